@@ -24,6 +24,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
 from fedcluster.federation._results import ReceivedModels
+from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.jobs import Fit, drawn, plan_of
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
@@ -42,10 +43,11 @@ LABELLED = 'label_column = "side"'
 def labelled(folder: Path) -> str:
     """Return what became of the labels of a site, once they are written or not to be had."""
     end = time.monotonic() + PATIENCE
-    while (models := ReceivedModels(folder, folder / "results")).are_waiting or not models.state():
+    models = ReceivedModels(SiteState(folder / STATE_FILE), folder / "results")
+    while models.are_waiting or not models.outcome():
         assert time.monotonic() < end, "the labels are still to be written"
         time.sleep(0.02)
-    return models.state()
+    return models.outcome()
 
 
 class Command:

@@ -15,9 +15,9 @@ from fedcluster.core import Data, Filter
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name, unpack
 from fedcluster.federation._membership import PREPARATION
+from fedcluster.io._site_state import SiteState
 from fedcluster.privacy import MinRows
 from fedcluster.secure._cohort import Terms
-from fedcluster.secure._memory import CohortMemory
 from fedcluster.secure._site import SecureSite
 
 STEPS = steps_by_name(PREPARATION)
@@ -76,7 +76,7 @@ def site(
     filters: Sequence[Filter] = (MinRows(2),),
     columns: Sequence[str] = (),
     terms: Terms | None = None,
-    memory: CohortMemory | None = None,
+    state: SiteState | None = None,
     permitted: Callable[[str], Sequence[str]] | None = None,
 ) -> Responder:
     """One site, with secure sums where there are keys."""
@@ -89,7 +89,7 @@ def site(
         choose=lambda chosen, raw=False: client,
         steps=STEPS,
         preprocessors=partial(row_transform, steps=STEPS),
-        secure=SecureSite(name, keys[name], peers, terms, memory, permitted) if keys else None,
+        secure=SecureSite(name, keys[name], peers, terms, state, permitted) if keys else None,
     )
 
 

@@ -16,7 +16,7 @@ from fedcluster.algorithms import FKM, GaussianMixture, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._audit import Exchange
+from fedcluster.engines._audit import AuditEntry, Request
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, read_log, verify
@@ -36,13 +36,13 @@ def auditor(tmp_path: Path) -> SiteAuditor:
     return SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host:8443")
 
 
-def exchange(tasks: list[Task], run: str = "r1", number: int = 0, **more: object) -> Exchange:
+def exchange(tasks: list[Task], run: str = "r1", number: int = 0, **more: object) -> AuditEntry:
     headers, arrays = wire.write_tasks(tasks)
     header = {"protocol": 1, "run": run, "exchange": number, "columns": ["x", "y"], **more}
     question = wire.pack({**header, "tasks": headers}, arrays)
     answers = Client("north", Data(ROWS)).answers(tasks)
     reply = wire.pack({"site": "north"}, wire.write_summaries(answers))
-    return Exchange(question, reply, header, tasks, answers, STATED)
+    return AuditEntry(Request(question, header), reply, tasks, answers, STATED)
 
 
 TASKS = [Task(Lloyd(), State.at(CENTERS), seed=7), Task(Inertia(), State.at(CENTERS))]
@@ -54,7 +54,7 @@ def test_a_line_says_all_of_the_question_and_only_sizes_of_the_answer(auditor, t
     *_, line = read_log(tmp_path / "audit.jsonl")
     assert line["asked_by"] == "host:8443"
     assert (line["run"], line["round"], line["columns"]) == ("r1", 1, ["x", "y"])
-    assert line["question"] == sha256(asked.question).hexdigest()
+    assert line["question"] == sha256(asked.request.content).hexdigest()
     assert line["reply"] == sha256(asked.reply).hexdigest()
     assert line["bytes"] == len(asked.reply)
     lloyd, inertia = line["tasks"]
@@ -97,12 +97,12 @@ def test_a_kept_question_that_is_gone_or_changed_is_named(auditor, tmp_path):
 
 def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp_path):
     """The oldest go; refused ones drive out no answered one."""
-    size = len(exchange(TASKS, "r00").question)
+    size = len(exchange(TASKS, "r00").request.content)
     auditor = SiteAuditor(auditor.log, QuestionFolder(tmp_path / "questions", 10 * size), "host")
     for i in range(15):
         auditor.record(exchange(TASKS, f"r{i:02}"))
     for i in range(40):
-        auditor.record(Exchange(b"%02d" % i * (size // 2), b"", refused="no"))
+        auditor.record(AuditEntry(Request(b"%02d" % i * (size // 2)), b"", refused="no"))
     answered = [path for path in (tmp_path / "questions").iterdir() if path.is_file()]
     assert len(answered) == 10
     assert len([*(tmp_path / "questions/refused").iterdir()]) == 1
@@ -110,7 +110,7 @@ def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp
     dropped = [digest for line in lines for digest in line.get("dropped", ())]
     assert len(dropped) == 5 + 39
     assert auditor.questions.check(tmp_path / "audit.jsonl") == 11
-    auditor.record(Exchange(bytes(2 * size), b"", refused="too large"))
+    auditor.record(AuditEntry(Request(bytes(2 * size)), b"", refused="too large"))
     *_, last = read_log(tmp_path / "audit.jsonl")
     assert (last["kept"], last["question_bytes"]) == (False, 2 * size)
     assert auditor.questions.check(tmp_path / "audit.jsonl") == 11
@@ -149,7 +149,9 @@ def test_a_permit_that_is_revoked_during_the_work_keeps_the_answer_here(tmp_path
         auditor.record(exchange(TASKS))
     assert [line.get("event") for line in read_log(log.path)] == ["begun"]
     assert not (tmp_path / "questions").exists()
-    auditor.record(Exchange(b"?", b"!", refused="permit 'hips-1' was revoked by this site"))
+    auditor.record(
+        AuditEntry(Request(b"?"), b"!", refused="permit 'hips-1' was revoked by this site")
+    )
     assert [*read_log(log.path)][-1]["refused"].startswith("permit 'hips-1'")
 
 
@@ -165,7 +167,7 @@ def test_a_permit_that_is_revoked_during_the_work_keeps_the_answer_here(tmp_path
 )
 def test_whatever_stands_in_a_refused_question_it_is_written_down(header, auditor, tmp_path):
     """Its line is short, and shows no sign that a terminal acts on."""
-    auditor.record(Exchange(b"?", b"!", header, refused="not\x1b understood" * 1000))
+    auditor.record(AuditEntry(Request(b"?", header), b"!", refused="not\x1b understood" * 1000))
     verify(tmp_path / "audit.jsonl")
     raw = (tmp_path / "audit.jsonl").read_bytes().splitlines()[-1]
     assert len(raw) < 20_000
@@ -182,8 +184,8 @@ def test_small_weights_of_groups_are_shares_of_them(auditor, tmp_path):
     centers = State(np.array([[0.0, 0.0], [9.0, 9.0]]), np.ones(2), memory=memory)
     told = {"limits": [{"name": "Groups", "p": 5, "min_rows": 20}], "streams": False}
     asked = exchange([Task(mixture, centers) for mixture in mixtures])
-    auditor.record(replace(asked, told=told))
-    auditor.record(Exchange(b"?", b"!", {"run": "r1", "model": "m"}))
+    auditor.record(replace(asked, metadata=told))
+    auditor.record(AuditEntry(Request(b"?", {"run": "r1", "model": "m"}), b"!"))
     [run] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
     assert run["group_size"] == 5
     assert min(task["smallest_weight"] for task in run["tasks"]) < 1e-9
@@ -201,10 +203,10 @@ def test_a_run_in_words(auditor, tmp_path):
     """By hand: two rounds of two tasks, one refused question, one description of the columns."""
     told = {"described": [["x", "number", []], ["town", "text", ["A", "B"]]], "labels": ["s"]}
     asked = exchange([], described=[])
-    auditor.record(Exchange(asked.question, asked.reply, asked.header, told=told))
+    auditor.record(AuditEntry(asked.request, asked.reply, metadata=told))
     for number in (1, 2):
         auditor.record(exchange(TASKS, number=number))
-    auditor.record(Exchange(b"?", b"!", {"run": "r1"}, refused="step 'X' is not known"))
+    auditor.record(AuditEntry(Request(b"?", {"run": "r1"}), b"!", refused="step 'X' is not known"))
     auditor.record(exchange([Task(FKM(2), State.at(CENTERS))], "r2"))
     answers = [*answers_of(read_log(tmp_path / "audit.jsonl"))]
     first, second = run_records(answers)

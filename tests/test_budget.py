@@ -31,9 +31,10 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import pack, unpack, write_tasks
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log
-from fedcluster.federation._budget_messages import budget_content
-from fedcluster.federation._membership import SPENT, Membership, site_responder
-from fedcluster.metrics.moments import SiteSize
+from fedcluster.federation._log_messages import budget_content
+from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.metrics._moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of, rho_of
 from fedcluster.privacy._budget import BudgetLedger
@@ -54,7 +55,8 @@ LEVELS = replace(BOX, columns=(Category("x0", ("a",)),))
 
 
 def ledger(folder: Path, budget: Budget = BUDGET) -> BudgetLedger:
-    return BudgetLedger(folder / "privacy.sqlite", budget)
+    (state := SiteState(folder / STATE_FILE)).create()
+    return BudgetLedger(state, budget)
 
 
 def responder(
@@ -117,8 +119,8 @@ def test_what_a_site_tells_besides_depends_on_no_row(tmp_path):
     """One row or a thousand, of these values or others: the header of the reply is the same."""
     headers = []
     for rows in (ROWS[:1], ROWS, np.full((1000, 2), 3.0)):
-        site = responder(tmp_path / str(len(rows)), Client("north", Data(rows)), BUDGET)
         (tmp_path / str(len(rows))).mkdir()
+        site = responder(tmp_path / str(len(rows)), Client("north", Data(rows)), BUDGET)
         headers.append(unpack(site.reply(question(task(5.0))))[0])
     assert headers[0] == headers[1] == headers[2]
 
@@ -205,21 +207,23 @@ def test_a_program_that_is_killed_has_paid(tmp_path):
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from fedcluster.privacy._accounting import Budget\n"
+        "from fedcluster.io._site_state import SiteState\n"
         "from fedcluster.privacy._budget import BudgetLedger\n"
-        "ledger = BudgetLedger(Path(sys.argv[1]), Budget(2.0, 1e-6))\n"
+        "(state := SiteState(Path(sys.argv[1]))).create()\n"
+        "ledger = BudgetLedger(state, Budget(2.0, 1e-6))\n"
         "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    path = tmp_path / "privacy.sqlite"
+    path = tmp_path / STATE_FILE
     ended = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert BudgetLedger(path, BUDGET).charges[0].rho == 0.05
+    assert BudgetLedger(SiteState(path), BUDGET).charges[0].rho == 0.05
 
 
 def test_a_transaction_that_is_broken_off_leaves_nothing(tmp_path):
     kept = ledger(tmp_path)
     kept.charge({"run": "r", "exchange": 0}, answers=1, rho=0.01)
-    other = sqlite3.connect(kept.path, isolation_level=None)
+    other = sqlite3.connect(tmp_path / STATE_FILE, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     other.execute("DELETE FROM spent")
     other.close()  # without COMMIT
@@ -243,7 +247,7 @@ def test_many_programs_at_once_never_spend_more_than_there_is(tmp_path):
 
 
 def test_a_ledger_that_cannot_be_used_admits_nothing(tmp_path):
-    (tmp_path / "privacy.sqlite").write_bytes(b"no database" * 100)
+    (tmp_path / STATE_FILE).write_bytes(b"no database" * 100)
     reply = responder(tmp_path).reply(question(task(5.0)))
     assert unpack(reply)[0]["failed"] == "InputError"
     assert not unpack(reply)[1]
@@ -353,6 +357,7 @@ def test_whether_rows_come_in_chunks_is_not_told(folder):
         ("delta = 1e-6", "delta = 1e-6\ngroup_size = 0", "group_size must be a whole number"),
         ("delta = 1e-6", "delta = 1e-6\nepsilom = 1", "unknown key 'epsilom'"),
         ("[source]", 'protection = "groups"\n[source]', "noise takes the place of groups"),
+        ("[privacy]", "[limits]\nmin_rows = 9\n[privacy]", "leave out protection and .limits"),
         ("[source]", 'weight_column = "x1"\n[source]', "rows with weights cannot have noise"),
     ],
 )
@@ -384,7 +389,7 @@ def test_a_check_says_that_every_answer_has_noise(folder):
     assert "Every answer has noise, and nothing else of the rows leaves." in shown
     assert "Spent: epsilon 0 of 2 at delta 1e-06" in shown
     assert "A sum over" not in shown
-    assert not (folder / SPENT).exists()
+    assert not (folder / STATE_FILE).exists()
 
 
 def test_a_site_without_a_budget_says_how_to_have_one(folder):
@@ -433,6 +438,15 @@ FORGOTTEN: dict[str, Any] = {
 }
 
 
+BEHIND = r"site.db says that rho .* put back a copy"
+LOST = {
+    "removed": BEHIND,
+    "emptied": BEHIND,
+    "cut to nothing": r"site.db cannot be used: no such table.* put back a copy",
+    "an older copy": BEHIND,
+}
+
+
 @pytest.mark.parametrize("happens", FORGOTTEN)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_ledger_that_falls_behind_the_log_admits_nothing(folder, happens, restarted):
@@ -441,10 +455,10 @@ def test_a_ledger_that_falls_behind_the_log_admits_nothing(folder, happens, rest
     for exchange in range(2):
         header, arrays = unpack(turns.reply(question(MOMENTS, exchange=exchange)))
         assert arrays, header
-    FORGOTTEN[happens](folder / SPENT)
+    FORGOTTEN[happens](folder / STATE_FILE)
     if restarted:
         turns.end("the test restarts it")
-        with pytest.raises(InputError, match=r"sqlite says that rho .* put back a copy"):
+        with pytest.raises(InputError, match=LOST[happens]):
             started(folder)
         return
     try:
@@ -465,7 +479,7 @@ def test_a_full_file_of_the_log_passes_on_what_is_spent(folder):
     assert len(parts_of(log.path)) > 1
     with AuditLog(log.path, "north").locked() as head:
         assert head.spent == 0.4
-    (folder / SPENT).write_bytes(b"")
+    SiteState(folder / STATE_FILE).create()
     with pytest.raises(InputError, match=r"rho 0 is spent .* it was 0\.4"):
         started(folder)
 

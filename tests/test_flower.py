@@ -158,9 +158,9 @@ def test_a_cancelled_run_tells_all_its_sites_and_ends():
     asked: list[dict] = []
 
     class Listening(Responder):
-        def reply(self, question: bytes, refused: str = "") -> bytes:
-            asked.append(unpack(question)[0])
-            return super().reply(question, refused)
+        def reply(self, content: bytes) -> bytes:
+            asked.append(unpack(content)[0])
+            return super().reply(content)
 
     sites = [Listening(Client(name, Data(X)), columns=("x", "y")) for name, X in ROWS.items()]
     engine = flower_engine(*process_grid(sites), cancelled=lambda: len(asked) > 2 * len(ROWS))

@@ -33,10 +33,10 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Step, Summary, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._told import Told
+from fedcluster.engines._responder import DisclosedColumns, Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._mixture import MixtureLikelihood
 from fedcluster.metrics.clusters import Spread
@@ -293,11 +293,12 @@ def test_rounds_of_a_run_rise_and_are_bounded() -> None:
 def test_rounds_and_runs_of_a_day_are_counted_over_restarts_and_clocks_set_back(
     tmp_path: Path,
 ) -> None:
-    days, path = Days(), tmp_path / "asked.json"
+    days, state = Days(), SiteState(tmp_path / STATE_FILE)
+    state.create()
     limits = PolicyLimits(max_rounds_per_day=3, max_runs_per_day=2)
 
     def ask(run: str, exchange: int) -> None:
-        Policy(limits, Ledger(path, days)).check({"run": run, "exchange": exchange})
+        Policy(limits, Ledger(state, days)).check({"run": run, "exchange": exchange})
 
     ask("r", 0)
     ask("r", 1)
@@ -314,8 +315,8 @@ def test_rounds_and_runs_of_a_day_are_counted_over_restarts_and_clocks_set_back(
         ask("v", 0)
     with pytest.raises(PolicyError, match="rises"):
         ask("r", 1)  # the run is known
-    path.write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
+    (tmp_path / STATE_FILE).write_text("{")
+    with pytest.raises(InputError, match=r"site.db cannot be used"):
         ask("r", 9)
 
 
@@ -398,8 +399,8 @@ WARDS = Data(
 )
 
 
-def told() -> Told:
-    return Told(Client("a", WARDS, [MinRows(2), MinClusterSize(3)]))
+def told() -> DisclosedColumns:
+    return DisclosedColumns(Client("a", WARDS, [MinRows(2), MinClusterSize(3)]))
 
 
 def test_a_level_that_the_site_does_not_tell_is_one_that_it_does_not_know() -> None:

@@ -444,7 +444,7 @@ def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
     with pytest.raises(InputError, match="200 rows are too few"):
         conduct(asked, content, tmp_path / "run")
     for name in ("north", "south"):
-        assert not (trial / "sites" / name / "privacy.sqlite").exists()
+        assert not (trial / "sites" / name / "site.db").exists()
 
 
 def test_noise_of_every_site_is_its_own():

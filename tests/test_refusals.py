@@ -623,8 +623,10 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     ],
     "codes-unprepared": [command("fit", "codes.toml", "-k", 3, "--scale", "none")],
     "privacy-protection": [
-        site_file(
-            FILE.format('protection = "groups"\n', "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n")
+        site_file(FILE.format(before, f"{after}[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
+        for before, after in (
+            ('protection = "groups"\n', ""),
+            ("", "[limits]\nmin_cluster_size = 5\n"),
         )
     ],
     "privacy-weights": [

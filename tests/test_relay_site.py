@@ -31,7 +31,8 @@ from fedcluster.federation._folder import CANCEL, Federation, create
 from fedcluster.federation._membership import Membership
 from fedcluster.federation._operators import add_operator
 from fedcluster.federation._relay_site import RelayedRuns, answering
-from fedcluster.jobs import Fit, execute, write_job
+from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.jobs import Fit, execute
 from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(3)
@@ -287,6 +288,11 @@ class Asked:
         return str(self._asking.post(f"/runs/{name}/resume")["run"])
 
 
+def state_of(folder: Path) -> SiteState:
+    (state := SiteState(folder / STATE_FILE)).create()
+    return state
+
+
 def test_a_relay_of_too_few_sites_is_refused(tmp_path):
     """It would wait for sites that there are not."""
     federation = create(tmp_path / "lower", ["a", "b"], "127.0.0.1:8443", insecure=True)
@@ -294,7 +300,7 @@ def test_a_relay_of_too_few_sites_is_refused(tmp_path):
     with operated(federation) as coordinator:
         below: Any = Asked(coordinator.by(), federation)
         with pytest.raises(InputError, match="has 2 sites, and a relay with fewest = 3 never"):
-            RelayedRuns(below, job, None, tmp_path / "relayed.json")
+            RelayedRuns(below, job, None, state_of(tmp_path))
 
 
 def test_each_run_above_has_one_below_that_goes_on_after_a_restart(tmp_path):
@@ -302,7 +308,7 @@ def test_each_run_above_has_one_below_that_goes_on_after_a_restart(tmp_path):
     job = relaying.Relaying("relay", 3, False, 2, 5, ("statistics.mean",))
     with operated(federation) as coordinator:
         below: Any = Asked(coordinator.by(), federation)
-        runs = RelayedRuns(below, job, 3, tmp_path / "relayed.json")
+        runs = RelayedRuns(below, job, 3, state_of(tmp_path))
         one = runs.begin("one")
         assert runs.begin("one") == one
         content = json.loads((one / "job.json").read_text())
@@ -310,7 +316,7 @@ def test_each_run_above_has_one_below_that_goes_on_after_a_restart(tmp_path):
         assert relaying.Relaying(**{**content["parameters"], "steps": job.steps}) == job
         coordinator.carrier.wait_for(one.name)
         coordinator.carrier.finish(one.name, "idle")
-        again = RelayedRuns(below, job, 3, tmp_path / "relayed.json")
+        again = RelayedRuns(below, job, 3, state_of(tmp_path))
         assert again.begin("one") == one
         coordinator.carrier.wait_for(one.name, one.name)
         (one / relaying.BOX).mkdir()

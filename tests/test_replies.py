@@ -19,8 +19,9 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._audit import Exchange
-from fedcluster.engines._protocol import about
+from fedcluster.engines._agreement import about
+from fedcluster.engines._audit import AuditEntry, Auditor
+from fedcluster.engines._believed import Believed
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._reply_validation import Believed
 from fedcluster.engines._responder import Responder
@@ -326,18 +327,18 @@ def test_what_leaves_after_an_error_holds_no_value():
         assert "salary" not in text
 
 
-class Told:
+class Told(Auditor):
     """An auditor that remembers what it is told, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[AuditEntry] = []
 
-    def admit(self, question, header):
+    def admit(self, request):
         return "the hash of a line"
 
-    def record(self, exchange):
-        self.exchanges.append(exchange)
+    def record(self, entry):
+        self.exchanges.append(entry)
         if self.error is not None:
             raise self.error
 
@@ -376,17 +377,17 @@ def test_the_auditor_is_told_all_of_the_question_and_of_what_leaves():
     header, answers = wire.unpack(reply)
     assert header["log"] == "the hash of a line"
     [exchange] = told.exchanges
-    assert (exchange.question, exchange.reply, exchange.refused) == (question, reply, "")
-    assert exchange.header["exchange"] == 3
+    assert (exchange.request.content, exchange.reply, exchange.refused) == (question, reply, "")
+    assert exchange.request.header["exchange"] == 3
     assert [task.step for task in exchange.tasks] == [task.step for task in ASKED]
     assert [answer.sums.shape for answer in exchange.answers] == [(3, 3), (1, 1)]
     assert exchange.answers[0].weights.tobytes() == answers["0.weights"].tobytes()
     limits = [{"name": "MinRows", "n": 2}]
     log = "the hash of a line"
     told_too = {"streams": False, "secure": False, "log": log, "refuses": ""}
-    assert exchange.told == {"limits": limits, **told_too}
+    assert exchange.metadata == {"limits": limits, **told_too}
     site.reply(b"what?")
-    assert told.exchanges[1].question == b"what?"
+    assert told.exchanges[1].request.content == b"what?"
     assert told.exchanges[1].refused == "the message has no header that can be read"
 
 

@@ -20,9 +20,10 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import create
+from fedcluster.io._site_state import SiteState
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.secure._cohort import Cohort, Terms
+from fedcluster.secure._cohort import Cohort, Terms, earlier_cohorts
 from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._fixed_point import SIZE, format_for
 from fedcluster.secure._masks import (
@@ -34,7 +35,6 @@ from fedcluster.secure._masks import (
     pair_mask,
     remaining,
 )
-from fedcluster.secure._memory import CohortMemory
 from fedcluster.transports.flower._supernode import take_part
 
 STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
@@ -316,21 +316,21 @@ def test_no_preparation_fails_at_a_single_row(what, protection):
 def test_a_kill_between_the_memory_and_the_answer_costs_an_answer_and_nothing_else(tmp_path):
     """The cohort is on the disk before a word leaves; the next run is answered."""
     keys = identities(NAMES)
-    memory = CohortMemory(tmp_path / "north.sqlite")
-    memory.create()
+    state = SiteState(tmp_path / "north.db")
+    state.create()
     liar = Liar()
     liar.keys = keys
     liar.sites = {name: site(name, rows(i), keys) for i, name in enumerate(NAMES)}
-    liar.sites["north"] = site("north", rows(1), keys, memory=memory)
+    liar.sites["north"] = site("north", rows(1), keys, state=state)
     liar.begin()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcluster.secure._site.pair_mask", killed)
         with pytest.raises(KeyboardInterrupt):
             liar.masked("north")
-    assert memory.earlier() == {NAMES}
+    assert earlier_cohorts(state) == {NAMES}
     again = Liar()
     again.keys, again.sites = keys, {**liar.sites}
-    again.sites["north"] = site("north", rows(1), keys, memory=memory)
+    again.sites["north"] = site("north", rows(1), keys, state=state)
     again.begin()
     words = {name: again.masked(name)[1] for name in NAMES}
     assert again.total(words)[6:].sum() == 160

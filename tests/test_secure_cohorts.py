@@ -29,15 +29,15 @@ from fedcluster.engines._remote import Question
 from fedcluster.engines._wire import WireError, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import create, grant
-from fedcluster.federation._identity import COHORTS, cohort_memory, identity, public_text
+from fedcluster.federation._identity import identity, public_text
 from fedcluster.federation._membership import Membership, site_secure
 from fedcluster.federation._runs import content_of, content_without
 from fedcluster.io._outputs import write_json
+from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.jobs import Fit
-from fedcluster.secure._cohort import Cohort, Terms
+from fedcluster.secure._cohort import Cohort, Terms, add_cohort, earlier_cohorts
 from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._fixed_point import Words, format_for
-from fedcluster.secure._memory import CohortMemory
 from fedcluster.secure._site import SecureSite
 from fedcluster.transports.flower._supernode import check_files
 
@@ -75,16 +75,16 @@ class World:
         self.values = {name: float(3**i + 7) for i, name in enumerate(self.names)}
         self.sites: dict[str, SecureSite] = {}
         for name in self.names:
-            self.memory(name).create()
+            self.state(name).create()
             self.start(name)
 
-    def memory(self, name: str) -> CohortMemory:
-        return CohortMemory(self.folder / f"{name}.sqlite")
+    def state(self, name: str) -> SiteState:
+        return SiteState(self.folder / f"{name}.db")
 
     def start(self, name: str) -> None:
         """Start a site anew: of what it knew, only its file is left."""
         keys = {each: self.keys[each].public_key() for each in self.peers[name]}
-        how = self.terms.get(name), self.memory(name), self.permitted
+        how = self.terms.get(name), self.state(name), self.permitted
         self.sites[name] = SecureSite(name, self.keys[name], keys, *how)
 
     def begin(self, cohort: Iterable[str]) -> Run:
@@ -430,10 +430,10 @@ def test_a_site_with_an_old_backup_of_its_memory_is_reminded_by_the_others(tmp_p
     """Of a, b and c, which grew to all seven, two are put back to the time before."""
     world = World(tmp_path, SEVEN)
     world.total("abc")
-    old = {name: (tmp_path / f"{name}.sqlite").read_bytes() for name in "ab"}
+    old = {name: (tmp_path / f"{name}.db").read_bytes() for name in "ab"}
     world.total(SEVEN)
     for name, content in old.items():
-        (tmp_path / f"{name}.sqlite").write_bytes(content)
+        (tmp_path / f"{name}.db").write_bytes(content)
         world.start(name)
     with refused(LEFT_OUT.format("d")):
         world.begin("abcefg")
@@ -444,8 +444,8 @@ def test_a_site_with_an_old_backup_of_its_memory_is_reminded_by_the_others(tmp_p
 def test_a_site_that_has_lost_its_memory_does_not_stand_alone(tmp_path):
     world = World(tmp_path, SEVEN)
     world.total("abcd")
-    (tmp_path / "d.sqlite").unlink()
-    world.memory("d").create()
+    (tmp_path / "d.db").unlink()
+    world.state("d").create()
     world.start("d")
     world.total("defg")  # it has forgotten, and these have no past
     with refused(LEFT_OUT.format("e")):
@@ -466,15 +466,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_memory_that_is_lost_or_emptied_while_the_site_runs_ends_its_answers(damage, tmp_path):
     """Also between the keys and the first sum; the coordinator learns that it failed, no more."""
     keys, names = identities("abc"), tuple("abc")
-    memories = {name: CohortMemory(tmp_path / f"{name}.sqlite") for name in names}
-    for memory in memories.values():
-        memory.create()
+    states = {name: SiteState(tmp_path / f"{name}.db") for name in names}
+    for state in states.values():
+        state.create()
     data = Data(np.ones((40, 1)))
-    wire = Wire({name: site(name, data, keys, memory=memories[name]) for name in names})
+    wire = Wire({name: site(name, data, keys, state=states[name]) for name in names})
     SecureEngine(wire, names).ask([TASK])
     engine = SecureEngine(wire, names)
     vars(SecureEngine)["_begin"](engine, {})
-    DAMAGES[damage](tmp_path / "b.sqlite")
+    DAMAGES[damage](tmp_path / "b.db")
     for each in (engine, SecureEngine(wire, names)):
         wire.log.clear()
         with pytest.raises(SiteError, match=r"2 of 3 sites .*b: failed, see its log"):
@@ -482,7 +482,8 @@ def test_a_memory_that_is_lost_or_emptied_while_the_site_runs_ends_its_answers(d
         [told] = [unpack(reply) for name, _, reply in wire.log if name == "b"]
         assert told[0]["failed"] == "InputError"
         assert not told[1]
-        assert "sqlite" not in str(told)
+        assert "site" not in str(told[0]["failed"])
+        assert str(tmp_path) not in str(told)
 
 
 def test_two_programs_of_a_site_have_one_memory(tmp_path):
@@ -543,30 +544,31 @@ def test_peers_that_the_owner_adds_are_part_of_each_sum(home):
     shutil.copy(home / "more.toml", home / "peers.toml")
     with refused("over all sites of peers.toml here, and d is missing"):
         keys_of(secure_site(home), "abc", 3)
-    cohort_memory(home).add(tuple("abc"), len)
+    add_cohort(SiteState(home / STATE_FILE), tuple("abc"), len)
     assert keys_of(secure_site(home), "abcdef", 6)["sealer"][2] == [["a", "b", "c"]]
 
 
 def test_a_peer_that_the_owner_removes_must_have_agreed(home):
-    cohort_memory(home).add(tuple("abcz"), len)
+    add_cohort(SiteState(home / STATE_FILE), tuple("abcz"), len)
     with refused(LEFT_OUT.format("z")):
         keys_of(secure_site(home), "abc", 3)
     assert keys_of(secure_site(home, 'allow_alone = ["z"]'), "abc", 3)["sealer"]
 
 
 def test_a_memory_is_made_with_the_key_and_never_again(home):
-    assert cohort_memory(home).earlier() == frozenset()
+    assert earlier_cohorts(SiteState(home / STATE_FILE)) == frozenset()
     identity(home, make=True)
-    (home / COHORTS).unlink()
+    (home / STATE_FILE).unlink()
     identity(home, make=True)
     with pytest.raises(
-        InputError, match=r"cohorts.sqlite is missing; it says in which secure sums"
+        InputError,
+        match=r"site.db is missing; it says .* secure sums .*, or remove identity.key",
     ):
         secure_site(home)
-    (home / COHORTS).write_bytes(b"")
-    with pytest.raises(InputError, match=r"cohorts.sqlite cannot be used: no such table"):
+    (home / STATE_FILE).write_bytes(b"")
+    with pytest.raises(InputError, match=r"site.db cannot be used: no such table"):
         secure_site(home)
-    (home / COHORTS).unlink()
+    (home / STATE_FILE).unlink()
     (home / "identity.key").unlink()
     identity(home, make=True)
     with pytest.raises(InputError, match="the key of a is not that of this site"):
@@ -579,9 +581,9 @@ def test_a_memory_is_for_the_sites_user_alone(tmp_path):
         identity(tmp_path, make=True)
     finally:
         os.umask(before)
-    assert (tmp_path / COHORTS).stat().st_mode & 0o777 == 0o600
-    (tmp_path / COHORTS).chmod(0o620)
-    with pytest.raises(InputError, match=r"other users of this machine may write .*cohorts"):
+    assert (tmp_path / STATE_FILE).stat().st_mode & 0o777 == 0o600
+    (tmp_path / STATE_FILE).chmod(0o620)
+    with pytest.raises(InputError, match=r"other users of this machine may write .*site.db"):
         check_files(tmp_path / "site.toml", Membership("127.0.0.1:1", insecure=True))
 
 

@@ -20,6 +20,7 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.io._site_state import SiteState
 from fedcluster.jobs import Fit, execute
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget
@@ -38,6 +39,11 @@ MANY = State.at(np.zeros((400, 2)))
 NAMES = [f"site-{i}" for i in range(6)]
 
 
+def state_of(folder: Path, name: str) -> SiteState:
+    (state := SiteState(folder / f"{name}.db")).create()
+    return state
+
+
 def site(folder: Path, name: str, keys: Any, rows: Any, terms: Terms) -> Responder:
     """A site with secure sums and a privacy budget."""
     peers = {each: key.public_key() for each, key in keys.items()}
@@ -51,7 +57,7 @@ def site(folder: Path, name: str, keys: Any, rows: Any, terms: Terms) -> Respond
         choose=lambda chosen, raw=False: client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=Policy(budget=BudgetLedger(folder / f"{name}.sqlite", Budget(2.0, 1e-6))),
+        policy=Policy(budget=BudgetLedger(state_of(folder, name), Budget(2.0, 1e-6))),
         secure=SecureSite(name, keys[name], peers, terms),
     )
 
@@ -92,7 +98,8 @@ def test_the_total_has_all_of_the_noise(tmp_path, colluders, how, expected):
 def test_too_many_colluders_leave_nobody_to_add_noise(tmp_path):
     with pytest.raises(SiteError, match="6 sites may work with the coordinator"):
         spread(engine(tmp_path, 6), 50.0)
-    assert not (tmp_path / "site-0.sqlite").exists()  # refused before it was charged
+    charges = BudgetLedger(state_of(tmp_path, "site-0"), Budget(2.0, 1e-6)).charges
+    assert not charges  # refused before it was charged
 
 
 def test_a_coordinator_cannot_have_noise_shared_by_sites_that_do_not_exist():
@@ -122,7 +129,7 @@ def test_a_private_fit_under_secure_sums(tmp_path, colluders):
     far = np.abs(centers[:, None] - MIDDLES).max(axis=2).min(axis=0)
     assert far.max() < 5
     for name in NAMES:
-        ledger = BudgetLedger(tmp_path / f"{name}.sqlite", Budget(2.0, 1e-6))
+        ledger = BudgetLedger(state_of(tmp_path, name), Budget(2.0, 1e-6))
         assert 1.99 < ledger.spent <= 2.0
     assert not secure.refusals
 

@@ -31,7 +31,8 @@ from fedcluster.engines._wire import pack, unpack, write_tasks
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.federation._results import ReceivedModels, keep_results
 from fedcluster.federation._site_worker import Labelling
-from fedcluster.jobs import Fit, execute, write_job
+from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
@@ -252,7 +253,7 @@ def test_a_model_is_acknowledged_before_a_row_is_looked_at(site, work):
 
 def test_a_site_answers_while_labels_are_being_written(site):
     """Whoever writes them holds the lock; the site needs it for no answer."""
-    models = ReceivedModels(site.path.parent, site.path.parent / "results")
+    models = received(site.path.parent)
     with started(site) as turns, models.next():
         turns.reply(question(Task(Lloyd(), START)))
         for exchange in (1, 3):
@@ -282,17 +283,22 @@ def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatc
         with started(site) as turns:
             turns.reply(question(Task(Lloyd(), START)))
             assert "failed" not in unpack(turns.reply(bringing(model)))[0]
-    models = ReceivedModels(folder, folder / "results")
+    models = received(folder)
     if began:
         with models.next() as came:
             assert came is not None
-    assert models.state() == "a model came, and the labels of rows are still to be written"
+    assert models.outcome() == "a model came, and the labels of rows are still to be written"
     said = invoke("site", "log", site.path)
-    assert said.endswith(f"Labels: {models.state()}\n")
+    assert said.endswith(f"Labels: {models.outcome()}\n")
     with started(site):
         assert "model and labels are in" in labelled(folder)
     assert len((folder / "results" / "labels.csv").read_text().splitlines()) == 401
     assert "Labels: " in invoke("site", "log", site.path)
+
+
+def received(folder: Path) -> ReceivedModels:
+    (state := SiteState(folder / STATE_FILE)).create()
+    return ReceivedModels(state, folder / "results")
 
 
 def invoke(*arguments: object) -> str:
@@ -302,7 +308,7 @@ def invoke(*arguments: object) -> str:
 def test_labels_are_those_of_one_model_wherever_their_writing_ends(site):
     """The old ones with the old model, or none; the model that came is not forgotten."""
     folder, model = site.path.parent, model_of(site)
-    models = ReceivedModels(folder, folder / "results")
+    models = received(folder)
     models.results.mkdir()
     (models.results / "labels.csv").write_text("of an earlier run")
     models.receive(model, site.fingerprint())
@@ -320,7 +326,7 @@ def test_labels_are_those_of_one_model_wherever_their_writing_ends(site):
 
 
 def test_only_the_last_of_the_models_is_labelled_and_a_newer_one_is_not_given_up(tmp_path):
-    models = ReceivedModels(tmp_path, tmp_path / "results")
+    models = received(tmp_path)
     for number in range(3):
         models.receive({"number": number}, "rows")
     with models.next() as came:

@@ -24,10 +24,10 @@ from fedcluster.engines._wire import unpack
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import read_log
 from fedcluster.federation._reloading import ReloadingSite, reload
-from fedcluster.federation._site_worker import _Call, _Holder
-from fedcluster.federation._versions import RUNS, Versions
+from fedcluster.federation._site_worker import RUNS, Versions, _Call, _Holder
 from fedcluster.io import SqlSource, _sql
-from fedcluster.jobs import Fit, execute, write_job
+from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.jobs import Fit, execute
 
 TASK = Task(Lloyd(), START)
 CHANGED = "the rows have changed since the run began: start it anew"
@@ -92,7 +92,7 @@ def test_the_next_run_sees_new_rows_of_a_database_and_the_log_says_so(database):
     folder = database.file.parent
     assert events(folder) == [EVENT]
     assert said.count("site north: its rows have changed, and are read anew") == 1
-    assert "stays" not in (folder / "rows.json").read_text()
+    assert b"stays" not in (folder / STATE_FILE).read_bytes()
 
 
 def test_all_columns_of_a_run_are_of_one_reading(database):
@@ -176,24 +176,19 @@ def test_a_job_may_be_called_anything(tmp_path):
         jobs: list[Any] = [7, None, [], "", {"a": 1}, "x" * 3_000]
         for number, job in enumerate(jobs):
             assert weight(turns, run="a", exchange=number, about={"job": job}) == 40
-    assert len((tmp_path / "rows.json").read_text()) < 2000
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"last": 1, "runs": []}', "\0"])
-def test_a_damaged_file_of_versions_is_no_file(tmp_path, content):
-    path = tmp_path / "rows.json"
-    path.write_text(content)
-    changes: list[str] = []
-    Versions(path, changes.append).begin("a", "old")
-    assert Versions(path, changes.append).of("a") == "old"
-    assert not changes
+    with SiteState(tmp_path / STATE_FILE).transaction() as file:
+        kept = file.execute("SELECT name, content FROM rows").fetchall()
+    assert kept
+    assert sum(len(text) for row in kept for text in row) < 2000
 
 
 def test_the_last_runs_are_known(tmp_path):
-    versions = Versions(tmp_path / "rows.json", str)
+    state = SiteState(tmp_path / STATE_FILE)
+    state.create()
+    versions = Versions(state, str)
     for run in range(RUNS + 5):
         versions.begin(str(run), "same")
-    again = Versions(versions.path, str)
+    again = Versions(SiteState(state.path), str)
     known = [run for run in range(RUNS + 5) if again.of(str(run)) is not None]
     assert known == list(range(5, RUNS + 5))
 

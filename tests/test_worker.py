@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from worker_jobs import make
 
-from fedcluster._worker import Limits, Worker
+from fedcluster._worker import Cost, Worker
+from fedcluster.engines._audit import Request
 from fedcluster.engines._turns import CANCELLED, Turns
 from fedcluster.engines._wire import pack
 from fedcluster.errors import EndedError, InputError
@@ -25,7 +26,7 @@ from fedcluster.errors import EndedError, InputError
 @contextmanager
 def working(seconds: int, memory_mb: int) -> Iterator[Worker[Any, Any]]:
     """A worker that is ended with the block."""
-    worker: Worker[Any, Any] = Worker(make, Limits(seconds, memory_mb))
+    worker: Worker[Any, Any] = Worker(make, Cost(seconds, memory_mb))
     try:
         yield worker
     finally:
@@ -111,8 +112,8 @@ PARENT = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
 from worker_jobs import make
-from fedcluster._worker import Limits, Worker
-worker = Worker(make, Limits(600, 10_000))
+from fedcluster._worker import Cost, Worker
+worker = Worker(make, Cost(600, 10_000))
 print(worker("pid"), flush=True)
 if {busy!r}:
     worker({busy!r})
@@ -170,10 +171,10 @@ class Desk:
         self.stop = threading.Event()
         self.turns = Turns(self.reply, self.end, self.began.append, 10_000)
 
-    def reply(self, question: bytes, refused: str) -> bytes:
-        if refused:
-            return refused.encode()
-        return b"ended" if self.stop.wait(float(question.rpartition(b"@")[2])) else b"done"
+    def reply(self, request: Request) -> bytes:
+        if request.refused:
+            return request.refused.encode()
+        return b"ended" if self.stop.wait(request.header["seconds"]) else b"done"
 
     def end(self, why: str) -> None:
         self.ended.append(why)
@@ -182,7 +183,7 @@ class Desk:
         self.stop.clear()
 
     def ask(self, run: str, exchange: int, seconds: float, **more: Any) -> tuple[Any, list[bytes]]:
-        message = pack({"run": run, "exchange": exchange, **more}, {}) + b"@%f" % seconds
+        message = pack({"run": run, "exchange": exchange, "seconds": seconds, **more}, {})
         came: list[bytes] = []
         thread = threading.Thread(target=lambda: came.append(self.turns.reply(message)))
         thread.start()
@@ -250,5 +251,13 @@ def test_a_large_message_is_refused_unread(desk):
 @pytest.mark.parametrize(
     "question", [b"", b"[" * 5_000 + b"@0", b"7\n@0", b"\xff@0", b'{"run":[]}@0']
 )
-def test_what_is_no_question_has_its_turn(desk, question):
-    assert desk.turns.reply(question or b"@0") == b"done"
+def test_what_is_no_question_is_refused_at_once_and_ends_no_other(desk, question):
+    running, came = desk.ask("a", 3, 1.0)
+    assert desk.turns.reply(question) == b"the message has no header that can be read"
+    running.join()
+    assert (came, desk.ended, desk.began) == ([b"done"], [], ["a"])
+
+
+def test_a_question_of_a_run_without_a_name_has_its_turn(desk):
+    assert desk.turns.reply(pack({"run": [], "seconds": 0.0}, {})) == b"done"
+    assert desk.began == ["[]"]

@@ -13,7 +13,6 @@ min_cluster_size = 5
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -25,8 +24,9 @@ import numpy as np
 
 from fedcluster._choices import PROTECTIONS
 from fedcluster._refusals import refused
+from fedcluster._worker import Cost
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, Limit, RowStream
+from fedcluster.core import Data, Limit, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
 from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
@@ -48,10 +48,10 @@ from fedcluster.io._rows import (
 )
 from fedcluster.io._sources import open_rows, open_source, version_of
 from fedcluster.io._table_rows import parquet_files
-from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
+from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter, Persons
+from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter, Limits, Persons
 
 ROWS = 1 << 14
 """Rows that are read at a time for a profile."""
@@ -59,52 +59,6 @@ RULES = ("preset", "dominance", "sensitive", "diversity")
 """Keys of ``[privacy]`` that are about groups, and not about a budget."""
 IN_MEMORY = 1 << 23
 """Values up to which a site keeps its rows in memory by default: 64 MB of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a site; where it names a group column, they count persons instead of rows.
-
-    Parameters
-    ----------
-    min_rows : int, default=2
-        With fewer rows in all, the site sends nothing.
-    min_cluster_size : int, default=2
-        A sum over fewer rows is not sent.
-    """
-
-    min_rows: int = 2
-    min_cluster_size: int = 2
-
-    @property
-    def filters(self) -> tuple[Filter, ...]:
-        """Return the limits as the client's filters."""
-        return (MinRows(self.min_rows), MinClusterSize(self.min_cluster_size))
-
-
-def _most_memory() -> int:
-    """Return three quarters of the memory of this machine, in megabytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4 // 10**6
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one question of a coordinator may cost a site; the process that works on it is ended.
-
-    Parameters
-    ----------
-    seconds : int, default=600
-        Processor time, of all cores together.
-    memory_mb : int, optional
-        Memory in megabytes, with the rows that are held; by default three quarters of what the
-        machine has.
-    message_mb : int, default=100
-        The size of a message in megabytes.
-    """
-
-    seconds: int = 600
-    memory_mb: int = field(default_factory=_most_memory)
-    message_mb: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +142,7 @@ class SiteFile:
     dates: Mapping[str, str] = field(default_factory=dict)
     protection: str | None = None
     groups: Groups = field(default_factory=Groups)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     cost: Cost = field(default_factory=Cost)
     policy: PolicyLimits = field(default_factory=PolicyLimits)
     privacy: Budget | None = None
@@ -654,7 +608,7 @@ class _Toml:
 
     def check_private(self, site: SiteFile) -> None:
         """Refuse what does not go together with noise."""
-        if site.protection is not None:
+        if site.protection is not None or "limits" in self.content:
             self.refuse("privacy-protection")
         if site.weight_column is not None:
             self.refuse("privacy-weights")

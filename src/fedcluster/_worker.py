@@ -22,7 +22,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
@@ -43,20 +43,29 @@ TOO_EXPENSIVE = "too expensive for the site's limits"
 MEGABYTE = 10**6
 
 
+def _most_memory() -> int:
+    """Return three quarters of the memory of this machine, in megabytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4 // MEGABYTE
+
+
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a call.
+class Cost:
+    """What one question of a coordinator may cost a site; the process that works on it is ended.
 
     Parameters
     ----------
-    seconds : int
+    seconds : int, default=600
         Processor time, of all cores together.
-    memory_mb : int
-        Memory of the process in megabytes, with what it holds from call to call.
+    memory_mb : int, optional
+        Memory in megabytes, with the rows that are held; by default three quarters of what the
+        machine has.
+    message_mb : int, default=100
+        The size of a message in megabytes.
     """
 
-    seconds: int
-    memory_mb: int
+    seconds: int = 600
+    memory_mb: int = field(default_factory=_most_memory)
+    message_mb: int = 100
 
 
 class Worker(Generic[Asked, Result]):
@@ -67,8 +76,8 @@ class Worker(Generic[Asked, Result]):
     make : callable
         Makes the function, there. That prepares for a call, without a limit of time, and returns
         what carries it out. What it takes, and what comes of it, can be pickled.
-    limits : Limits
-        The limits of a call.
+    limits : Cost
+        What a call may cost.
     lasting : bool, default=False
         Whether a call is finished at the lowest priority, and also after the parent has ended.
 
@@ -83,7 +92,7 @@ class Worker(Generic[Asked, Result]):
     def __init__(
         self,
         make: Callable[[], Callable[[Asked], Callable[[], Result]]],
-        limits: Limits,
+        limits: Cost,
         *,
         lasting: bool = False,
     ) -> None:

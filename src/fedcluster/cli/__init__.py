@@ -15,7 +15,6 @@ from fedcluster.cli import _flare as flare
 from fedcluster.cli import _lifecycle as lifecycle
 from fedcluster.cli import _results as results
 from fedcluster.cli import _site as site
-from fedcluster.cli import _site_keys as site_keys
 from fedcluster.cli._screen import OneLine
 from fedcluster.cli._service import app as federation_app
 
@@ -28,7 +27,7 @@ app = typer.Typer(
 )
 
 app.add_typer(federation_app, name="federation")
-app.add_typer(site_keys.app, name="site")
+app.add_typer(site.app, name="site")
 app.add_typer(flare.app, name="flare")
 
 

@@ -95,7 +95,7 @@ def log(
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
         membership = Membership.from_site_file(site)
-        path, labels = site_log(site, membership).path, site_models(site, membership).state()
+        path, labels = site_log(site, membership).path, site_models(site, membership).outcome()
         answers = list(messages.answers_of(read_log(path)))
         events = messages.event_lines(read_log(path))
         runs = messages.run_records(answers)
@@ -166,7 +166,7 @@ def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
     """Show what is spent of the privacy budget of this site, by run, and what is left."""
     from fedcluster._site import SiteFile
     from fedcluster.errors import InputError
-    from fedcluster.federation._budget_messages import budget_content, budget_parts
+    from fedcluster.federation._log_messages import budget_content, budget_parts
     from fedcluster.federation._membership import site_budget
 
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -256,6 +256,32 @@ def key(site_file: SiteToml, as_json: AsJson = False) -> None:
             lines.append(f"{path} has {len(peers)} sites; its fingerprint is")
             lines.append(told["fingerprint"])
     screen.result(told, lines)
+
+
+@app.command("new-key", epilog="Example: fedcluster site new-key site.toml")
+def new_key(site_file: SiteToml, as_json: AsJson = False) -> None:
+    """Make a new key by which the coordinator knows this site; only its public part leaves.
+
+    Send key.pub to the coordinator, who compares the digest with you, for example by telephone, and
+    runs fedcluster federation rotate-key. A site that runs then takes the new key by itself.
+    """
+    needs("cryptography", "flower")
+    from fedcluster._site import SiteFile
+    from fedcluster.federation._site_keys import make_site_key
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        site = SiteFile.load(site_file)
+        key = str(site.federation.get("key", "key"))
+        made = make_site_key(site_file.absolute().parent, key)
+    told: dict[str, Any] = {
+        "site": site.name,
+        "public_key": str(made.public),
+        "digest": made.digest,
+    }
+    lines = [f"Wrote {made.public}: send it to the coordinator. Its digest is", made.digest]
+    if made.waits:
+        lines.append("The present key counts until the coordinator has accepted the new one.")
+    screen.result({**told, "digest": made.digest, "waits": made.waits}, lines)
 
 
 permit_app = typer.Typer(
@@ -482,7 +508,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
 def _privacy(site: SiteFile) -> dict[str, Any]:
     """Return the privacy budget of a site, and what is spent of it."""
-    from fedcluster.federation._budget_messages import budget_content
+    from fedcluster.federation._log_messages import budget_content
     from fedcluster.federation._membership import site_budget
 
     ledger = site_budget(site)
@@ -493,7 +519,7 @@ def _privacy(site: SiteFile) -> dict[str, Any]:
 def _left(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what may leave a site."""
     if "privacy" in content:
-        from fedcluster.federation._budget_messages import spent_line
+        from fedcluster.federation._log_messages import spent_line
 
         yield "Every answer has noise, and nothing else of the rows leaves."
         yield spent_line(content["privacy"])

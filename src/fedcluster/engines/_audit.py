@@ -1,49 +1,93 @@
-"""Interface between a site's responder and what keeps the site's permits and its log."""
+"""Request to a site, read once, and the interface to what keeps the site's permits and its log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Self
 
 from fedcluster.core import Summary, Task
-from fedcluster.engines._wire import Header
+from fedcluster.engines._wire import LARGEST, Arrays, Header, WireError, unpack
+
+LONGEST_TEXT = 1_000_000
+"""Characters of the longest text of a request: one names all classes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
-    """Question to a site and its reply, for the site's own log.
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Message to a site, as its program passes it on from hand to hand.
 
     Parameters
     ----------
-    question, reply : bytes
-        How they travel.
+    content : bytes
+        How it travels.
     header : mapping
-        The header of the question, empty where it could not be read.
+        Its header, empty where it could not be read.
+    arrays : mapping of str to ndarray
+        Its arrays.
+    refused : str
+        Why it is refused before anything is done, empty where it is not.
+
+    Examples
+    --------
+    >>> Request.read(b"?").refused
+    'the message has no header that can be read'
+    """
+
+    content: bytes
+    header: Header = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    refused: str = ""
+
+    @classmethod
+    def read(cls, content: bytes, largest: int = LARGEST) -> Self:
+        """Read a message of so many bytes at most; one that cannot be read is refused."""
+        try:
+            return cls(content, *unpack(content, largest, LONGEST_TEXT))
+        except WireError as error:
+            return cls(content, refused=str(error))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the message."""
+        return sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditEntry:
+    """Request to a site and its reply, for the site's own log.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    reply : bytes
+        The reply, as it travels.
     tasks : sequence of Task
         The tasks that were answered.
     answers : sequence of Summary
         The answers, one for each task.
-    told : mapping
+    metadata : mapping
         What the site tells of itself besides, as it travels.
     refused : str
         Why there is no answer, in words for the site; empty where there is one.
     """
 
-    question: bytes
+    request: Request
     reply: bytes
-    header: Mapping[str, Any] = field(default_factory=dict)
     tasks: Sequence[Task] = ()
     answers: Sequence[Summary] = ()
-    told: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     refused: str = ""
 
 
-class Auditor(Protocol):
-    """Keeper of a site's permits and of its log."""
+class Auditor:
+    """Keeper of a site's permits and of its log; this one admits all, and writes nothing."""
 
-    def admit(self, question: bytes, header: Header) -> str:
-        """Check that a question may be answered, before any work is done.
+    def admit(self, request: Request) -> str:
+        """Check that a request may be answered, before any work is done.
 
         Returns the hash of the last line of the log, which the site tells the coordinator.
 
@@ -52,9 +96,9 @@ class Auditor(Protocol):
         WireError
             If not, in words for the coordinator.
         """
-        ...
+        return ""
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, entry: AuditEntry) -> None:
         """Write down what is about to leave; where this raises, nothing leaves.
 
         Raises
@@ -64,17 +108,3 @@ class Auditor(Protocol):
         OSError, InputError
             If it cannot be written down.
         """
-        ...
-
-
-class _NoAudit:
-    def admit(self, question: bytes, header: Header) -> str:
-        """Admit a question."""
-        return ""
-
-    def record(self, exchange: Exchange) -> None:
-        """Write nothing."""
-
-
-NO_AUDIT: Auditor = _NoAudit()
-"""Keeper of nothing: every question is admitted, and none is written down."""

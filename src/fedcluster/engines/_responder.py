@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._refusals import RefusedError
-from fedcluster._texts import printable
-from fedcluster.core import Introduction, PlannedStep, Summary, Task
-from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
-from fedcluster.engines._protocol import (
+from fedcluster._texts import is_plain, printable
+from fedcluster.core import Column, Introduction, PlannedStep, RowTransform, SiteInfo, Summary, Task
+from fedcluster.engines._agreement import (
     QUESTION,
     UnknownError,
     about,
@@ -22,7 +21,7 @@ from fedcluster.engines._protocol import (
     planned_of,
     versions,
 )
-from fedcluster.engines._told import SiteClient, Told
+from fedcluster.engines._audit import AuditEntry, Auditor, Request
 from fedcluster.engines._wire import (
     ASKED,
     PROTOCOL,
@@ -34,29 +33,120 @@ from fedcluster.engines._wire import (
     Steps,
     WireError,
     content_digest,
-    digest,
     is_texts,
     pack,
     read_steps,
     read_tasks,
-    unpack,
     write_site,
     write_summaries,
 )
 from fedcluster.errors import EndedError, InputError
+from fedcluster.metrics._external import Contingency
 from fedcluster.privacy._ledger import PolicyError
 from fedcluster.privacy._policy import Policy
 
 LOGGER = logging.getLogger(__name__)
 
-LONGEST_TEXT = 1_000_000
-"""Characters of the longest text of a question: one names all classes."""
-
 LONGEST = 300
 """Characters of the reason for a refusal, which may quote the question."""
 
+DIGITS = 16
+"""Digits of the hash of a question by which its reply names it."""
+
+KEPT = 4
+"""Descriptions of columns that are kept, each with other columns as text."""
+
 MOST_CLIENTS = 3
 """Choices of columns that are remembered besides the site's own."""
+
+
+class SiteClient(Protocol):
+    """Client of a site as far as questions need it, wherever its rows are."""
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+        """Return what the site tells of itself, see `Engine`."""
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to all tasks of a round."""
+
+
+class DisclosedColumns:
+    """What a site tells of some of its columns and its labels, remembered within a run.
+
+    Parameters
+    ----------
+    client : SiteClient
+        The site with these columns.
+    """
+
+    def __init__(self, client: SiteClient) -> None:
+        self._client, self._run = client, ""
+        self._descriptions: list[tuple[Column, ...]] = []
+        self._labels: frozenset[str] | None = None
+
+    def begin(self, run: str) -> None:
+        """Forget what another run was told: the rows may be others by now."""
+        if run != self._run:
+            self._run, self._descriptions, self._labels = run, [], None
+
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+        """Return what the site tells of itself."""
+        site = _tellable(self._client.introduce(**asked))
+        if asked.get("columns"):
+            self._descriptions = [site.columns, *self._descriptions][:KEPT]
+        if asked.get("labels"):
+            self._labels = frozenset(site.labels or ())
+        return site
+
+    @property
+    def width(self) -> int:
+        """Return how many columns there are, for where they have no names to be counted by."""
+        return self._client.introduce().n_columns or len(self._describe(()))
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to tasks, bound to what the site tells; they are finite.
+
+        Raises
+        ------
+        PolicyError
+            If a preparation takes a column for what it is not, or an answer is not finite.
+        """
+        answers = self._client.answers(self.bound(tasks))
+        if not all(answer.is_finite for answer in answers):
+            raise PolicyError("an answer is not finite")
+        return answers
+
+    def bound(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return the tasks without levels and labels that the site does not tell."""
+        hows = {id(task.preprocessor): task.preprocessor for task in tasks}
+        bound = {key: how and how.told_only(self._describe) for key, how in hows.items()}
+        return [self._bound(task, bound[id(task.preprocessor)]) for task in tasks]
+
+    def _bound(self, task: Task, how: RowTransform | None) -> Task:
+        step = task.step
+        if isinstance(step, Contingency):
+            if self._labels is None:
+                self.introduce(labels=True)
+            step = step.told_only(self._labels or ())
+        return replace(task, step=step, preprocessor=how)
+
+    def _describe(self, texts: Collection[str]) -> tuple[Column, ...]:
+        """Return the columns as the site tells of them, with these as text and maybe others."""
+        for known in self._descriptions:
+            if not any(column.name in texts and column.kind == "number" for column in known):
+                return known
+        return self.introduce(columns=True, texts=texts).columns
+
+
+def _tellable(site: SiteInfo) -> SiteInfo:
+    """Return a site without the texts and labels that no message may hold: see `is_plain`."""
+    columns = (replace(c, levels=tuple(filter(is_plain, c.levels))) for c in site.columns)
+    labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
+    return replace(site, columns=tuple(columns), labels=labels)
 
 
 class SecureSums(Protocol):
@@ -136,51 +226,58 @@ class Responder:
         steps: Steps = STEPS,
         preprocessors: Preprocessors | None = None,
         policy: Policy | None = None,
-        auditor: Auditor = NO_AUDIT,
+        auditor: Auditor | None = None,
         keep: Callable[[dict[str, Any]], None] | None = None,
         secure: SecureSums | None = None,
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
-        self._first, self._policy = Told(client), policy or Policy()
+        self._first, self._policy = DisclosedColumns(client), policy or Policy()
         self._clients, self._choose = {(self.columns, False): self._first}, choose
         self._steps, self._preprocessors = steps, preprocessors
-        self._auditor, self._keep, self._secure = auditor, keep, secure
-        self._last: Exchange | None = None
+        self._auditor, self._keep, self._secure = auditor or Auditor(), keep, secure
+        self._last: AuditEntry | None = None
 
-    def reply(self, question: bytes, refused: str = "") -> bytes:
-        """Return the reply to a question, refused unread where a reason is given; never raises."""
-        me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name, **about()}
-        header: Header = {}
+    def reply(self, content: bytes) -> bytes:
+        """Return the reply to a question as it travels; never raises."""
+        return self.respond(Request.read(content))
+
+    def respond(self, request: Request) -> bytes:
+        """Return the reply to a question, refused where it says why; never raises."""
+        me = {
+            "protocol": PROTOCOL,
+            "question": request.digest[:DIGITS],
+            "site": self.name,
+            **about(),
+        }
         try:
-            if refused:
-                raise WireError(refused)
-            header, arrays = unpack(question, longest=LONGEST_TEXT)
-            return self._reply(question, header, arrays, me)
+            if request.refused:
+                raise WireError(request.refused)
+            return self._reply(request, me)
         except (EndedError, PolicyError, RefusedError, WireError) as error:  # no value is in it
-            said = str(error)
+            reason = str(error)
             if isinstance(error, UnknownError):
-                said += versions(header, "this site", "the coordinator")
-            reason = printable(said[:LONGEST])
+                reason += versions(request.header, "this site", "the coordinator")
+            reason = printable(reason[:LONGEST])
             LOGGER.warning("a question was refused: %s", reason)
-            told = {"refused": reason}
+            outcome = {"refused": reason}
         except Exception as error:
             whole = not isinstance(error, InputError)
             LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
-            told = {"failed": type(error).__name__}
+            outcome = {"failed": type(error).__name__}
             reason = f"{type(error).__name__}, see what the site's program says"
-        complaint = pack({**me, **told}, {})
-        return self._complaint(Exchange(question, complaint, header, refused=reason), me)
+        return self._recorded(AuditEntry(request, pack({**me, **outcome}, {}), refused=reason), me)
 
-    def _complaint(self, exchange: Exchange, me: dict[str, Any]) -> bytes:
+    def _recorded(self, entry: AuditEntry, me: dict[str, Any]) -> bytes:
         """Return a reply without an answer; only that there is none, if it cannot be logged."""
         try:
-            self._auditor.record(exchange)
+            self._auditor.record(entry)
         except Exception as error:
             LOGGER.error("the log cannot be written: %s", error)
             return pack({**me, "failed": type(error).__name__}, {})
-        return exchange.reply
+        return entry.reply
 
-    def _reply(self, question: bytes, header: Header, arrays: Arrays, me: dict[str, Any]) -> bytes:
+    def _reply(self, request: Request, me: dict[str, Any]) -> bytes:
+        header = request.header
         if header.get("protocol") != PROTOCOL:
             raise UnknownError(
                 f"the question is of protocol {header.get('protocol')}, this site speaks {PROTOCOL}"
@@ -188,29 +285,27 @@ class Responder:
         check_known(header, QUESTION, "the question")
         echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
         if header.get("cancel") is True:  # what was worked on has been ended before this turn
-            cancelled = Exchange(question, pack(echo, {}), header, refused="the run was cancelled")
-            return self._complaint(cancelled, me)
-        log = self._auditor.admit(question, header)
+            cancelled = AuditEntry(request, pack(echo, {}), refused="the run was cancelled")
+            return self._recorded(cancelled, me)
+        log = self._auditor.admit(request)
         if "model" in header:
             self._policy.check(header)
-            self._auditor.record(Exchange(question, pack(echo, {}), header))
+            self._auditor.record(AuditEntry(request, pack(echo, {})))
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        if self._last is None or self._last.question != question:  # else it is a repetition
-            self._last = self._answered(Exchange(question, b"", header), arrays, echo, log)
+        if self._last is None or self._last.request.content != request.content:
+            self._last = self._answered(request, echo, log)  # else it is a repetition
         self._auditor.record(self._last)
         return self._last.reply
 
-    def _answered(
-        self, asked: Exchange, arrays: Arrays, echo: dict[str, Any], log: str
-    ) -> Exchange:
+    def _answered(self, request: Request, echo: dict[str, Any], log: str) -> AuditEntry:
         """Answer what is asked of the site itself and tasks; ``log`` is its log's last hash."""
-        header = asked.header
+        header = request.header
         headers = header.get("tasks", ())
         self._policy.check_tasks(headers)
         planned = self._planned(header)
-        tasks = read_tasks(headers, arrays, self._steps, self._preprocessors)
+        tasks = read_tasks(headers, request.arrays, self._steps, self._preprocessors)
         tasks = list(self._check_secure(header, tasks, planned))
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
         self._policy.check(header, tasks, columns, len(columns) or self._first.width)
@@ -220,11 +315,12 @@ class Responder:
         wanted |= {"texts": texts, "steps": planned}
         secure = self._secure is not None
         site = replace(known.introduce(**wanted), log=log, secure=secure)
-        answers, told = known.answers(tasks), write_site(site)
-        told = {key: told[key] for key in (*STATED, *(key for key in ASKED if key in header))}
-        said, numbers = self._leaving(header, arrays, tasks, answers)
-        reply = pack({**echo, "columns": columns, **told, **said}, numbers)
-        return replace(asked, reply=reply, tasks=tasks, answers=answers, told=told)
+        answers, stated = known.answers(tasks), write_site(site)
+        keys = (*STATED, *(key for key in ASKED if key in header))
+        metadata = {key: stated[key] for key in keys}
+        more, numbers = self._leaving(request, tasks, answers)
+        reply = pack({**echo, "columns": columns, **metadata, **more}, numbers)
+        return AuditEntry(request, reply, tasks, answers, metadata)
 
     def _planned(self, header: Header) -> list[PlannedStep]:
         """Return the steps that a run will ask; refuse it if this site will refuse one of them.
@@ -256,9 +352,10 @@ class Responder:
         return tasks
 
     def _leaving(
-        self, header: Header, arrays: Arrays, tasks: Sequence[Task], answers: Sequence[Summary]
+        self, request: Request, tasks: Sequence[Task], answers: Sequence[Summary]
     ) -> tuple[Header, Arrays]:
         """Return what leaves of the answers: as they are, or as masked words."""
+        header = request.header
         if self._secure is None:
             return {}, write_summaries(answers)
         asked = self._secure.check(header.get("sums"), tasks)
@@ -266,7 +363,7 @@ class Responder:
             return {}, {}
         if not tasks:
             return {"sums": self._secure.said(header, asked)}, {}
-        content = content_digest(header, arrays)
+        content = content_digest(header, request.arrays)
         words, said = self._secure.masked(header, asked, content, tasks, answers)
         return {"sums": said}, {"masked": words.view(np.float64)}  # bits, not numbers
 
@@ -279,15 +376,15 @@ class Responder:
             raise self._no_others()
         return chosen
 
-    def _client(self, columns: tuple[str, ...], *, raw: bool) -> Told:
+    def _client(self, columns: tuple[str, ...], *, raw: bool) -> DisclosedColumns:
         """Return the site with these columns."""
         key = columns, raw
         if key not in self._clients:
             if self._choose is None:
                 raise self._no_others()
-            chosen = self._choose(columns, **({"raw": True} if raw else {}))
+            chosen = DisclosedColumns(self._choose(columns, **({"raw": True} if raw else {})))
             kept = list(self._clients.items())
-            self._clients = dict([*kept[:1], *kept[1:][-MOST_CLIENTS:], (key, Told(chosen))])
+            self._clients = dict([*kept[:1], *kept[1:][-MOST_CLIENTS:], (key, chosen)])
         return self._clients[key]
 
     def _no_others(self) -> WireError:

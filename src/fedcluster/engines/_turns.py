@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
-from typing import Any
 
-from fedcluster.engines._protocol import about_of
-from fedcluster.engines._wire import LARGEST, too_large
+from fedcluster.engines._agreement import about_of
+from fedcluster.engines._audit import Request
+from fedcluster.engines._wire import LARGEST
 
 GRACE = 3.0
 """Seconds that a question waits for an older one before that one is ended."""
 REMEMBERED = 100
 """Runs that are remembered, the last ones."""
-LONGEST_HEADER = 1 << 24
-"""Bytes in which the header of a question is looked for."""
 REPLACED = "a newer question came"
 CANCELLED = "the run was cancelled"
 
@@ -28,12 +26,13 @@ class Turns:
 
     One that comes while another is worked on waits for it, but not for long where it is newer: of
     a run that began later, or of a later round of the same run. Then the older one is ended, as is
-    one whose run is cancelled: its coordinator has gone on without the answer.
+    one whose run is cancelled: its coordinator has gone on without the answer. One that cannot be
+    read is refused at once.
 
     Parameters
     ----------
-    reply : callable taking bytes and a str
-        Answers a question, or refuses it where the text says why.
+    respond : callable taking a Request
+        Answers a question, or refuses it where it says why.
     end : callable taking a str
         Ends the work on a question, which then gets a reply that says why.
     begin : callable taking a str
@@ -45,31 +44,35 @@ class Turns:
 
     def __init__(
         self,
-        reply: Callable[[bytes, str], bytes],
+        respond: Callable[[Request], bytes],
         end: Callable[[str], None],
         begin: Callable[[str], None],
         largest: int = LARGEST,
     ) -> None:
-        self._answer, self.end, self._begin, self._largest = reply, end, begin, largest
+        self._answer, self.end, self._begin, self._largest = respond, end, begin, largest
         self._turn, self._look = Lock(), Lock()
         self._runs: dict[str, int] = {}
         self._cancelled: set[int] = set()
         self._working: Rank | None = None
 
-    def reply(self, question: bytes) -> bytes:
+    def reply(self, content: bytes) -> bytes:
+        """Return the reply to a question as it travels, when its turn has come."""
+        return self.respond(Request.read(content, self._largest))
+
+    def respond(self, request: Request) -> bytes:
         """Return the reply to a question, when its turn has come."""
-        if len(question) > self._largest:
-            return self._answer(question, too_large(question, self._largest))
-        header = header_of(question)
+        header = request.header
+        if request.refused:
+            return self._answer(request)
         run, exchange = str(header.get("run"))[:100], header.get("exchange")
         rank = self._rank(run), exchange if type(exchange) is int else -1
         if header.get("cancel") is True:
             self._cancel(rank[0])
         with self._turn_of(rank):
             if rank[0] in self._cancelled and header.get("cancel") is not True:
-                return self._answer(question, CANCELLED)
+                return self._answer(replace(request, refused=CANCELLED))
             self._begin(about_of(header, "job") or run)
-            return self._answer(question, "")
+            return self._answer(request)
 
     def _rank(self, run: str) -> int:
         """Return the number of a run, in the order in which they were first heard of."""
@@ -100,11 +103,3 @@ class Turns:
             with self._look:
                 self._working = None
             self._turn.release()
-
-
-def header_of(question: bytes) -> dict[str, Any]:
-    """Return the header of a question as far as it can be read."""
-    with suppress(ValueError, RecursionError):
-        header = json.loads(question[:LONGEST_HEADER].partition(b"\n")[0])
-        return header if isinstance(header, dict) else {}
-    return {}

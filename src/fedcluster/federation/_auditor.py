@@ -13,9 +13,9 @@ import numpy as np
 
 from fedcluster._texts import printable
 from fedcluster.core import Floats, Summary, Task, first_alike
-from fedcluster.engines._audit import Exchange
-from fedcluster.engines._protocol import about_of
-from fedcluster.engines._wire import ASKED, Header
+from fedcluster.engines._agreement import about_of
+from fedcluster.engines._audit import AuditEntry, Auditor, Request
+from fedcluster.engines._wire import ASKED
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log
 from fedcluster.federation._site_permits import Asked, SitePermits, next_round
@@ -27,7 +27,7 @@ MOST_SIGNS = 2_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SiteAuditor:
+class SiteAuditor(Auditor):
     """Keeper of the permits and of the log of one site.
 
     Parameters
@@ -57,41 +57,38 @@ class SiteAuditor:
     say: Callable[[str], object] = str
     budget: BudgetLedger | None = None
 
-    def admit(self, question: bytes, header: Header) -> str:
+    def admit(self, request: Request) -> str:
         """Check that a permit covers a question, where the site demands one.
 
         The reply tells the hash of the last line of the log: the coordinator can show later that
         the log was the same up to there.
         """
         with self.log.locked() as head:
-            self._used(question, header, head)
+            self._used(request, head)
             return head.hash
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, entry: AuditEntry) -> None:
         """Write a line, and keep the question; the permit is held against it once more."""
 
-        def entry(head: Head) -> Line:
-            used: Line = {}
-            if not exchange.refused:
-                used = self._used(exchange.question, exchange.header, head)
-            kept = self.questions.keep(exchange.question, refused=bool(exchange.refused))
+        def line(head: Head) -> Line:
+            used = {} if entry.refused else self._used(entry.request, head)
+            kept = self.questions.keep(entry.request, refused=bool(entry.refused))
             spent: Line = {} if self.budget is None else {"spent": self.budget.rho}
-            return {"asked_by": self.asked_by, **used, **kept, **spent, **_line(exchange)}
+            return {"asked_by": self.asked_by, **used, **kept, **spent, **_line(entry)}
 
-        site = self.log.append(entry).site
-        tasks, size = len(exchange.tasks), len(exchange.reply)
+        site = self.log.append(line).site
+        tasks, size = len(entry.tasks), len(entry.reply)
         self.say(
-            f"site {site}: a question was refused: {printable(exchange.refused)}"
-            if exchange.refused
+            f"site {site}: a question was refused: {printable(entry.refused)}"
+            if entry.refused
             else f"site {site}: answered {tasks} tasks with {size:,} bytes"
         )
 
-    def _used(self, question: bytes, header: Header, head: Head) -> Line:
+    def _used(self, request: Request, head: Head) -> Line:
         """Return what a line says of the permit that covers a question, nothing without permits."""
         if self.permits is None:
             return {}
-        digest = sha256(question).hexdigest()
-        asked = Asked.from_header(header, digest, self.columns)
+        asked = Asked.from_header(request.header, request.digest, self.columns)
         return next_round(self.permits.admit(asked, head), asked, head)
 
 
@@ -119,12 +116,12 @@ class QuestionFolder:
     room: int
     sizes: dict[Path, int] = field(default_factory=dict, init=False, compare=False)
 
-    def keep(self, question: bytes, *, refused: bool = False) -> Line:
+    def keep(self, request: Request, *, refused: bool = False) -> Line:
         """Keep a question; return what the log's line says of it and of those that went."""
         folder, room = self.path, self.room
         if refused:
             folder, room = self.path / "refused", self.room // 10
-        digest = sha256(question).hexdigest()
+        question, digest = request.content, request.digest
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / digest
         if file.exists():
@@ -180,24 +177,25 @@ def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
     return size, dropped
 
 
-def _line(exchange: Exchange) -> Line:
+def _line(entry: AuditEntry) -> Line:
     """Return what the log says of a question and its reply: sizes and hashes, never a value."""
-    header, run = exchange.header, exchange.header.get("run")
+    header, run = entry.request.header, entry.request.header.get("run")
     number = header.get("exchange")
     line: Line = {
         "run": run[:100] if isinstance(run, str) else None,
         "round": number + 1 if isinstance(number, int) and 0 <= number < 1 << 53 else None,
-        "reply": sha256(exchange.reply).hexdigest(),
-        "bytes": len(exchange.reply),
+        "reply": sha256(entry.reply).hexdigest(),
+        "bytes": len(entry.reply),
     }
     operator = about_of(header, "operator")
     line |= {"operator": operator} if operator else {}
-    if exchange.refused:  # nothing more of a header that may be anything
-        return {**line, "refused": exchange.refused[:MOST_SIGNS]}
+    if entry.refused:  # nothing more of a header that may be anything
+        return {**line, "refused": entry.refused[:MOST_SIGNS]}
     columns = header.get("columns")
     line |= {"columns": columns if len(str(columns)) <= MOST_SIGNS else _digest(columns)}
     line |= {"model": _digest(header["model"])} if "model" in header else {}
-    return {**line, **_told(exchange.told), "tasks": _task_lines(exchange.tasks, exchange.answers)}
+    tasks = _task_lines(entry.tasks, entry.answers)
+    return {**line, **_metadata(entry.metadata), "tasks": tasks}
 
 
 def _task_lines(tasks: Sequence[Task], answers: Sequence[Summary]) -> list[Line]:
@@ -216,7 +214,7 @@ def _task_lines(tasks: Sequence[Task], answers: Sequence[Summary]) -> list[Line]
 def _task_line(task: Task, answer: Summary) -> Line:
     state = task.state
     arrays = {"centers": state.centers, "weights": state.weights, **state.memory}
-    said = answer.weights[answer.weights != 0]
+    weights = answer.weights[answer.weights != 0]
     return {
         "task": repr(task.step)[:MOST_SIGNS],
         "seed": task.seed,
@@ -224,21 +222,21 @@ def _task_line(task: Task, answer: Summary) -> Line:
         "state": {name[:100]: _array(array) for name, array in arrays.items() if array.size},
         "shape": list(answer.sums.shape),
         "numbers": answer.n_values,
-        "smallest_weight": float(said.min()) if said.size else None,
+        "smallest_weight": float(weights.min()) if weights.size else None,
         "bytes": answer.sums.nbytes + answer.weights.nbytes,
         **({} if task.noise is None else {"noise": task.noise}),
     }
 
 
-def _told(told: Mapping[str, Any]) -> Line:
+def _metadata(metadata: Mapping[str, Any]) -> Line:
     """Return what the log says of what the site told of itself; of texts, how many there are."""
-    line: Line = {"told": {key: told[key] for key in told if key not in ASKED}}
-    if "described" in told:
-        texts = sum(len(levels) for _, _, levels in told["described"])
-        size = len(json.dumps(told["described"]))
-        line["described"] = {"number": len(told["described"]), "texts": texts, "bytes": size}
-    if told.get("labels") is not None:
-        line["labels"] = {"texts": len(told["labels"]), "bytes": len(json.dumps(told["labels"]))}
+    line: Line = {"told": {key: metadata[key] for key in metadata if key not in ASKED}}
+    if (columns := metadata.get("described")) is not None:
+        texts = sum(len(levels) for _, _, levels in columns)
+        size = len(json.dumps(columns))
+        line["described"] = {"number": len(columns), "texts": texts, "bytes": size}
+    if (labels := metadata.get("labels")) is not None:
+        line["labels"] = {"texts": len(labels), "bytes": len(json.dumps(labels))}
     return line
 
 

@@ -26,9 +26,8 @@ from fedcluster._report._tables import counted, number, percent
 from fedcluster._site import SiteFile
 from fedcluster._texts import printable
 from fedcluster.federation._audit_log import read_log, verify
-from fedcluster.federation._budget_messages import budget_content, spent_line
-from fedcluster.federation._identity import COHORTS, cohort_memory
-from fedcluster.federation._log_messages import answers_of, run_records
+from fedcluster.federation._identity import IDENTITY
+from fedcluster.federation._log_messages import answers_of, budget_content, run_records, spent_line
 from fedcluster.federation._membership import (
     ROWS_CHANGED,
     Membership,
@@ -38,8 +37,10 @@ from fedcluster.federation._membership import (
     site_permits,
 )
 from fedcluster.io._outputs import atomic_write, json_text
+from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.privacy._groups import Examined
 from fedcluster.privacy._limits import STRICT_P, Dominance
+from fedcluster.secure._cohort import earlier_cohorts
 
 DEFAULT = Dominance()
 ACRO = {
@@ -207,8 +208,8 @@ def _federation(site: SiteFile) -> dict[str, Any]:
         told["log"] = {"lines": end.line, "files": end.part, "head": end.hash}
     if (ledger := site_budget(site, log)) is not None:
         told["budget"] = budget_content(ledger)
-    if (folder / COHORTS).exists():
-        told["cohorts"] = sorted(map(list, cohort_memory(folder).earlier()))
+    if (folder / IDENTITY).exists():
+        told["cohorts"] = sorted(map(list, earlier_cohorts(SiteState(folder / STATE_FILE))))
     if permits_required(site):
         with log.locked() as head:
             known = site_permits(site, membership).known(head)

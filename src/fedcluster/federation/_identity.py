@@ -24,11 +24,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedcluster.errors import InputError
 from fedcluster.federation._permits import load_key, make_key
-from fedcluster.secure._memory import CohortMemory
+from fedcluster.io._site_state import STATE_FILE, SiteState
 
-IDENTITY, PEERS, COHORTS = "identity.key", "peers.toml", "cohorts.sqlite"
-"""Files beside the site file: the site's own secret, the public keys of all sites, and in which
-secure sums the site has answered, which is made together with the secret."""
+IDENTITY, PEERS = "identity.key", "peers.toml"
+"""Files beside the site file: the site's own secret, and the public keys of all sites."""
 
 
 def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
@@ -39,7 +38,8 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
     folder : Path
         The folder of the site file.
     make : bool, default=False
-        Whether to make one where there is none.
+        Whether to make one where there is none; the state of the site, which says in which secure
+        sums it has answered, is made before it.
 
     Raises
     ------
@@ -48,16 +48,11 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
     """
     path = folder / IDENTITY
     if make and not path.exists():
-        cohort_memory(folder).create()
+        SiteState(folder / STATE_FILE).create()
         make_key(path)
     if not path.exists():
         raise InputError(f"{path} is missing: fedcluster site key makes it")
     return load_key(path)
-
-
-def cohort_memory(folder: Path) -> CohortMemory:
-    """Return the memory of the secure sums that a site has answered in."""
-    return CohortMemory(folder / COHORTS)
 
 
 def public_text(key: Ed25519PublicKey) -> str:

@@ -24,9 +24,9 @@ from fedcluster.federation._addresses import Address
 from fedcluster.federation._audit_log import AuditLog, has_left, read_log
 from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 from fedcluster.federation._identity import (
+    IDENTITY,
     PEERS,
     check_own,
-    cohort_memory,
     identity,
     load_peers,
     public_text,
@@ -34,15 +34,15 @@ from fedcluster.federation._identity import (
 from fedcluster.federation._permits import coordinator_identity
 from fedcluster.federation._results import ReceivedModels
 from fedcluster.federation._site_permits import SitePermits
-from fedcluster.federation._site_worker import SiteWorker
+from fedcluster.federation._site_worker import SiteWorker, Versions
 from fedcluster.federation._trust import SYSTEM, system_store
-from fedcluster.federation._versions import Versions
+from fedcluster.io._site_state import SAYS, STATE_FILE, SiteState
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
-from fedcluster.secure._cohort import MIN_SITES, Terms
+from fedcluster.secure._cohort import MIN_SITES, Terms, earlier_cohorts
 from fedcluster.secure._site import SecureSite
 
 PREPARATION = tuple(
@@ -52,17 +52,8 @@ PREPARATION = tuple(
 LEAST = 5
 """Smallest cluster that a site with limits sends over a network."""
 
-ASKED = "asked.json"
-"""The file, beside the site file, that counts what was asked."""
-
-ROWS = "rows.json"
-"""The file, beside the site file, that says which rows the last runs are about."""
-
 ROWS_CHANGED = "the rows have changed"
 """Event of the log: from here on, runs that begin are about other rows."""
-
-SPENT = "privacy.sqlite"
-"""The file, beside the site file, that says what is spent of the privacy budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +189,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         If the rows cannot be read, ``steps`` of the site file names something else, its limits are
         too small for a network, or its groups were lost.
     """
-    folder, columns = site.path.absolute().parent, _columns(site)
+    columns = _columns(site)
     steps = membership_steps(site, membership)
 
     def keep(content: dict[str, Any]) -> None:
@@ -210,8 +201,9 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         say(f"site {site.name}: its rows have changed, and are read anew")
 
     auditor = site_auditor(site, membership, columns, say)
-    worker = SiteWorker(site, Versions(folder / ROWS, changed), site_models(site, membership), say)
     _check_protection(site, auditor)
+    state, models = site_state(site, membership), site_models(site, membership)
+    worker = SiteWorker(site, Versions(state, changed), models, say)
     secure = site_secure(site, membership)
     worker.start()
     responder = Responder(
@@ -220,19 +212,45 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         choose=worker.client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=_policy(site, folder, auditor.budget),
+        policy=_policy(site, state, auditor.budget),
         auditor=auditor,
         keep=keep,
         secure=secure,
     )
     largest = site.cost.message_mb * MEGABYTE
-    return Turns(responder.reply, worker.end, worker.begin, largest)
+    return Turns(responder.respond, worker.end, worker.begin, largest)
 
 
-def _policy(site: SiteFile, folder: Path, budget: BudgetLedger | None) -> Policy:
+def _policy(site: SiteFile, state: SiteState, budget: BudgetLedger | None) -> Policy:
     """Return what a site may be asked, and what that may cost."""
     grouped = site.protection != "limits" and site.privacy is None
-    return Policy(site.policy, Ledger(folder / ASKED), budget, grouped=grouped)
+    return Policy(site.policy, Ledger(state), budget, grouped=grouped)
+
+
+def site_state(site: SiteFile, membership: Membership) -> SiteState:
+    """Return the state of a site, which is made before its first answer.
+
+    Raises
+    ------
+    InputError
+        If it is missing and was there: the site has a key for secure sums, or its log tells of
+        answers; or if an earlier version has left one.
+    """
+    folder = site.path.absolute().parent
+    state, log = SiteState(folder / STATE_FILE), folder / membership.log
+    if not state.is_there:
+        missing = f"{state.path} is missing; {SAYS}: put back a copy"
+        if (folder / IDENTITY).exists():
+            raise InputError(
+                f"{missing}, or remove {IDENTITY} too, and give the other sites a new key"
+            )
+        if any(map(has_left, read_log(log))):
+            raise InputError(
+                f"{missing}, since answers have left, as {log.name} shows; or move that log and "
+                "its files to an archive, and begin anew"
+            )
+        state.create()
+    return state
 
 
 def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | None:
@@ -254,7 +272,7 @@ def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | N
         with log.locked() as head:
             return head.spent
 
-    return BudgetLedger(site.path.absolute().parent / SPENT, site.privacy, known)
+    return BudgetLedger(SiteState(site.path.absolute().parent / STATE_FILE), site.privacy, known)
 
 
 def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
@@ -263,7 +281,7 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
     Raises
     ------
     InputError
-        If its key, those of the others, or the memory of earlier sums are missing.
+        If its key, those of the others, or the state with the earlier sums are missing.
     """
     if not membership.secure:
         if site.colluders is not None:
@@ -276,9 +294,9 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
     permitted = site_permits(site, membership).sites if permits_required(site) else None
     dropouts, alone = membership.allow_dropouts, membership.allow_alone
     terms = Terms(membership.min_sites, site.colluders, dropouts, alone)
-    memory = cohort_memory(folder)
-    memory.earlier()  # is it there?
-    return SecureSite(site.name, own, peers, terms, memory, permitted)
+    state = site_state(site, membership)
+    earlier_cohorts(state)  # can it be read?
+    return SecureSite(site.name, own, peers, terms, state, permitted)
 
 
 def membership_steps(site: SiteFile, membership: Membership) -> Steps:
@@ -332,7 +350,7 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
 def site_models(site: SiteFile, membership: Membership) -> ReceivedModels:
     """Return the models that came to a site, and what became of them."""
     folder = site.path.absolute().parent
-    return ReceivedModels(folder, folder / membership.results)
+    return ReceivedModels(SiteState(folder / STATE_FILE), folder / membership.results)
 
 
 def site_log(site: SiteFile, membership: Membership) -> AuditLog:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +22,11 @@ from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import EndedError, InputError, SiteError
 from fedcluster.federation._membership import (
-    ASKED,
     Membership,
     membership_steps,
     site_auditor,
     site_responder,
+    site_state,
 )
 from fedcluster.federation._relaying import (
     BOX,
@@ -41,13 +40,11 @@ from fedcluster.federation._relaying import (
 )
 from fedcluster.federation._runs import GOING, Run, outcome_of
 from fedcluster.federation._service_client import Coordinator
-from fedcluster.io._outputs import atomic_folder, atomic_write, json_text, write_json
+from fedcluster.io._outputs import atomic_folder, atomic_write, json_text
 from fedcluster.io._rows import FederationSource
+from fedcluster.io._site_state import SiteState, get, put
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
-
-RUNS = "relayed.json"
-"""The file, beside the site file, that says which runs below belong to which runs above."""
 
 KNOWN = 100
 """Runs above that are known, the last ones."""
@@ -97,7 +94,8 @@ def relay_responder(
     _check(site, membership)
     folder, steps = site.path.absolute().parent, membership_steps(site, membership)
     below = Coordinator.at(source.path)
-    runs = RelayedRuns(below, _job(site, source, membership), source.quorum, folder / RUNS)
+    state = site_state(site, membership)
+    runs = RelayedRuns(below, _job(site, source, membership), source.quorum, state)
     relay = RelaySite(site.name, runs, site.cost.message_mb * MEGABYTE)
     columns = relay.columns()
 
@@ -114,11 +112,11 @@ def relay_responder(
         choose=relay.client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=Policy(site.policy, Ledger(folder / ASKED)),
+        policy=Policy(site.policy, Ledger(state)),
         auditor=site_auditor(site, membership, columns, say),
         keep=keep,
     )
-    return Turns(responder.reply, relay.end, relay.begin, site.cost.message_mb * MEGABYTE)
+    return Turns(responder.respond, relay.end, relay.begin, site.cost.message_mb * MEGABYTE)
 
 
 def _check(site: SiteFile, membership: Membership) -> None:
@@ -154,12 +152,12 @@ class RelayedRuns:
         What its sites are to do.
     quorum : int or None
         The smallest number of them that must answer; None for all.
-    path : Path
-        The file that says which run below belongs to which run above.
+    state : SiteState
+        The state of the relay, which says which run below belongs to which run above.
     """
 
     def __init__(
-        self, coordinator: Coordinator, job: Relaying, quorum: int | None, path: Path
+        self, coordinator: Coordinator, job: Relaying, quorum: int | None, state: SiteState
     ) -> None:
         if coordinator.federation is None:
             raise InputError(f"{coordinator.folder} is not the folder of a federation")
@@ -169,15 +167,12 @@ class RelayedRuns:
                 f"{coordinator.folder} has {n} sites, and a relay with fewest = {job.fewest} never "
                 "answers for so few: add sites there"
             )
-        self._job, self._quorum, self._path = job, quorum, path
-        self._names: dict[str, str] = {}
-        with suppress(OSError, ValueError, AttributeError):
-            known = json.loads(path.read_text("utf-8"))
-            self._names = {str(job): str(name) for job, name in known.items()}
+        self._job, self._quorum, self._state = job, quorum, state
 
     def begin(self, job: str) -> Path:
         """Return the folder of the run below of a run above; it goes on, or begins."""
-        name = self._names.get(job, "")
+        with self._state.transaction() as file:
+            name = get(file, "relayed", job) or ""
         folder = self._federation.file("runs", name)
         if name and (folder / "job.json").exists() and not (folder / BOX / ENDED).exists():
             self._go_on(folder)
@@ -185,10 +180,8 @@ class RelayedRuns:
         options = {"quorum": self._quorum}
         body = {"job": RELAY, "parameters": asdict(self._job), "options": options}
         name = str(self._coordinator.post("/runs", body)["run"])
-        self._names[job] = name
-        while len(self._names) > KNOWN:
-            del self._names[next(iter(self._names))]
-        write_json(self._path, self._names)
+        with self._state.transaction() as file:
+            put(file, "relayed", job, name, KNOWN)
         return self._federation.file("runs", name)
 
     def _go_on(self, folder: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from fedcluster._assigned_rows import row_transform
-from fedcluster.core import Answers, Filter, Introduction, SiteInfo, Task
+from fedcluster.core import Answers, Introduction, SiteInfo, Task
 from fedcluster.engines._relay import Relay
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
@@ -26,8 +26,8 @@ from fedcluster.federation._folder import CANCEL
 from fedcluster.federation._membership import PREPARATION
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
-from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.privacy._ledger import PolicyError
+from fedcluster.privacy._limits import Limits
 
 RELAY = "relay"
 """The name of the job."""
@@ -72,10 +72,6 @@ class Relaying:
     min_rows: int = 1
     min_cluster_size: int = 1
     steps: tuple[str, ...] = ()
-
-    def filters(self) -> tuple[Filter, ...]:
-        """Return the relay's own limits."""
-        return MinRows(self.min_rows), MinClusterSize(self.min_cluster_size)
 
 
 class Choosing:
@@ -157,10 +153,11 @@ def relay(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dic
 
 def _responder(engine: RemoteEngine, job: Relaying) -> Responder:
     """Return what answers for all sites of a run."""
+    limits = Limits(job.min_rows, job.min_cluster_size).filters
 
     def choose(columns: Sequence[str] | None, *, raw: bool = False) -> Relay:
         chosen = Choosing(engine, columns, raw=raw)
-        return Relay(job.name, chosen, job.fewest, lines=job.lines, filters=job.filters())
+        return Relay(job.name, chosen, job.fewest, lines=job.lines, filters=limits)
 
     def keep(model: dict[str, Any]) -> None:
         engine.give(model)

@@ -10,7 +10,8 @@ from pathlib import Path
 from threading import Lock
 
 from fedcluster._site import SiteFile
-from fedcluster.engines._turns import header_of
+from fedcluster._worker import MEGABYTE
+from fedcluster.engines._audit import Request
 from fedcluster.errors import InputError
 from fedcluster.federation._membership import Membership, site_log
 from fedcluster.federation._private import check_private
@@ -53,16 +54,17 @@ class ReloadingSite:
         self.membership = Membership.from_site_file(self.site)
         self._turns = answering(self.site, self.membership, say)
 
-    def reply(self, question: bytes) -> bytes:
+    def reply(self, content: bytes) -> bytes:
         """Return the reply to a question; a question of another run may bring a new file in."""
         with self._look:
-            run = str(header_of(question).get("run"))
+            request = Request.read(content, self.site.cost.message_mb * MEGABYTE)
+            run = self._run if request.refused else str(request.header.get("run"))
             if run != self._run and (mark := _mark(self._path)) != self._mark:
                 self._mark = mark
                 self._read_anew()
             self._run = run
             turns = self._turns
-        return turns.reply(question)
+        return turns.respond(request)
 
     def end(self, why: str) -> None:
         """End the work on a question, and the process that holds the rows."""

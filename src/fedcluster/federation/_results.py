@@ -3,19 +3,17 @@
 A coordinator may make up a model for which it takes longer, or fails, to label certain rows. So a
 model is acknowledged once it is written down, and rows are labelled after that:
 
-    receive -> model-received.json -- labelling begins --> labels.json, which says at the end how
-                                                          that went
+    receive -> RECEIVED -- labelling begins --> LABELS, which says at the end how that went
 
-A kill at any moment leaves a file that says what is still to be done.
+Both are in the state of the site: a kill at any moment leaves what is still to be done.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,23 +25,20 @@ from fedcluster.core import Data
 from fedcluster.io._joining import OwnTable
 from fedcluster.io._outputs import (
     atomic_folder,
-    atomic_write,
     check_folder,
     json_text,
-    write_durably,
-    write_json,
     write_labels,
 )
+from fedcluster.io._site_state import SiteState, get, put
 from fedcluster.model import Model
 
 Chunks = Callable[[tuple[str, ...], bool], Iterable[Data] | None]
 """``chunks(columns, raw)`` gives the rows to label, None where they are others than were asked."""
 
-RECEIVED = "model-received.json"
-"""The file, beside the site file, that has a model whose labels were not begun."""
-LABELS = "labels.json"
-"""The file, beside the site file, that has the model whose labels are being written, and then says
-what became of them."""
+RECEIVED = "received"
+"""The name of a model whose labels were not begun."""
+LABELS = "labels"
+"""The name of the model whose labels are being written, and then of what became of them."""
 
 NO_LABELS = "no rows were labelled"
 OTHERS = "they have changed since the run began: label them with fedcluster predict"
@@ -55,25 +50,27 @@ class ReceivedModels:
 
     Parameters
     ----------
-    folder : Path
-        The folder of the site file.
+    state : SiteState
+        The state of the site, in a file.
     results : Path
         The folder that receives the model and the labels.
 
     Examples
     --------
     >>> from tempfile import mkdtemp
-    >>> models = ReceivedModels(Path(mkdtemp()), Path(mkdtemp()))
+    >>> from fedcluster.io._site_state import STATE_FILE
+    >>> models = ReceivedModels(SiteState(Path(mkdtemp()) / STATE_FILE), Path(mkdtemp()))
+    >>> models.state.create()
     >>> models.receive({"centers": [[0.5]]}, "the rows of the run")
-    >>> models.are_waiting, models.state()
+    >>> models.are_waiting, models.outcome()
     (True, 'a model came, and the labels of rows are still to be written')
     >>> with models.next() as came:
     ...     _ = models.finish("labels are written")
-    >>> models.are_waiting, models.state()[20:]
+    >>> models.are_waiting, models.outcome()[20:]
     (False, 'labels are written')
     """
 
-    folder: Path
+    state: SiteState
     results: Path
 
     def receive(self, model: Mapping[str, Any], rows: str) -> None:
@@ -87,54 +84,59 @@ class ReceivedModels:
             If the results could not be written.
         """
         check_folder(self.results, overwrite=True)
-        with atomic_write(self.folder / RECEIVED) as temporary:
-            write_durably(temporary, json_text({"rows": rows, "model": model}).encode())
+        with self.state.transaction() as file:
+            put(file, "models", RECEIVED, {"rows": rows, "model": model})
 
     @property
     def are_waiting(self) -> bool:
         """True if labels are still to be written, or were begun and not finished."""
-        return (self.folder / RECEIVED).exists() or "model" in self._told()
+        received, labels = self._read()
+        return received is not None or "model" in labels
 
     @contextmanager
     def next(self) -> Iterator[dict[str, Any] | None]:
         """Take the model that came last, None where all is done; one process at a time does."""
         with self._locked():
-            with suppress(FileNotFoundError):
-                (self.folder / RECEIVED).replace(self.folder / LABELS)
-            told = self._told()
-            yield told if "model" in told else None
+            with self.state.transaction() as file:
+                if (came := get(file, "models", RECEIVED)) is not None:
+                    put(file, "models", LABELS, came)
+                    file.execute("DELETE FROM models WHERE name = ?", (RECEIVED,))
+            labels = self._read()[1]
+            yield labels if "model" in labels else None
 
     def give_up(self, why: str) -> str:
         """Write down that the labels which were begun are not to be had; return that."""
         with self._locked():
             said = f"{NO_LABELS}: {why}"
-            return self.finish(said) if "model" in self._told() else said
+            return self.finish(said) if "model" in self._read()[1] else said
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with (self.folder / LABELS).with_suffix(".lock").open("a") as lock:
+        assert self.state.path is not None
+        with self.state.path.with_name("labels.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def finish(self, said: str) -> str:
         """Write down, and return, what became of the model that was taken."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(self.folder / LABELS, {"time": now, "said": said})
+        with self.state.transaction() as file:
+            put(file, "models", LABELS, {"time": now, "said": said})
         return said
 
-    def state(self) -> str:
+    def outcome(self) -> str:
         """Return what became of the last model, empty where none came."""
-        if self.are_waiting:
+        received, labels = self._read()
+        if received is not None or "model" in labels:
             return "a model came, and the labels of rows are still to be written"
-        told = self._told()
-        return f"{str(told['time'])[:19].replace('T', ' ')} {told['said']}" if told else ""
+        return f"{labels['time'][:19].replace('T', ' ')} {labels['said']}" if labels else ""
 
-    def _told(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            told = json.loads((self.folder / LABELS).read_text("utf-8"))
-            if isinstance(told, dict) and ("model" in told or {"time", "said"} <= told.keys()):
-                return told
-        return {}
+    def _read(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """Return the model that was received, and the one with labels or what became of it."""
+        if not self.state.is_there:
+            return None, {}
+        with self.state.transaction() as file:
+            return get(file, "models", RECEIVED), get(file, "models", LABELS) or {}
 
 
 def keep_results(

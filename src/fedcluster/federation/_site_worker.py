@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from threading import Event, Thread
 from typing import Any
 
 from fedcluster._site import SiteFile
-from fedcluster._worker import Limits, Worker
+from fedcluster._worker import Worker
 from fedcluster.client import Client
 from fedcluster.core import Data, SiteInfo, Summary, Task
 from fedcluster.engines._wire import WireError
 from fedcluster.federation._results import NO_LABELS, ReceivedModels, keep_results
-from fedcluster.federation._versions import Versions
 from fedcluster.io._rows import SqlSource, chunks_of
+from fedcluster.io._site_state import SiteState, get, last, put
 from fedcluster.io._sources import hold
 
 KEY_BYTES = 16
@@ -29,6 +30,8 @@ KEY_BYTES = 16
 CLIENTS = 4
 """Choices of columns whose rows are held at the same time, the last ones that were asked for."""
 CHANGED = "the rows have changed since the run began: start it anew"
+RUNS = 100
+"""Runs whose version of the rows is known, the last ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +43,45 @@ class _Call:
     raw: bool
     method: str
     arguments: Mapping[str, Any]
+
+
+class Versions:
+    """Versions of a site's rows: a run is about those that it began with, or about none.
+
+    A run that goes on after a restart is still about the rows that it began with.
+
+    Parameters
+    ----------
+    state : SiteState
+        The state of the site, which holds the fingerprint of the rows of each of the last runs.
+    changed : callable taking a str
+        Told the hash of a version that follows another one.
+
+    Examples
+    --------
+    >>> versions = Versions(SiteState(), print)
+    >>> for run, rows in [("a", "old"), ("b", "new")]:
+    ...     versions.begin(run, rows)
+    11507a0e2f5e69d5dfa40a62a1bd7b6ee57e6bcd85c67c9b8431b36fff21c437
+    >>> versions.of("a"), versions.of("b"), versions.of("c")
+    ('old', 'new', None)
+    """
+
+    def __init__(self, state: SiteState, changed: Callable[[str], object]) -> None:
+        self._state, self._changed = state, changed
+
+    def of(self, run: str) -> str | None:
+        """Return the fingerprint of the rows that a run is about, None of one that is not known."""
+        with self._state.transaction() as file:
+            return get(file, "rows", run)  # type: ignore[no-any-return]
+
+    def begin(self, run: str, fingerprint: str) -> None:
+        """Write down that a run is about rows with a fingerprint."""
+        with self._state.transaction() as file:
+            before = last(file, "rows")
+            put(file, "rows", run, fingerprint, RUNS)
+        if before is not None and before[1] != fingerprint:
+            self._changed(sha256(fingerprint.encode()).hexdigest())
 
 
 class SiteWorker:
@@ -65,17 +107,16 @@ class SiteWorker:
         say: Callable[[str], object],
     ) -> None:
         self._site, self._versions, self._models = site, versions, models
-        limits = Limits(site.cost.seconds, site.cost.memory_mb)
-        self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), limits)
+        self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), site.cost)
         self._labelling = Labelling(site, models, say)
-        self._run = ""
-        self._failed: Exception | None = None
+        self._rows: str | Exception = ""
         self.end = self._worker.end
 
     def start(self) -> None:
         """Start the process, and finish the labels that another program of the site began."""
+        waiting = self._models.are_waiting
         self._worker.start()
-        if self._models.are_waiting:
+        if waiting:
             self._labelling.go_on()
 
     def begin(self, run: str) -> None:
@@ -83,12 +124,13 @@ class SiteWorker:
 
         What goes wrong here is raised by the first call, which can tell the coordinator.
         """
-        self._run, self._failed = run, None
-        if self._versions.of(run) is None:
-            try:
-                self._versions.begin(run, self._fingerprint())
-            except Exception as error:
-                self._failed = error
+        try:
+            known = self._versions.of(run)
+            self._rows = self._fingerprint() if known is None else known
+            if known is None:
+                self._versions.begin(run, self._rows)
+        except Exception as error:
+            self._rows = error
 
     def _fingerprint(self) -> str:
         """Return the fingerprint of the rows as they are now, which may have to be read for it."""
@@ -113,9 +155,9 @@ class SiteWorker:
 
     def _rows_of_the_run(self) -> str:
         """Return the fingerprint of the rows that the run is about."""
-        if self._failed is not None:
-            raise self._failed
-        return str(self._versions.of(self._run))
+        if isinstance(self._rows, Exception):
+            raise self._rows
+        return self._rows
 
 
 class Labelling:
@@ -139,9 +181,8 @@ class Labelling:
         self, site: SiteFile, models: ReceivedModels, say: Callable[[str], object]
     ) -> None:
         self._name, self._models, self._say = site.name, models, say
-        limits = Limits(site.cost.seconds, site.cost.memory_mb)
         self._worker: Worker[ReceivedModels, str] = Worker(
-            partial(_Labeller, site), limits, lasting=True
+            partial(_Labeller, site), site.cost, lasting=True
         )
         self._came = Event()
         self._thread: Thread | None = None
@@ -177,7 +218,7 @@ class _Labeller:
         with ExitStack() as stack:
             came = stack.enter_context(models.next())
             if came is None:  # the process of an earlier program has done it
-                return models.state
+                return models.outcome
             arguments = {"content": came["model"], "results": models.results}
             keep = _Holder(self._site)(_Call(came["rows"], (), False, "keep", arguments))
             held = stack.pop_all()

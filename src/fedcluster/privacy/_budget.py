@@ -1,4 +1,4 @@
-"""Ledger of what a site has spent of its privacy budget, over all runs, in one SQLite file.
+"""Ledger of what a site has spent of its privacy budget, over all runs.
 
 A question is charged before it is answered, in one transaction that is on the disk before any row
 is read. So a crash in between costs an answer that nobody got, and never gives one for nothing.
@@ -6,27 +6,16 @@ is read. So a crash in between costs an answer that nobody got, and never gives 
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import fsum
-from pathlib import Path
 from typing import Any
 
 from fedcluster.errors import InputError
+from fedcluster.io._site_state import SiteState
 from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._ledger import PolicyError
-
-WAIT = 60.0
-"""Seconds to wait for another process that writes."""
-
-TABLE = (
-    "CREATE TABLE IF NOT EXISTS spent (id INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, "
-    "run TEXT NOT NULL, exchange INTEGER NOT NULL, answers INTEGER NOT NULL, "
-    "rho REAL NOT NULL CHECK (rho > 0))"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +34,26 @@ class BudgetLedger:
 
     Parameters
     ----------
-    path : Path
-        The file; several processes may use it.
+    state : SiteState
+        What holds it.
     budget : Budget
         What all answers to all runs together may cost.
     known : callable, optional
-        Returns the rho that was spent by other records, such as the log of what left. A file that
-        says less was emptied, replaced or removed, and admits nothing.
+        Returns the rho that was spent by other records, such as the log of what left. A state that
+        says less was replaced by an older one, and admits nothing.
 
     Examples
     --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ledger = BudgetLedger(Path(folder) / "privacy.sqlite", Budget(1.0, 1e-6))
-    ...     ledger.charge({"run": "a", "exchange": 0}, answers=2, rho=0.01)
-    ...     round(ledger.spent, 3)
+    >>> ledger = BudgetLedger(SiteState(), Budget(1.0, 1e-6))
+    >>> ledger.charge({"run": "a", "exchange": 0}, answers=2, rho=0.01)
+    >>> round(ledger.spent, 3)
     0.575
     """
 
-    def __init__(self, path: Path, budget: Budget, known: Callable[[], float] = float) -> None:
-        self.path, self.budget, self._known = path, budget, known
+    def __init__(
+        self, state: SiteState, budget: Budget, known: Callable[[], float] = float
+    ) -> None:
+        self.state, self.budget, self._known = state, budget, known
 
     def charge(self, header: Mapping[str, Any], *, answers: int, rho: float) -> None:
         """Write down what the answers to one question cost, before they are computed.
@@ -74,33 +63,30 @@ class BudgetLedger:
         PolicyError
             If they cost more than is left; then nothing is charged.
         InputError
-            If the file cannot be written or lacks charges, or rho is no cost.
+            If the state cannot be used or lacks charges, or rho is no cost.
         """
         if not answers:
             return
         if not rho > 0:
             raise InputError(f"an answer cannot cost rho {rho}")
         known = self._known()
-        with self._opened() as file:
-            file.execute("BEGIN IMMEDIATE")
+        with self.state.transaction() as file:
             spent = fsum(each for (each,) in file.execute("SELECT rho FROM spent"))
             self._check_whole(spent, known)
             if not self.budget.allows(spent + rho):
-                file.execute("ROLLBACK")
                 raise PolicyError(self._refusal(spent, rho))
             now = datetime.now(UTC).isoformat(timespec="seconds")
             row = (now, str(header.get("run")), int(header["exchange"]), answers, rho)
             file.execute(
                 "INSERT INTO spent (time, run, exchange, answers, rho) VALUES (?, ?, ?, ?, ?)", row
             )
-            file.execute("COMMIT")
 
     @property
     def charges(self) -> list[Charge]:
         """All charges, the oldest first."""
-        if not self.path.exists():
+        if not self.state.is_there:
             return []
-        with self._opened() as file:
+        with self.state.transaction() as file:
             every = "SELECT time, run, exchange, answers, rho FROM spent ORDER BY id"
             return [Charge(*row) for row in file.execute(every)]
 
@@ -115,7 +101,7 @@ class BudgetLedger:
         return self.budget.spent(self.rho)
 
     def check(self) -> None:
-        """Check that the file holds all that other records know of.
+        """Check that the state holds all that other records know of.
 
         Raises
         ------
@@ -127,23 +113,10 @@ class BudgetLedger:
     def _check_whole(self, spent: float, known: float) -> None:
         if spent < known:  # equal sums of equal charges: both are correctly rounded
             raise InputError(
-                f"{self.path} says that rho {spent:g} is spent of the privacy budget, and the log "
-                f"of what left that it was {known:g}: put back a copy, or what is spent would be "
-                "forgotten"
+                f"{self.state.path} says that rho {spent:g} is spent of the privacy budget, and "
+                f"the log of what left that it was {known:g}: put back a copy, or what is spent "
+                "would be forgotten"
             )
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the file; each transaction is begun and ended by hand, and is on the disk then."""
-        try:
-            with closing(sqlite3.connect(self.path, WAIT, isolation_level=None)) as file:
-                file.execute("PRAGMA synchronous = FULL")
-                file.execute(TABLE)
-                yield file
-        except sqlite3.Error as error:
-            raise InputError(
-                f"{self.path} cannot be used: {error}; it says what is spent of the privacy budget"
-            ) from error
 
     def _refusal(self, spent: float, rho: float) -> str:
         """Return why a question is refused; what was spent depends on no row."""

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from fedcluster.core import RowTransform
-from fedcluster.errors import InputError
-from fedcluster.io._outputs import write_json
+from fedcluster.io._site_state import SiteState, get, last, put
 
 LONGEST_RUN = 64
 """Characters of the name of a run."""
@@ -70,25 +68,14 @@ class Ledger:
 
     Parameters
     ----------
-    path : Path, optional
-        The file that holds it; without one, the count ends with the program.
+    state : SiteState, optional
+        What holds it; without one, the count ends with the program.
     today : callable
         Returns the day. One before the last that was counted is counted as that.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read.
     """
 
-    def __init__(self, path: Path | None = None, today: Callable[[], date] = _today) -> None:
-        self._path, self._today = path, today
-        self._counted: dict[str, Any] = {"day": "", "rounds": 0, "begun": 0, "runs": {}}
-        if path is not None and path.exists():
-            try:
-                self._counted |= json.loads(path.read_text("utf-8"))
-            except (OSError, TypeError, ValueError) as error:
-                raise InputError(f"{path} cannot be read: {error}; it counts rounds") from error
+    def __init__(self, state: SiteState | None = None, today: Callable[[], date] = _today) -> None:
+        self._state, self._today = state or SiteState(), today
 
     def admit(
         self,
@@ -102,25 +89,26 @@ class Ledger:
         ------
         PolicyError
             If it is one too many, or comes again; it is not counted then.
+        InputError
+            If the state of the site cannot be used.
         """
         run, exchange = header.get("run"), header.get("exchange")
         if not isinstance(run, str) or not run.isprintable() or not 0 < len(run) <= LONGEST_RUN:
             raise PolicyError(f"run must be a name of at most {LONGEST_RUN} characters")
-        day = max(self._counted["day"], self._today().isoformat())
-        same = day == self._counted["day"]
-        rounds, begun = (self._counted[key] if same else 0 for key in ("rounds", "begun"))
-        runs: dict[str, Any] = dict(self._counted["runs"])
-        before = runs.pop(run, None)
-        after = _admitted(before, exchange, preparations, limits)
-        begun += before is None
-        if rounds >= limits.max_rounds_per_day:
-            raise PolicyError(f"at most {limits.max_rounds_per_day:,} rounds a day")
-        if begun > limits.max_runs_per_day:
-            raise PolicyError(f"at most {limits.max_runs_per_day:,} runs a day")
-        runs = dict([*runs.items(), (run, after)][-KEPT_RUNS:])
-        self._counted = {"day": day, "rounds": rounds + 1, "begun": begun, "runs": runs}
-        if self._path is not None:
-            write_json(self._path, self._counted)
+        with self._state.transaction() as file:
+            counted, (rounds, begun) = last(file, "days") or ("", (0, 0))
+            day = max(counted, self._today().isoformat())
+            if day != counted:
+                rounds = begun = 0
+            before = get(file, "asked", run)
+            after = _admitted(before, exchange, preparations, limits)
+            begun += before is None
+            if rounds >= limits.max_rounds_per_day:
+                raise PolicyError(f"at most {limits.max_rounds_per_day:,} rounds a day")
+            if begun > limits.max_runs_per_day:
+                raise PolicyError(f"at most {limits.max_runs_per_day:,} runs a day")
+            put(file, "asked", run, after, KEPT_RUNS)
+            put(file, "days", day, (rounds + 1, begun), 1)
 
 
 def _admitted(

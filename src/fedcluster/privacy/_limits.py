@@ -82,6 +82,29 @@ class MinRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on the sums of a site, or of a relay.
+
+    Where a site names a group column, they count persons instead of rows.
+
+    Parameters
+    ----------
+    min_rows : int, default=2
+        With fewer rows in all, the site sends nothing.
+    min_cluster_size : int, default=2
+        A sum over fewer rows is not sent.
+    """
+
+    min_rows: int = 2
+    min_cluster_size: int = 2
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The limits as filters."""
+        return MinRows(self.min_rows), MinClusterSize(self.min_cluster_size)
+
+
+@dataclass(frozen=True, slots=True)
 class Dominance:
     """Rule that a few rows (persons) do not dominate a sum, by absolute values.
 

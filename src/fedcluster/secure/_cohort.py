@@ -1,16 +1,26 @@
-"""Terms of the secure sums of one run: who takes part, and how many sites must be left."""
+"""Terms of the secure sums of one run, and the memory of those that a site has answered in.
+
+Two totals that a site is in tell their difference as well. So a site must know for ever whose
+totals it was part of: `earlier_cohorts` and `add_cohort`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Self
 
+from fedcluster.io._site_state import SiteState
 from fedcluster.secure._fixed_point import MOST_SITES
 
 MIN_SITES = 3
 """The fewest sites that a total is told of: of two, each knows the other's sums."""
+
+Names = tuple[str, ...]
+"""Names of the sites of a cohort, in order."""
 
 Earlier = Sequence[Sequence[str]]
 """Cohorts that a site has answered in before."""
@@ -152,3 +162,55 @@ def are_names(given: Any) -> bool:
     """Return whether a value that was JSON is a list of different texts, in order."""
     texts = isinstance(given, list) and all(isinstance(name, str) for name in given)
     return texts and given == sorted(set(given))
+
+
+def earlier_cohorts(state: SiteState) -> frozenset[Names]:
+    """Return the cohorts that a site has answered in.
+
+    Raises
+    ------
+    InputError
+        If its state is missing, empty or damaged.
+    """
+    with state.transaction() as file:
+        return _earlier(file)
+
+
+def add_cohort(
+    state: SiteState, sites: Names, check: Callable[[Collection[Names]], object]
+) -> None:
+    """Write down that a site answers in a cohort; it is on the disk when this returns.
+
+    Parameters
+    ----------
+    state : SiteState
+        The state of the site.
+    sites : tuple of str
+        The sites of the cohort, in order.
+    check : callable taking the cohorts so far
+        What it raises is passed on, and nothing is written; no other process writes meanwhile.
+
+    Raises
+    ------
+    InputError
+        If the state is missing, empty or damaged, or cannot be written.
+
+    Examples
+    --------
+    >>> state = SiteState()
+    >>> add_cohort(state, ("east", "north", "south"), lambda earlier: print(sorted(earlier)))
+    []
+    >>> sorted(earlier_cohorts(state))
+    [('east', 'north', 'south')]
+    """
+    with state.transaction() as file:
+        check(earlier := _earlier(file))
+        if sites not in earlier:
+            row = json.dumps(sites), datetime.now(UTC).isoformat(timespec="seconds")
+            file.execute("INSERT INTO cohorts (sites, time) VALUES (?, ?)", row)
+
+
+def _earlier(file: sqlite3.Connection) -> frozenset[Names]:
+    return frozenset(
+        tuple(json.loads(sites)) for (sites,) in file.execute("SELECT sites FROM cohorts")
+    )

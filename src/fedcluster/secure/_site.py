@@ -6,7 +6,7 @@ if all sites were asked the same; it says of each other site either that it has 
 it has not, once; and sites that have left a run stay out.
 
 Between runs, totals over other sites could be subtracted. So a site answers over all sites that it
-knows, or that a permit names, and remembers over whom (`CohortMemory`). With its key, each site
+knows, or that a permit names, and remembers over whom (`add_cohort`). With its key, each site
 signs in which cohorts it has answered before, and two rules hold, whoever else takes part:
 
 1. *Nobody is left out.* A site answers in no cohort without a site that it has answered with.
@@ -29,7 +29,17 @@ from fedcluster._refusals import refused
 from fedcluster.core import Floats, PlannedStep, Summary, Task
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError
-from fedcluster.secure._cohort import MIN_SITES, Cohort, Terms, are_names, fewest
+from fedcluster.io._site_state import SiteState
+from fedcluster.secure._cohort import (
+    MIN_SITES,
+    Cohort,
+    Names,
+    Terms,
+    add_cohort,
+    are_names,
+    earlier_cohorts,
+    fewest,
+)
 from fedcluster.secure._fixed_point import SIZE, Words, format_for, size_of
 from fedcluster.secure._masks import (
     SECRET,
@@ -40,7 +50,6 @@ from fedcluster.secure._masks import (
     pair_mask,
     shares,
 )
-from fedcluster.secure._memory import CohortMemory, Names
 
 RUNS = 8
 """Runs whose secrets are held, the last ones."""
@@ -108,8 +117,9 @@ class SecureSite:
         The keys by which it knows the others, and itself.
     terms : Terms
         What its owner says.
-    memory : CohortMemory, optional
-        The cohorts that it has answered in; without one, it remembers as long as the program runs.
+    state : SiteState, optional
+        What says in which cohorts it has answered; without one, it remembers as long as the program
+        runs.
     permitted : callable taking a str, optional
         Returns the sites of a permit. Then a sum is over these, else over all that the site knows.
     """
@@ -120,13 +130,13 @@ class SecureSite:
         identity: Ed25519PrivateKey,
         peers: Mapping[str, Ed25519PublicKey],
         terms: Terms | None = None,
-        memory: CohortMemory | None = None,
+        state: SiteState | None = None,
         permitted: Callable[[str], Collection[str]] | None = None,
     ) -> None:
         self.name, self._identity, self._peers = name, identity, dict(peers)
         self._terms, self._permitted = terms or Terms(), permitted
         self._min_sites = max(self._terms.min_sites, MIN_SITES)
-        self._memory = memory or CohortMemory()
+        self._state = state or SiteState()
         self._runs: dict[str, _Run] = {}
 
     @classmethod
@@ -248,7 +258,7 @@ class SecureSite:
         cohort.check(cohort.sites, self._min_sites)
         if cohort.run not in self._runs:
             self._check_cohort(cohort, permit)
-            earlier = self._memory.earlier()
+            earlier = earlier_cohorts(self._state)
             self._check_left_out(cohort.sites, earlier)
             others = tuple(sorted(earlier - {cohort.sites}))
             self._runs[cohort.run] = _Run(cohort, cohort.sites, permit, others)
@@ -324,7 +334,7 @@ class SecureSite:
             self._check_left_out(sites, earlier)
 
         if not known.number:
-            self._memory.add(sites, check)
+            add_cohort(self._state, sites, check)
 
     def _unmask(self, header: Mapping[str, Any], asked: Said) -> Said:
         """Tell shares: of the own masks of sites that answered, of the keys of those that did not.

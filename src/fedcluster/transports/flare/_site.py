@@ -17,11 +17,13 @@ from nvflare.apis.signal import Signal
 from fedcluster._site import SiteFile
 from fedcluster.engines._turns import Turns
 from fedcluster.errors import InputError
-from fedcluster.federation._identity import COHORTS, IDENTITY, PEERS
+from fedcluster.federation._identity import IDENTITY, PEERS
 from fedcluster.federation._membership import Membership
 from fedcluster.federation._private import check_private, private_files
 from fedcluster.federation._relay_site import answering
-from fedcluster.transports.flare._locks import TOPIC, check_locks, place_of
+from fedcluster.io._site_state import STATE_FILE
+from fedcluster.transports.flare._jobs import TOPIC
+from fedcluster.transports.flare._locks import check_locks, place_of
 
 NOT_STARTED = "the site's program did not start; its own log says why"
 """All that FLARE is told of what is wrong at a site, since it may tell others."""
@@ -110,7 +112,7 @@ def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Tur
             f"{path} is of site {site.name!r}, and FLARE knows this one as {identity!r}"
         )
     membership, folder = Membership.from_site_file(site), path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", PEERS, COHORTS)
+    own = (membership.certificate, "coordinator.pub", PEERS, STATE_FILE)
     check_private(
         [folder, path, *(folder / name for name in own if name)],
         secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],

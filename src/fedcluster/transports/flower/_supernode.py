@@ -29,11 +29,13 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedcluster._site import SiteFile
 from fedcluster.errors import InputError
-from fedcluster.federation._certificates import NEXT_KEY, issue
-from fedcluster.federation._identity import COHORTS, IDENTITY, PEERS
+from fedcluster.federation._certificates import issue
+from fedcluster.federation._identity import IDENTITY, PEERS
 from fedcluster.federation._membership import Membership
 from fedcluster.federation._private import check_private, private_files, running
 from fedcluster.federation._reloading import ReloadingSite
+from fedcluster.federation._site_keys import NEXT_KEY
+from fedcluster.io._site_state import STATE_FILE
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
@@ -125,7 +127,7 @@ def check_files(path: Path, membership: Membership) -> None:
         With what to do.
     """
     folder = path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", "flower", PEERS, COHORTS)
+    own = (membership.certificate, "coordinator.pub", "flower", PEERS, STATE_FILE)
     keys = (membership.key or "key", NEXT_KEY, "permit.key", IDENTITY)
     check_private(
         [folder, path, *(folder / name for name in own if name)],

@@ -1,0 +1,163 @@
+"""What a site must not forget: one file, whole after a kill, and never begun anew on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_site_worker import question, site, started
+from typer.testing import CliRunner
+
+from fedcluster._site import SiteFile
+from fedcluster.cli import app
+from fedcluster.engines._wire import unpack
+from fedcluster.errors import InputError
+from fedcluster.federation._identity import identity
+from fedcluster.io._site_state import EARLIER, STATE_FILE, SiteState, get, last, put
+
+__all__ = ["site"]  # a fixture
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> SiteState:
+    (state := SiteState(tmp_path / STATE_FILE)).create()
+    return state
+
+
+def test_a_transaction_is_all_there_or_not_at_all(state):
+    for each in (state, SiteState()):
+        with each.transaction() as file:
+            put(file, "rows", "a", "old")
+        with pytest.raises(ZeroDivisionError), each.transaction() as file:
+            put(file, "rows", "a", "new")
+            put(file, "rows", "b", "new")
+            _ = 1 / 0
+        with each.transaction() as file:
+            assert (get(file, "rows", "a"), get(file, "rows", "b")) == ("old", None)
+            assert last(file, "rows") == ("a", "old")
+
+
+def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from fedcluster.io._site_state import SiteState, put\n"
+        "state = SiteState(Path(sys.argv[1]))\n"
+        "with state.transaction() as file: put(file, 'rows', 'a', 'old')\n"
+        "with state.transaction() as file:\n"
+        "    file.execute('PRAGMA cache_size = 1')\n"
+        "    put(file, 'rows', 'b', 'x' * 1_000_000)  # pages of it are in the file already\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(state.path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with state.transaction() as file:
+        assert (get(file, "rows", "a"), get(file, "rows", "b")) == ("old", None)
+
+
+def test_of_many_names_the_last_are_kept(state):
+    with state.transaction() as file:
+        for name in ("a", "b", "c", "a", "d"):
+            put(file, "rows", name, name, 3)
+        known = [name for name in "abcd" if get(file, "rows", name)]
+    assert known == ["a", "c", "d"]
+
+
+def test_what_json_cannot_hold_is_not_kept(state):
+    with pytest.raises(ValueError, match="not JSON compliant"), state.transaction() as file:
+        put(file, "models", "received", {"centers": [[float("nan")]]})
+
+
+def test_a_state_is_for_the_sites_user_alone_and_made_once(tmp_path):
+    before = os.umask(0)
+    try:
+        state = SiteState(tmp_path / STATE_FILE)
+        state.create()
+    finally:
+        os.umask(before)
+    assert (tmp_path / STATE_FILE).stat().st_mode & 0o777 == 0o600
+    with state.transaction() as file:
+        put(file, "rows", "a", "old")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: SiteState(tmp_path / STATE_FILE).create(), range(8)))
+    with state.transaction() as file:
+        assert get(file, "rows", "a") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
+
+
+DAMAGES: dict[str, Any] = {
+    r"site.db is missing.*, as audit.jsonl shows": Path.unlink,
+    r"site.db cannot be used: no such table": lambda path: path.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGES)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_site_that_has_lost_its_state_answers_nothing(site, why, restarted):
+    """Neither while it runs nor when it is started: it would forget what was asked."""
+    path = site.path.parent / STATE_FILE
+    with started(site) as turns:
+        assert "limits" in unpack(turns.reply(question()))[0]
+        DAMAGES[why](path)
+        if not restarted:
+            header, arrays = unpack(turns.reply(question(exchange=1)))
+            assert (header["failed"], arrays) == ("InputError", {})
+    if restarted:
+        with pytest.raises(InputError, match=why), started(site):
+            pass
+    assert not path.exists() or not path.read_bytes()
+
+
+def test_a_site_that_has_answered_nothing_may_begin_anew(site):
+    for _ in range(2):
+        with started(site) as turns:
+            assert "refused" in unpack(turns.reply(question(columns=["z"])))[0]
+        (site.path.parent / STATE_FILE).unlink()
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_site_with_files_of_an_earlier_version_says_what_to_do(site, name):
+    folder = site.path.parent
+    (folder / name).write_bytes(b"of earlier")
+    told = rf"{name} was written by an earlier fedcluster.*move it out of the folder"
+    with pytest.raises(InputError, match=told), started(site):
+        pass
+    with pytest.raises(InputError, match=told):
+        identity(folder, make=True)
+    assert not (folder / "identity.key").exists()
+    site.path.write_text(
+        'name = "north"\n[source]\npath = "rows.csv"\n[privacy]\nepsilon = 2.0\ndelta = 1e-6\n'
+    )
+    shown = CliRunner().invoke(app, ["site", "budget", str(site.path)])
+    assert shown.exit_code == 2
+    assert f"{name} was written by an earlier fedcluster" in " ".join(shown.output.split())
+    assert not (folder / STATE_FILE).exists()
+
+
+def test_reading_makes_no_state(site):
+    shown = CliRunner().invoke(app, ["site", "log", str(site.path)])
+    assert shown.exit_code == 0
+    assert not (site.path.parent / STATE_FILE).exists()
+
+
+def test_a_state_that_another_program_holds_is_waited_for(state, monkeypatch):
+    monkeypatch.setattr("fedcluster.io._site_state.WAIT", 0.1)
+    other = sqlite3.connect(state.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(InputError, match="database is locked"), state.transaction():
+        pass
+    other.execute("COMMIT")
+    other.close()
+    with state.transaction() as file:
+        put(file, "rows", "a", "old")
+
+
+def test_the_file_of_a_site_is_loaded_without_a_state(site):
+    assert SiteFile.load(site.path).name == "north"
+    assert not (site.path.parent / STATE_FILE).exists()
