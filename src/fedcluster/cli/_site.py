@@ -267,7 +267,7 @@ def new_key(site_file: SiteToml, as_json: AsJson = False) -> None:
     """
     needs("cryptography", "flower")
     from fedcluster._site import SiteFile
-    from fedcluster.federation._site_keys import make_site_key
+    from fedcluster.federation._certificates import make_site_key
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
