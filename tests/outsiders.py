@@ -49,14 +49,16 @@ class IsotropicEM:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         w = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
-        r = self.assign(state, data.X) * w[:, None]
+        shares = self.assign(state, data.X)
+        r = shares * w[:, None]
         if self.broken:
             r = r / len(data)
         aside = data.X[:, None] - state.centers
         sums = np.einsum("nk,nkd->kd", r, aside)
         squares = np.einsum("nk,nkd->k", r, aside**2)
         likelihood = r.T @ logsumexp(self.logs(state, data.X), axis=1)
-        return Summary(np.column_stack([sums, squares, likelihood]), r.sum(axis=0))
+        all_sums = np.column_stack([sums, squares, likelihood])
+        return Summary(all_sums, r.sum(axis=0), shares.sum(axis=0))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         sent = total(answers)

@@ -42,6 +42,7 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.engines import _wire as wire
+from fedcluster.extend import Allowed, Array
 from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
@@ -59,8 +60,7 @@ from fedcluster.metrics.silhouettes import (
 )
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
-from fedcluster.recipes._crossover import ErrorAndUtility
-from fedcluster.testing import Example, check_laws
+from fedcluster.testing import LAWS, Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
@@ -198,7 +198,19 @@ def test_every_step_that_a_site_knows_stands_in_the_table() -> None:
 @given(case=cases())
 def test_every_law_holds(step: Step, case: Case) -> None:
     """On whole-numbered rows with ties and twins, at offsets, with weights or without."""
-    check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1)
+    quick = [law for law in LAWS if law not in REPEATED]
+    check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1, laws=quick)
+
+
+REPEATED = ("support", "single rows", "answers", "convergence")
+"""Laws that ask a step many times."""
+
+
+@by_name(STEPS)
+@settings(max_examples=10)
+@given(case=cases())
+def test_laws_that_take_many_answers_hold(step: Step, case: Case) -> None:
+    check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1, laws=REPEATED)
 
 
 EXACT = ("server_additive", "answer_shape", "purity", "wire")
@@ -291,6 +303,7 @@ class Broken:
     client_additive: ClassVar[bool] = True
     server_additive: ClassVar[bool] = True
     needs_centers: ClassVar[bool] = True
+    allowed: ClassVar[Allowed] = Allowed(memory={"told": Array(("one",))}, optional=True)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         return len(state.centers), n_columns + 1 + (self.how == "shape" and state.round > 0)
@@ -324,7 +337,8 @@ class Broken:
             memory["told"][0] += len(answers)
         if self.how == "centers" and state.memory:
             new.centers[0] += len(answers)
-        return State(new.centers, new.weights, round=new.round, memory=memory)
+        settled = new.converged
+        return State(new.centers, new.weights, round=new.round, converged=settled, memory=memory)
 
 
 def test_the_step_that_is_broken_in_no_way_keeps_all_laws() -> None:

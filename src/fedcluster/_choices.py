@@ -89,6 +89,12 @@ PICKS: tuple[str, ...] = get_args(Pick)
 AVERAGINGS: tuple[str, ...] = get_args(Averaging)
 
 
+PREPARATIONS: dict[str, type[Any]] = {}
+OWN_STEPS: dict[str, type[Any]] = {}
+"""Preparations and steps of plugins by name, see `fedcluster.extend.load_plugins`. Only what the
+person who runs this process has named is here; no message and no file adds to it."""
+
+
 def imported(path: str) -> Any:
     """Return what stands under a dotted name, such as ``"my_module.Mine"``; it is imported."""
     module, _, name = path.rpartition(".")

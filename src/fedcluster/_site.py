@@ -109,6 +109,9 @@ class SiteFile:
         the coordinator. Without it, this site adds all of it.
     values_in_memory : int, default=8388608
         Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
+    plugins : tuple of str
+        Modules that are installed here, whose formats, steps and preparations this site knows
+        besides; they are imported when the file is read.
     federation, permits : mapping
         What a federation over a network adds, and whether it needs permits; read there.
     path : Path
@@ -148,6 +151,7 @@ class SiteFile:
     privacy: Budget | None = None
     colluders: int | None = None
     values_in_memory: int = IN_MEMORY
+    plugins: tuple[str, ...] = ()
     federation: Mapping[str, Any] = field(default_factory=dict)
     permits: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path("site.toml")
@@ -167,7 +171,12 @@ class SiteFile:
                 content = tomllib.loads(path.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not TOML: {error}") from error
-        return _Toml(path, content).site()
+        file = _Toml(path, content)
+        if plugins := file.texts("plugins"):
+            from fedcluster._plugins import load_plugins  # steps and formats, for few sites
+
+            load_plugins(plugins)
+        return file.site()
 
     def roles(
         self, names: Sequence[str], columns: Sequence[str] | None = None, *, raw: bool = False
@@ -436,6 +445,7 @@ class _Toml:
             privacy=self.table("privacy").privacy() if "privacy" in self.content else None,
             colluders=self.table("privacy").colluders(),
             values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
+            plugins=self.texts("plugins") or (),
             federation=self.table("federation").content,
             permits=self.table("permits").content,
             path=self.path,

@@ -1,4 +1,9 @@
-"""Names for writing an algorithm or a metric of your own, beside those of `fedcluster.core`.
+"""Names for writing an extension of your own, beside those of `fedcluster.core`.
+
+An algorithm, a metric and a preparation declare what a site may be asked, by `Allowed` and its
+ranges. A format opens a file as an `ArrowTable`. A transport carries messages between a
+`RemoteEngine` and a `Responder` at each site. `load_plugins` makes a module's formats, steps and
+preparations known.
 
 Examples
 --------
@@ -11,7 +16,63 @@ False
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+from fedcluster._assigned_rows import row_transform
+from fedcluster._bounds import Box, LineBounds
+from fedcluster._plugins import load_plugins
 from fedcluster._ranges import CENTERS, Allowed, Array, OneOf, Real, Whole
 from fedcluster.algorithms import means, total
+from fedcluster.client import Client
+from fedcluster.engines._remote import RemoteEngine, Transport
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import WireError, pack, steps_by_name, unpack
+from fedcluster.io._reader import ArrowTable
+from fedcluster.io._sources import Format
+from fedcluster.metrics._moments import Means, Squares
+from fedcluster.preprocessing import Preparation
+from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 
-__all__ = ["CENTERS", "Allowed", "Array", "OneOf", "Real", "Whole", "means", "total"]
+__all__ = [
+    "CENTERS",
+    "Allowed",
+    "Array",
+    "ArrowTable",
+    "Box",
+    "Format",
+    "LineBounds",
+    "Means",
+    "OneOf",
+    "Preparation",
+    "Real",
+    "RemoteEngine",
+    "Responder",
+    "Squares",
+    "Transport",
+    "Whole",
+    "WireError",
+    "load_plugins",
+    "means",
+    "pack",
+    "responder",
+    "steps_by_name",
+    "total",
+    "unpack",
+]
+
+
+def responder(client: Client, **options: Any) -> Responder:
+    """Return a site that answers messages, and knows the steps and preparations of its plugins.
+
+    Parameters
+    ----------
+    client : Client
+        The site.
+    **options : object
+        Those of `Responder`.
+    """
+    steps = options.pop("steps", None) or steps_by_name(PREPARATION)
+    return Responder(
+        client, steps=steps, preprocessors=partial(row_transform, steps=steps), **options
+    )

@@ -29,7 +29,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -40,6 +40,7 @@ from scipy.spatial.distance import cdist
 
 from fedcluster._assignment import Assignment
 from fedcluster._random import stream
+from fedcluster._ranges import allowed_of
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.merging import total
 from fedcluster.client import Client
@@ -49,6 +50,7 @@ from fedcluster.core import (
     Data,
     Floats,
     Rows,
+    SiteInfo,
     State,
     Step,
     Summary,
@@ -57,6 +59,7 @@ from fedcluster.core import (
 )
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
+from fedcluster.engines._believed import Believed, check_answer
 from fedcluster.errors import HeldBackError
 from fedcluster.recipes.fit import canonical
 
@@ -64,6 +67,12 @@ __all__ = ["Example", "check_laws"]
 
 ROUNDING = 1e-11
 """Relative difference that another order of adding may make."""
+FEW = 10
+"""Rows of which each is left out and moved, to see what depends on it."""
+MOVE = 1e-7
+"""How far a row is moved, in standard deviations of the rows."""
+MOST_ROUNDS = 500
+"""Rounds within which an algorithm must converge on the example rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +144,7 @@ def check_laws(
     Raises
     ------
     AssertionError
-        Naming the step, the law, the round and the numbers that differ.
+        Naming the step, the law, the round and the numbers that differ, or what the step raises.
     TypeError
         If the step lacks something that every step declares.
     """
@@ -146,9 +155,10 @@ def check_laws(
             for law in LAWS if laws is None else laws:
                 try:
                     LAWS[law](step, state, example)
-                except AssertionError as error:
+                except Exception as error:
                     place = f'{step!r} breaks the law "{law}" in round {state.round + 1}'
-                    raise AssertionError(f"{place}: {error}") from error
+                    said = error if isinstance(error, AssertionError) else repr(error)
+                    raise AssertionError(f"{place}: {said}") from error
 
 
 def _rounds(step: Step, example: Example, state: State, n_rounds: int) -> Iterator[State]:
@@ -157,10 +167,18 @@ def _rounds(step: Step, example: Example, state: State, n_rounds: int) -> Iterat
         yield state
         if not hasattr(step, "server_step"):
             return
-        try:
-            state = step.server_step(state, _answers(step, state, example), stream(0, state.round))
-        except HeldBackError:  # too few rows for so many centres
+        after = _next(step, state, _answers(step, state, example))
+        if after is None:
             return
+        state = after
+
+
+def _next(step: Step, state: State, answers: Sequence[Summary]) -> State | None:
+    """Return the state that the server makes of answers; None where rows are too few for it."""
+    try:
+        return cast(Algorithm, step).server_step(state, answers, stream(0, state.round))
+    except HeldBackError:  # too few rows for so many centres
+        return None
 
 
 def _answers(step: Step, state: State, example: Example) -> list[Summary]:
@@ -234,6 +252,15 @@ def _purity(step: Step, state: State, example: Example) -> None:
     _assert_same(first, client.answer(Task(step, state, seed=3)))
     for array, copy in zip(given, before, strict=True):
         assert_array_equal(array, copy, "what was given is changed")
+    if hasattr(step, "server_step"):
+        answers = _answers(step, state, example)
+        arrays = [*given[2:], *(each for a in answers for each in (a.sums, a.weights))]
+        copies = [array.copy() for array in arrays if array is not None]
+        one, other = (_next(step, state, answers) for _ in range(2))
+        if one is not None and other is not None:
+            _assert_same(one, other)
+        for array, copy in zip(arrays, copies, strict=True):
+            assert_array_equal(array, copy, "server_step changes what it is given")
 
 
 def _fields(step: Step, _state: State, _example: Example) -> None:
@@ -260,6 +287,185 @@ def _wire(step: Step, state: State, example: Example) -> None:
     message = wire.pack({}, wire.write_summaries([client.answer(there)]))
     [arrived] = wire.read_summaries(wire.unpack(message)[1])
     _assert_same(arrived, client.answer(task).leaving())
+
+
+def _sample_weight(step: Step, state: State, example: Example) -> None:
+    """A row of weight 2 counts as two rows, where answers add up; elsewhere weights matter."""
+    if getattr(step, "counts_rows", False):
+        return
+    X, y = example.data.X, example.data.y
+    whole, ones = 1 + np.arange(len(X)) % 3, np.ones(len(X))
+    rows = replace(example.data, sample_weight=None)
+    plain, weighed, one = (
+        _answer(step, state, Data(X, weight, y)) for weight in (None, whole.astype(float), ones)
+    )
+    _assert_close(plain, one)
+    if step.client_additive:
+        copies = _answer(step, state, rows.take(np.repeat(np.arange(len(X)), whole)))
+        hint = "multiply each row's part of sums and weights by its sample_weight"
+        _assert_close(replace(weighed, support=None), replace(copies, support=None), hint)
+    elif weighed.sums.shape == plain.sums.shape and len(X) > 3:
+        ignored = np.array_equal(weighed.sums, plain.sums)
+        ignored &= np.array_equal(weighed.weights, plain.weights)
+        assert not ignored, "sample_weight changes nothing"
+
+
+def _few(example: Example, seed: int = 0) -> Data:
+    """Return a few rows of weights above 0, moved a little, so that no two are alike."""
+    data, rng = example.data.weighed(), np.random.default_rng(seed)
+    data = data.take(np.sort(rng.permutation(len(data))[:FEW]))
+    X = data.X.astype(np.float64)
+    spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
+    return replace(data, X=X + 1e-3 * spread * rng.normal(size=X.shape))
+
+
+def _support(step: Step, state: State, example: Example) -> None:
+    """The support of a line counts rows, no weights, and none that the line does not depend on.
+
+    Limits of a site hold back lines of few rows: a line whose support is too large passes them.
+    """
+    few = _few(example)
+    weight = np.ones(len(few)) if few.sample_weight is None else few.sample_weight
+    answer, heavy = (_answer(step, state, replace(few, sample_weight=weight * by)) for by in (1, 4))
+    for each in (answer, heavy):
+        assert each.rows.shape == each.weights.shape, f"support has shape {each.rows.shape}"
+        assert np.isfinite(each.rows).all(), "support holds NaN or infinity"
+        assert (each.rows >= 0).all(), "support is negative"
+    assert heavy.rows.max(initial=0.0) <= len(few) + ROUNDING, (
+        f"it tells of {heavy.rows.max():g} rows, there are {len(few)}: give Summary(sums, weights, "
+        "support), the number of rows behind each line"
+    )
+    behind = np.zeros(len(answer.weights))
+    if len(few) < 4:
+        return
+    for i in range(len(few)):
+        without = _answer(step, state, few.take(np.arange(len(few)) != i))
+        if without.sums.shape != answer.sums.shape:
+            return
+        a, b = without.planes[0], answer.planes[0]
+        behind += (np.abs(a - b) > 1e-10 * (1.0 + np.abs(b))).any(axis=1)
+    told = answer.rows * (answer.weights > 0)
+    assert (told <= behind + 1e-6).all(), (
+        f"lines tell of {told.tolist()} rows, and depend on {behind.tolist()}: the support is too "
+        "large, and limits of a site would hold nothing back"
+    )
+
+
+def _single_rows(step: Step, state: State, example: Example) -> None:
+    """No number of a line of several rows moves with one row alone; and rows are no lines."""
+    few = _few(example)
+    if len(few) < 4:
+        return
+    found = [_moved_by_few(step, state, _few(example, seed)) for seed in (0, 1)]
+    assert not all(found), f"{found[0]} alone: a row would leave the site"
+    if step.answer_shape(state, few.X.shape[1])[0] is None:
+        many = few.take(np.tile(np.arange(len(few)), 5))
+        noise = np.random.default_rng(3).normal(size=many.X.shape)
+        lines = _answer(step, state, replace(many, X=many.X + 1e-3 * few.X.std() * noise))
+        n_lines = np.count_nonzero(lines.weights)
+        assert n_lines < len(many), f"{len(many)} rows leave as {n_lines} lines: rows are no sums"
+
+
+def _moved_by_few(step: Step, state: State, few: Data) -> str:
+    """Return which number of a line moves with one or two of its rows alone, of more than twice."""
+    answer, spread = _answer(step, state, few), max(float(few.X.std()), 1e-9)
+    moves = np.zeros((len(few), *answer.planes[0].shape))
+    for i in range(len(few)):
+        move = np.zeros_like(few.X)
+        move[i] = MOVE * spread
+        there, back = (_answer(step, state, replace(few, X=few.X + by * move)) for by in (1, -1))
+        if not there.sums.shape == back.sums.shape == answer.sums.shape:
+            return ""
+        up, down = (each.planes[0] - answer.planes[0] for each in (there, back))
+        smooth = np.abs(up + down) <= 1e-2 * np.abs(up)  # else the row has changed its cluster
+        moves[i] = np.where(smooth, np.abs(up), 0.0)
+    moves = -np.sort(-moves, axis=0)
+    large = moves[0] > 1e-12 * (1.0 + np.abs(answer.planes[0]))
+    for n_rows in (1, 2):
+        alone = large & (moves[n_rows:].sum(axis=0) <= 1e-3 * moves[0])
+        places = np.argwhere(alone & (answer.rows > 2 * n_rows)[:, None]).tolist()
+        for j, p in places[:1]:
+            return f"number {p} of line {j}, of {answer.rows[j]:g} rows, depends on {n_rows}"
+    return ""
+
+
+def _believable(step: Step, state: State, example: Example) -> None:
+    """A coordinator believes the answers, whatever rows a site has, and the next state is finite.
+
+    Weights are not negative and together not above those of the rows, numbers are finite, and
+    within ``line_bounds``, where the step declares it; also where a cluster has no row.
+    """
+    X = example.data.X
+    names = [f"x{j}" for j in range(X.shape[1])]
+    low, high = np.nanmin(X, axis=0).tolist(), np.nanmax(X, axis=0).tolist()
+    believed = Believed(ranges=dict(zip(names, zip(low, high, strict=True), strict=True)))
+    states = [state]
+    if state.round == 0 and len(state.centers) > 1 and not state.memory:
+        far = state.centers.copy()
+        far[-1] += 1e3 * (1.0 + np.abs(far).max())
+        states.append(replace(state, centers=far))
+    for asked in states:
+        answers = []
+        for name, data in example.parts.items():
+            for part in (data, data.take(np.arange(1))):
+                answer = _answer(step, asked, part, name)
+                weight = None if part.sample_weight is None else float(part.sample_weight.sum())
+                site = SiteInfo(name, n_rows=len(part), weight=weight, n_columns=X.shape[1])
+                try:
+                    check_answer(Task(step, asked), answer.leaving(), site, believed, names)
+                except wire.WireError as error:
+                    raise AssertionError(f"a coordinator refuses the answer: {error}") from error
+                answers += [answer] if part is data else []
+        after = _next(step, asked, answers) if hasattr(step, "server_step") else None
+        if after is None:
+            continue
+        assert after.round == asked.round + 1, f"the next state is of round {after.round}"
+        for what, array in {"centers": after.centers, "weights": after.weights}.items():
+            assert np.isfinite(array).all(), f"{what} of the next state hold NaN or infinity"
+        for what, array in after.memory.items():
+            assert not np.isnan(array).any(), f"{what} of the next state holds NaN"
+
+
+def _allowed(step: Step, state: State, example: Example) -> None:
+    """Parameters, and states that the server made, are what ``allowed`` declares; none is lost."""
+    allowed, sizes = allowed_of(step), {"max_clusters": 1000, "d": example.data.X.shape[1]}
+    for name, held in allowed.fields.items():
+        value = getattr(step, name, None)
+        assert not hasattr(step, name) or held.holds(value, sizes), (
+            f"{name}={value!r} is not {held}"
+        )
+    if state.converged or not state.round or not hasattr(step, "server_step"):
+        return
+    try:
+        allowed.check_state(state, sizes)
+    except ValueError as error:
+        raise AssertionError(f"a site refuses the next question: {error}") from error
+    lost = allowed.memory and not state.memory
+    assert not lost, f"the memory is lost: {', '.join(allowed.memory)}"
+
+
+def _convergence(step: Step, state: State, example: Example) -> None:
+    """An algorithm converges on the example rows, and not while its centres move as at first."""
+    algorithm = cast(Algorithm, step)
+    if not hasattr(step, "server_step") or state.round or not algorithm.needs_centers:
+        return
+    if not getattr(step, "converges", True):
+        return
+    moves: list[float] = []
+    for _ in range(MOST_ROUNDS):
+        after = _next(step, state, _answers(step, state, example))
+        if after is None or after.centers.shape != state.centers.shape:
+            return
+        moves.append(float(np.abs(after.centers - state.centers).max(initial=0.0)))
+        if state.converged:
+            least = min(moves[-2:])
+            assert least <= 0.1 * max(moves), (
+                f"it says that it has converged after round {state.round}, which moved a centre by "
+                f"{moves[-2]:g}, and the next one does by {moves[-1]:g}"
+            )
+            return
+        state = after
+    raise AssertionError(f"it has not converged after {MOST_ROUNDS} rounds")
 
 
 def _assign(step: Step, state: State, example: Example) -> None:
@@ -290,10 +496,10 @@ def _shares(assignment: Assignment, X: Rows) -> Floats:
     return memberships
 
 
-def _assert_close(a: Summary, b: Summary) -> None:
+def _assert_close(a: Summary, b: Summary, hint: str = "") -> None:
     scale = 1.0 + np.abs(a.sums).max(initial=0.0)
-    assert_allclose(a.sums, b.sums, rtol=ROUNDING, atol=ROUNDING * scale, err_msg="sums")
-    assert_allclose(a.weights, b.weights, rtol=ROUNDING, err_msg="weights")
+    assert_allclose(a.sums, b.sums, rtol=ROUNDING, atol=ROUNDING * scale, err_msg=f"sums; {hint}")
+    assert_allclose(a.weights, b.weights, rtol=ROUNDING, err_msg=f"weights; {hint}")
     assert_allclose(a.rows, b.rows, rtol=ROUNDING, err_msg="support")
 
 
@@ -318,7 +524,13 @@ LAWS: Mapping[str, Callable[[Step, State, Example], None]] = MappingProxyType(
         "purity": _purity,
         "fields": _fields,
         "wire": _wire,
+        "sample_weight": _sample_weight,
+        "support": _support,
+        "single rows": _single_rows,
+        "answers": _believable,
+        "allowed": _allowed,
+        "convergence": _convergence,
         "assign": _assign,
     }
 )
-"""What is checked, by name: two laws that a step declares, and seven that every step keeps."""
+"""What is checked, by name: two laws that a step declares, and those that every step keeps."""

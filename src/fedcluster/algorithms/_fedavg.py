@@ -100,6 +100,7 @@ class FedAvg:
     array([0.5, 9. ])
     """
 
+    converges = False  # it goes on for as many rounds as it is asked
     allowed = Allowed(
         {  # in batches, or at other rates, a centre may end beside a single row
             "epochs": Whole(1, 100),

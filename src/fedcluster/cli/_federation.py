@@ -21,6 +21,7 @@ from fedcluster.cli._options import (
     Out,
     OwnAlgorithm,
     OwnMetrics,
+    Plugin,
     Quiet,
     Scaling,
     Shaping,
@@ -135,7 +136,7 @@ def bounds(folder: Folder, rows: MostRows = None, ranges: Ranges = None) -> None
 
 
 @app.command(epilog="Example: fedcluster federation start trial")
-def start(folder: Folder, log_format: LogFormat = Format.TEXT) -> None:
+def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: Plugin = None) -> None:
     """Let the sites connect and carry out runs, until interrupted.
 
     Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log. Runs that wait, or were

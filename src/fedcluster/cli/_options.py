@@ -22,7 +22,7 @@ from fedcluster.errors import InputError
 
 OWN = ("help", "flags", "choices", "least")
 """What `parameter` keeps that is not typer's."""
-KINDS = {kind.__name__: kind for kind in (bool, int, float, str, Path)}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str, Path)}
 """Types of fields that are options, by name."""
 
 
@@ -71,10 +71,39 @@ GapBounds = Annotated[
         help="Publicly known bounds of each column, for the gap statistic.",
     ),
 ]
+
+
+def from_current_folder(given: Any) -> Any:
+    """Return what an option was given; modules of the current folder can be imported by it."""
+    if given:
+        from fedcluster._plugins import import_from_current_folder
+
+        import_from_current_folder()
+    return given
+
+
+def load_named(given: list[str] | None) -> list[str] | None:
+    """Load the plugins that an option names, also from the current folder."""
+    if from_current_folder(given):
+        from fedcluster._plugins import load_plugins
+
+        load_plugins(given or ())
+    return given
+
+
+PLUGIN: dict[str, Any] = {
+    "metavar": "MODULE",
+    "help": "Load formats, steps and preparations of your own from a module; may be repeated.",
+    "callback": load_named,
+    "is_eager": True,
+    "show_default": False,
+}
+Plugin = Annotated[list[str] | None, typer.Option("--plugin", **PLUGIN)]
 OwnAlgorithm = Annotated[
     str | None,
     typer.Option(
         "--algorithm",
+        callback=from_current_folder,
         metavar="MODULE.NAME",
         show_default=False,
         help="Your own algorithm that made the model and assigns rows.",
@@ -84,6 +113,7 @@ OwnMetrics = Annotated[
     list[str] | None,
     typer.Option(
         "--metric",
+        callback=from_current_folder,
         metavar="MODULE.NAME",
         show_default=False,
         help="A metric of your own; may be repeated.",
@@ -143,6 +173,9 @@ class ValueOptions:
     )
     factor: str | None = parameter(
         None, "Factors for columns of a site in another unit.", metavar="SITE:COLUMN=FACTOR,..."
+    )
+    plugin: list[str] | None = parameter(
+        None, PLUGIN["help"], "--plugin", **{k: v for k, v in PLUGIN.items() if k != "help"}
     )
 
 
@@ -277,6 +310,8 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
     shown = {key: value for key, value in told.items() if key not in OWN}
     if declared.default is MISSING:
         default = inspect.Parameter.empty
+    if declared.name == "plugin":
+        kind = list[str]
     if declared.name == "n_clusters":
         shown["parser"], kind = number_of_clusters, Any
     if declared.name == "algorithm":
@@ -324,6 +359,7 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
     """Return the job with a fuzzifier if it is fuzzy; refuses an algorithm of the other kind."""
     fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
     names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
+    from_current_folder("." in name)
     if name not in algorithms() and "." not in name:
         known = ", ".join(map(repr, algorithms()))
         raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
@@ -365,6 +401,9 @@ class Scaling:
         metavar="A,B|none",
         show_default="text with few values",
     )
+    prepare: str | None = parameter(
+        None, "A preparation of your own, after all others.", metavar="MODULE.NAME"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +432,13 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
     from fedcluster.preprocessing import PreprocessingSpec
 
     categories = scaling.categories
-    wanted = (scaling.missing, categories, *(getattr(shaping, f.name) for f in fields(shaping)))
+    from_current_folder(scaling.prepare)
+    wanted = (
+        scaling.missing,
+        categories,
+        scaling.prepare,
+        *(getattr(shaping, f.name) for f in fields(shaping)),
+    )
     if scaling.scale == "none" and not any(wanted):
         return None
     given = categories in (None, "auto", "none")
@@ -409,6 +454,7 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
             weights=_by_column("weight", shaping.weight),
             pca=shaping.pca,
             columns=column_list(columns),
+            then=scaling.prepare,
         )
     except InputError:
         raise

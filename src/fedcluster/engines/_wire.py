@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster import algorithms, metrics
+from fedcluster._choices import OWN_STEPS, imported
 from fedcluster._texts import LONGEST, first_not_plain, printable
 from fedcluster.core import (
     SCALARS,
@@ -40,6 +41,7 @@ from fedcluster.engines._protocol import PROTOCOL as PROTOCOL
 from fedcluster.engines._protocol import TASK, UnknownError, check_known
 from fedcluster.engines._protocol import WireError as WireError
 from fedcluster.io._columns import KINDS, MOST_LEVELS
+from fedcluster.privacy._ledger import PolicyError
 
 LARGEST = 100_000_000
 """Bytes of the largest message that is read."""
@@ -92,7 +94,7 @@ STEPS: Steps = MappingProxyType(_steps_of(algorithms, metrics))
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:
-    """Return the steps that a site knows: those of the package, and others that it allows.
+    """Return the steps that a site knows: those of the package and of plugins, and others.
 
     Parameters
     ----------
@@ -105,10 +107,13 @@ def steps_by_name(more: Iterable[str] = ()) -> Steps:
         If one of them is not a step, or has the name of another.
     """
     known = dict(STEPS)
+    for name, step in OWN_STEPS.items():
+        if known.setdefault(name, step) is not step:
+            raise WireError(f"a step of a plugin has the name of another step, {name!r}: rename it")
     for path in more:
-        module, _, name = path.rpartition(".")
+        name = path.rpartition(".")[2]
         try:
-            step = getattr(import_module(module), name)
+            step = imported(path)
         except (ImportError, AttributeError, ValueError) as error:
             raise WireError(f"step {path!r} cannot be imported: {error}") from error
         if not (is_dataclass(step) and isinstance(step, type) and hasattr(step, "client_step")):
@@ -344,6 +349,8 @@ def _read_preprocessor(
         raise WireError("this site prepares no rows")
     try:
         return preprocessors(plain)
+    except PolicyError:  # it names what is not loaded here
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise WireError(f"the preparation of task {len(before)} is not understood") from error
 

@@ -22,6 +22,7 @@ from fedcluster.io._given import GivenTable
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.jobs import tried
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing._own import PARTS, preparation
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
@@ -186,8 +187,11 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
         return replace(prepare, dates={c: checked_how(how) for c, how in prepare.dates.items()})
     if isinstance(prepare, str) and prepare in SCALES:
         return PreprocessingSpec(prepare)
+    if all(hasattr(prepare, part) for part in PARTS):
+        return PreprocessingSpec("none", then=preparation(prepare))
     known = ", ".join(map(repr, SCALES))
-    why = f"prepare must be None, one of {known} or a PreprocessingSpec, not {prepare!r}"
+    own = "a PreprocessingSpec or a preparation of your own"
+    why = f"prepare must be None, one of {known}, {own}, not {prepare!r}"
     raise ValueError(why)
 
 

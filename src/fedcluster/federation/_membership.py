@@ -36,19 +36,14 @@ from fedcluster.federation._results import ReceivedModels
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker, Versions
 from fedcluster.federation._trust import SYSTEM, system_store
-from fedcluster.io._site_state import SAYS, STATE_FILE, SiteState
-from fedcluster.preprocessing._moments import Covariance, Missing
-from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.federation._versions import Versions
+from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
 from fedcluster.secure._cohort import MIN_SITES, Terms, earlier_cohorts
 from fedcluster.secure._site import SecureSite
 
-PREPARATION = tuple(
-    f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing)
-)
-"""The steps that a preparation asks."""
 LEAST = 5
 """Smallest cluster that a site with limits sends over a network."""
 

@@ -101,6 +101,7 @@ class SiteSize:
 
     allowed = Allowed(centers=NO_CENTERS, gaps=True)
     client_additive = server_additive = maximise = True
+    counts_rows = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a number for each column."""

@@ -15,14 +15,24 @@ from fedcluster.errors import InputError
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing._columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing._differences import Moments, site_moments, unit_warnings
-from fedcluster.preprocessing._moments import Missing, means, means_from_total, principal, variances
-from fedcluster.preprocessing._quantiles import histogram_task, quantiles
+from fedcluster.preprocessing._moments import (
+    Covariance,
+    Missing,
+    means,
+    means_from_total,
+    principal,
+    variances,
+)
+from fedcluster.preprocessing._own import preparation
+from fedcluster.preprocessing._quantiles import Histogram, histogram_task, quantiles
 from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
 
 T = TypeVar("T")
 
+STEPS = tuple(f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing))
+"""Paths of the steps that a fit asks besides those of `fedcluster.metrics`."""
 NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
 """Edges between which values are negative, and are not."""
 
@@ -68,6 +78,12 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     if prepare.pca is not None:
         components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
         scaled = replace(scaled, principal=components)
+    if prepare.then is not None:
+        own = preparation(prepare.then)
+        if hasattr(own, "fit"):
+            own = preparation((yield from with_preprocessing(own.fit(scaled.names), scaled)))
+        own.check(len(scaled.names))
+        scaled = replace(scaled, principal=own)
     scaled = replace(scaled, unit=prepare.unit)
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
@@ -86,7 +102,7 @@ def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:
     InputError
         If a column cannot be prepared so.
     """
-    if prepare.pca is not None:
+    if prepare.pca is not None or prepare.then is not None:
         return prepare.pca
     first, _ = _first(prepare, schema)
     return None if first.categories else len(first.names)

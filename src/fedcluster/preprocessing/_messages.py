@@ -41,7 +41,8 @@ def in_words(
         weights = [f"{name} {factor:g} times" for name, factor in prepare.weights.items()]
         said.append(f"squares of {_list(weights)}")
     if preprocessor.principal is not None:
-        said.append(f"of all that {len(preprocessor.names_out)} principal components")
+        what = "principal components" if prepare.then is None else "columns of a preparation"
+        said.append(f"of all that {len(preprocessor.names_out)} {what}")
     if preprocessor.unit:
         said.append("each row divided by its length; rows of zeros have the label -1")
     sentences = [f"Prepared: {'; '.join(said)}."]

@@ -10,7 +10,7 @@ P.-G. Martinsson & J. A. Tropp, Finding structure with randomness, SIAM Review 5
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -51,6 +51,7 @@ class Missing:
 
     allowed = Allowed(centers=NO_CENTERS, gaps=True)
     client_additive = server_additive = True
+    counts_rows = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each column."""
@@ -162,6 +163,10 @@ class Principal:
     mean: tuple[float, ...]
     components: tuple[tuple[float, ...], ...]
     variances: tuple[float, ...]
+
+    def names(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the components."""
+        return tuple(f"pc{i}" for i in range(len(self.components)))
 
     def apply(self, X: Floats) -> Floats:
         """Return rows (n, d) along the components, (n, q)."""

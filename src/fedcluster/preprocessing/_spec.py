@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -68,6 +68,9 @@ class PreprocessingSpec:
         How many principal components of all this are clustered by.
     columns : sequence of str, optional
         The columns to use; by default those that all sites have.
+    then : Preparation or str, optional
+        A preparation of one's own, or its dotted name: what is done to prepared rows after all but
+        ``unit``, see `fedcluster.extend.Preparation`.
     unit : bool, default=False
         Whether each row is divided by its length at the end, so that its direction alone counts,
         as ``metric="cosine"`` does; a row of zeros has none, is dropped and gets no label.
@@ -89,6 +92,7 @@ class PreprocessingSpec:
     pca: int | None = None
     columns: Sequence[str] | None = None
     unit: bool = False
+    then: Any = None
 
     def __post_init__(self) -> None:
         for name, known in (("scale", SCALES), ("missing", MISSING)):
@@ -101,6 +105,7 @@ class PreprocessingSpec:
             )
         if self.missing == "ignore" and (self.pca is not None or self.unit):
             raise refused("missing-unit" if self.pca is None else "missing-pca")
+        self._check_then()
         if self.pca is not None and self.pca < 1:
             raise ValueError(f"pca must be at least 1, not {self.pca}")
         for name, (low, high) in self.bounds.items():
@@ -112,6 +117,11 @@ class PreprocessingSpec:
                     f"the weight of {name!r} must be above 0 and at most {LARGEST_WEIGHT:g}, not "
                     f"{factor}; to leave a column out, name the others in columns"
                 )
+
+    def _check_then(self) -> None:
+        """Refuse what does not go with a preparation of one's own."""
+        if self.then is not None and (self.pca is not None or self.missing == "ignore"):
+            raise ValueError("a preparation of one's own takes whole rows, and no pca besides")
 
     @property
     def named(self) -> tuple[str, ...]:

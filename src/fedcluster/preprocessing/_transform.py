@@ -24,6 +24,7 @@ from fedcluster.preprocessing._columns import (
     one_of,
 )
 from fedcluster.preprocessing._moments import Principal
+from fedcluster.preprocessing._own import Preparation, own_from_plain, own_to_plain
 from fedcluster.privacy._ledger import PolicyError
 
 MOST_COLUMNS = 100_000
@@ -44,8 +45,8 @@ class Preprocessor:
     missing : {"error", "drop", "keep", "ignore"}
         What becomes of a value that is missing and not filled in: an error, its row is dropped,
         or it stays NaN. With "ignore" all stay NaN, and rows without any value are dropped.
-    principal : Principal, optional
-        Applied after the columns.
+    principal : Principal or Preparation, optional
+        Applied after the columns: principal components, or a preparation of one's own.
     unit : bool, default=False
         Whether each row is divided by its length at the end; a row of zeros is dropped.
     box : bool, default=False
@@ -70,7 +71,7 @@ class Preprocessor:
 
     columns: tuple[AnyColumn, ...]
     missing: str = "error"
-    principal: Principal | None = None
+    principal: Principal | Preparation | None = None
     unit: bool = False
     box: bool = False
 
@@ -131,7 +132,7 @@ class Preprocessor:
         """Names of the prepared columns."""
         if self.principal is None:
             return self.names
-        return tuple(f"pc{i}" for i in range(len(self.principal.components)))
+        return tuple(self.principal.names(self.names))
 
     @property
     def n_columns_out(self) -> int:
@@ -163,7 +164,9 @@ class Preprocessor:
         boxes = [column.enclosing(ranges.get(column.name, EVERYTHING)) for column in self.columns]
         low, high = (np.concatenate([getattr(b, end) for b in boxes]) for end in ("low", "high"))
         found = Box(low, high)
-        if self.principal is not None:
+        if self.principal is not None and not isinstance(self.principal, Principal):
+            found = Box.unbounded(self.n_columns_out)
+        elif self.principal is not None:
             found = turned(found, self.principal.mean, np.array(self.principal.components))
         if self.unit:
             found = Box(np.where(found.low >= 0, 0.0, -1.0), np.where(found.high <= 0, 0.0, 1.0))
@@ -237,6 +240,8 @@ class Preprocessor:
         if self.unit:  # the scatter of directions is none of columns
             return replace(data.grouped, shares=shares, scatter={})
         within = np.concatenate([column.within(data, j) for column, j in columns])
+        if self.principal is not None and not isinstance(self.principal, Principal):
+            return replace(data.grouped, shares={}, scatter={})
         if self.principal is not None:
             within = np.array(self.principal.components) ** 2 @ within
         scatter = {f"x{i}": float(each) for i, each in enumerate(within)}
@@ -325,6 +330,8 @@ class Preprocessor:
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
         plain = asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
+        if self.principal is not None and not isinstance(self.principal, Principal):
+            plain["principal"] = own_to_plain(self.principal)
         return {key: value for key, value in plain.items() if key != "box" or value}
 
     @classmethod
@@ -343,7 +350,9 @@ class Preprocessor:
         return cls(
             tuple(column_from_plain(each) for each in content["columns"]),
             one_of(content["missing"], ("error", "drop", "keep", "ignore")),
-            None if principal is None else Principal.from_plain(principal),
+            None
+            if principal is None
+            else (own_from_plain if "own" in principal else Principal.from_plain)(principal),
             unit,
             box,
         )
@@ -386,7 +395,15 @@ class Preprocessor:
     def _block(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Floats:
         """Return prepared rows (n, p), NaN where a value is missing."""
         X = np.concatenate([column.apply(data, j) for column, j in columns], axis=1)
-        return X if self.principal is None else self.principal.apply(X)
+        if self.principal is None:
+            return X
+        made = np.asarray(self.principal.apply(X), dtype=np.float64)
+        if made.shape != (len(X), self.n_columns_out):
+            raise InputError(
+                f"{type(self.principal).__name__} makes rows of shape {made.shape} of {X.shape}, "
+                f"and names {self.n_columns_out} columns"
+            )
+        return made
 
     def _incomplete(self, X: Rows) -> NDArray[np.bool_] | None:
         """Return whether each prepared row is dropped for a missing value, or raise an error."""
