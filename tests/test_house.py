@@ -23,7 +23,7 @@ FLOORS = (
     "_bounds _choices _ranges kernels io",
     "metrics privacy",
     "algorithms",
-    "client",
+    "client _plugins",
     "_site",
     "engines",
     "rounds secure",

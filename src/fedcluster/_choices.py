@@ -89,6 +89,8 @@ PICKS: tuple[str, ...] = get_args(Pick)
 AVERAGINGS: tuple[str, ...] = get_args(Averaging)
 
 
+PARTS = ("apply", "invert", "names", "check")
+"""The methods of a preparation of one's own."""
 PREPARATIONS: dict[str, type[Any]] = {}
 OWN_STEPS: dict[str, type[Any]] = {}
 """Preparations and steps of plugins by name, see `fedcluster.extend.load_plugins`. Only what the

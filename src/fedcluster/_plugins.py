@@ -10,11 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedcluster._choices import OWN_STEPS, PREPARATIONS
+from fedcluster._choices import OWN_STEPS, PARTS, PREPARATIONS
 from fedcluster.core import check_step
 from fedcluster.errors import InputError
 from fedcluster.io._sources import FORMATS, Format
-from fedcluster.preprocessing._own import PARTS
 
 GROUP = "fedcluster"
 """The group of entry points under which an installed package names its plugins."""

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedcluster._choices import PROTECTIONS
+from fedcluster._plugins import load_plugins
 from fedcluster._refusals import refused
 from fedcluster._worker import Cost
 from fedcluster.client import Client
@@ -173,8 +174,6 @@ class SiteFile:
             raise InputError(f"{path} is not TOML: {error}") from error
         file = _Toml(path, content)
         if plugins := file.texts("plugins"):
-            from fedcluster._plugins import load_plugins  # steps and formats, for few sites
-
             load_plugins(plugins)
         return file.site()
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from fedcluster._choices import INITS, SCALES
+from fedcluster._choices import INITS, PARTS, SCALES
 from fedcluster._refusals import refused
 from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
@@ -22,7 +22,7 @@ from fedcluster.io._given import GivenTable
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.jobs import tried
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing._own import PARTS, preparation
+from fedcluster.preprocessing._own import preparation
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:

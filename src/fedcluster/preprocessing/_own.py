@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, Protocol
 
-from fedcluster._choices import PREPARATIONS, imported
+from fedcluster._choices import PARTS, PREPARATIONS, imported
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
 from fedcluster.privacy._ledger import PolicyError
-
-PARTS = ("apply", "invert", "names", "check")
 
 
 class Preparation(Protocol):
