@@ -23,10 +23,10 @@ from fedcluster.core import Answers, Engine, Floats, Introduction, SiteInfo, Sum
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.kernels import nearest
-from fedcluster.metrics._moments import SiteSize
+from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._moments import Missing
-from fedcluster.recipes._influence import striking
+from fedcluster.recipes.robust import striking
 
 MANY = 1e9
 """Rows that a site claims which has far fewer."""

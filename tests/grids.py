@@ -18,7 +18,7 @@ from fedcluster.client import Client
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name
-from fedcluster.federation._membership import PREPARATION
+from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 from fedcluster.transports import flower
 from fedcluster.transports.flower._transport import client_app
 

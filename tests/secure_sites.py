@@ -14,8 +14,8 @@ from fedcluster.client import Client
 from fedcluster.core import Data, Filter
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name, unpack
-from fedcluster.federation._membership import PREPARATION
 from fedcluster.io._site_state import SiteState
+from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 from fedcluster.privacy import MinRows
 from fedcluster.secure._cohort import Terms
 from fedcluster.secure._site import SecureSite

@@ -34,7 +34,7 @@ from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log
 from fedcluster.federation._log_messages import budget_content
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.io._site_state import STATE_FILE, SiteState
-from fedcluster.metrics._moments import SiteSize
+from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of, rho_of
 from fedcluster.privacy._budget import BudgetLedger

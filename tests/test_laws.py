@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from partitions import Case, cases
 
@@ -60,6 +60,7 @@ from fedcluster.metrics.silhouettes import (
 )
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.recipes._crossover import ErrorAndUtility
 from fedcluster.testing import LAWS, Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"

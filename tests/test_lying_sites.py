@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
-from fedcluster._artefacts import write_job
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
 from fedcluster._report._messages import influence_line

@@ -20,14 +20,13 @@ from fedcluster import (
     FederatedKMeans,
     LocalEngine,
 )
-from fedcluster._artefacts import model_of, scores_content, write_job
 from fedcluster._pages._live import measured_by
 from fedcluster._report._messages import objective
 from fedcluster._report._tables import number
 from fedcluster.cli import app
 from fedcluster.core import Column
 from fedcluster.jobs import Evaluate, Fit, JobReport, content_of, execute, model_of, write_job
-from fedcluster.metrics._objectives import MEANINGS, REPORTED
+from fedcluster.metrics.objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 

@@ -124,7 +124,7 @@ def every_row(s: Summary, state: State, data: Data, rng: Any) -> Summary:
 
 def honest_rows(s: Summary, state: State, data: Data, rng: Any) -> Summary:
     order = np.lexsort(data.X.T)
-    return Summary(data.X[order] * 1.0, weights_of(data)[order], np.ones(len(data)))
+    return Summary(data.X[order].astype(np.float64), weights_of(data)[order], np.ones(len(data)))
 
 
 def global_noise(s: Summary, state: State, data: Data, rng: Any) -> Summary:
@@ -187,9 +187,7 @@ PLANTS: dict[str, Momentum] = {
     "sends negative weights": client(lambda s, *_: Summary(s.sums, -s.weights, s.support)),
     "sends sums of empty lines": client(lambda s, *_: Summary(s.sums + 1.0, s.weights), **APART),
     "sends NaN for an empty cluster": client(not_a_number),
-    "sends float32": client(
-        lambda s, *_: Summary(s.sums.astype(np.float32), s.weights, s.support)  # type: ignore[arg-type]
-    ),
+    "sends float32": client(lambda s, *_: Summary(s.sums.astype(np.float32), s.weights, s.support)),
     "draws from a generator of its own": client(global_noise, **APART),
     "declares another shape": client(lambda s, *_: s, **WIDE),
     "tells the order of rows": client(

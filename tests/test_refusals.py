@@ -19,12 +19,7 @@ from test_budget import ByHand, responder
 from typer.testing import CliRunner
 
 import fedcluster
-from fedcluster import (
-    FederatedFuzzyCMeans,
-    FederatedGaussianMixture,
-    FederatedKMeans,
-    select_k,
-)
+from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, select_k
 from fedcluster._combinations import CONDITIONS
 from fedcluster._refusals import table
 from fedcluster._site import SiteFile

@@ -32,7 +32,7 @@ from fedcluster.federation._membership import Membership
 from fedcluster.federation._operators import add_operator
 from fedcluster.federation._relay_site import RelayedRuns, answering
 from fedcluster.io._site_state import STATE_FILE, SiteState
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(3)

@@ -19,9 +19,8 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._agreement import about
 from fedcluster.engines._audit import AuditEntry, Auditor
-from fedcluster.engines._believed import Believed
+from fedcluster.engines._protocol import about
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._reply_validation import Believed
 from fedcluster.engines._responder import Responder

@@ -115,7 +115,7 @@ def test_the_model_of_a_command_is_an_estimator(more: list[str], tmp_path: Path)
     path = tmp_path / "rows.csv"
     FRAME.drop(columns="ward").to_csv(path, index=False)
     assert run("fit", path, "-k", 3, *more, "--out", tmp_path / "out").exit_code == 0
-    kinds = {"--fuzzy": FederatedFuzzyCMeans, "--model": FederatedGaussianMixture}
+    kinds: dict[str, Any] = {"--fuzzy": FederatedFuzzyCMeans, "--model": FederatedGaussianMixture}
     kind: Any = kinds.get(more[0]) if more else FederatedKMeans
     loaded = kind.load(tmp_path / "out")
     model = Model.load(tmp_path / "out")

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from secure_sites import federation
 
-from fedcluster._artefacts import write_job
 from fedcluster._html import Table
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client

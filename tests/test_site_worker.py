@@ -32,7 +32,7 @@ from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.federation._results import ReceivedModels, keep_results
 from fedcluster.federation._site_worker import Labelling
 from fedcluster.io._site_state import STATE_FILE, SiteState
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn

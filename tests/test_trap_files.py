@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def looked_at(files: list[str], **options: str) -> tuple[Comparison, list[str]]:
+def looked_at(files: list[str], **options: Any) -> tuple[Comparison, list[str]]:
     """What is found in files, and all that is warned of."""
     scaling = Scaling(missing="mean", categories=options.pop("categories", None))
     with warnings.catch_warnings(record=True) as said:

@@ -27,7 +27,7 @@ from fedcluster.federation._reloading import ReloadingSite, reload
 from fedcluster.federation._site_worker import RUNS, Versions, _Call, _Holder
 from fedcluster.io import SqlSource, _sql
 from fedcluster.io._site_state import STATE_FILE, SiteState
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, execute, write_job
 
 TASK = Task(Lloyd(), START)
 CHANGED = "the rows have changed since the run began: start it anew"

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fedcluster._html import Table
 from fedcluster.cli import app
 from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_table
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 
 WIDTHS = (40, 80, 120)
 

@@ -30,7 +30,7 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import WireError, pack, steps_by_name, unpack
 from fedcluster.io._reader import ArrowTable
 from fedcluster.io._sources import Format
-from fedcluster.metrics._moments import Means, Squares
+from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing import Preparation
 from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 

@@ -17,15 +17,7 @@ from fedcluster._assignment import Assignment
 from fedcluster._model_file import FORMAT, FORMAT_VERSION, checked, named, read
 from fedcluster._row_form import RowForm
 from fedcluster._version import VERSION
-from fedcluster.core import (
-    Algorithm,
-    Assigns,
-    Floats,
-    Labels,
-    Rows,
-    SiteInfo,
-    State,
-)
+from fedcluster.core import Algorithm, Assigns, Floats, Labels, Rows, SiteInfo, State
 from fedcluster.io._outputs import write_json
 from fedcluster.preprocessing import Preprocessor
 

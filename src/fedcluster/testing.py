@@ -59,7 +59,7 @@ from fedcluster.core import (
 )
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._believed import Believed, check_answer
+from fedcluster.engines._reply_validation import Believed, check_answer
 from fedcluster.errors import HeldBackError
 from fedcluster.recipes.fit import canonical
 

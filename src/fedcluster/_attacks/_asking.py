@@ -10,10 +10,10 @@ import numpy as np
 from fedcluster._attacks._site import Coordinator, Public
 from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd, VarianceTree
 from fedcluster.core import Floats, State, Step, Summary, Task
-from fedcluster.metrics._clusters import Inertia, Scatter
-from fedcluster.metrics._external import Contingency
-from fedcluster.metrics._moments import Means, Moments
-from fedcluster.metrics._silhouettes import SimplifiedSilhouette
+from fedcluster.metrics.clusters import Inertia, Scatter
+from fedcluster.metrics.external import Contingency
+from fedcluster.metrics.moments import Means, Moments
+from fedcluster.metrics.silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._columns import Category
 from fedcluster.preprocessing._moments import Covariance, Principal

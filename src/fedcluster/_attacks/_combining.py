@@ -19,8 +19,8 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, SelectK, plan_of
-from fedcluster.metrics._clusters import Scatter
-from fedcluster.metrics._moments import Means, Moments
+from fedcluster.metrics.clusters import Scatter
+from fedcluster.metrics.moments import Means, Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan, with_preprocessing

@@ -23,11 +23,11 @@ from fedcluster._pages._run import Run, damaged, outcome_of, read_run, written_b
 from fedcluster._pages._sections import Content
 from fedcluster._report._tables import counted, number
 from fedcluster.algorithms import FFCM, GaussianMixture
-from fedcluster.algorithms._relative_lloyd import RelativeLloyd
-from fedcluster.engines._watched import PROGRESS
+from fedcluster.algorithms.relative_lloyd import RelativeLloyd
+from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.engines._wire import STEPS
 from fedcluster.errors import InputError
-from fedcluster.metrics._objectives import NAMES, REPORTED, objective_name, shown_value
+from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name, shown_value
 
 FOUND = ("step", "inertia", "shift")
 """What a round begins with: what those before it have found."""

@@ -15,9 +15,9 @@ from fedcluster._specifications import Fit, rows_of
 from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
 from fedcluster.metrics import METRICS
-from fedcluster.metrics._objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
-from fedcluster.recipes._evaluation import BY_CHANCE
-from fedcluster.recipes._influence import Influence, striking
+from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
+from fedcluster.recipes.robust import Influence, striking
+from fedcluster.recipes.scores import BY_CHANCE
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",

@@ -14,7 +14,7 @@ from fedcluster._report._records import Comparison, SiteRecord
 from fedcluster._stability import stability_table
 from fedcluster._texts import shortened
 from fedcluster.core import Floats
-from fedcluster.metrics._indices import CHOOSING, INDICES
+from fedcluster.metrics.indices import CHOOSING, INDICES
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 
 MOST_SITES = 20

@@ -7,12 +7,8 @@ from typing import Annotated
 import typer
 
 from fedcluster.cli import _commands as commands
-from fedcluster.cli import (
-    _federation,  # noqa: F401  # both add their commands
-    _lifecycle,  # noqa: F401
-)
+from fedcluster.cli import _federation, _lifecycle  # noqa: F401 - both add commands
 from fedcluster.cli import _flare as flare
-from fedcluster.cli import _lifecycle as lifecycle
 from fedcluster.cli import _results as results
 from fedcluster.cli import _site as site
 from fedcluster.cli._screen import OneLine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcluster._specifications import Evaluate, Fit, Profile, RunOptions, SelectK
-from fedcluster.cli import _operators as operators
+from fedcluster.cli._operators import operator_app
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
@@ -35,7 +35,15 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling
-from fedcluster.cli._service import OutAgain, begin, coordinator_at, follow
+from fedcluster.cli._service import (
+    Folder,
+    OutAgain,
+    app,
+    begin,
+    coordinator_at,
+    federation_at,
+    follow,
+)
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation

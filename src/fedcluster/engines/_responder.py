@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fedcluster._refusals import RefusedError
 from fedcluster._texts import is_plain, printable
 from fedcluster.core import Column, Introduction, PlannedStep, RowTransform, SiteInfo, Summary, Task
-from fedcluster.engines._agreement import (
+from fedcluster.engines._audit import AuditEntry, Auditor, Request
+from fedcluster.engines._protocol import (
     QUESTION,
     UnknownError,
     about,
@@ -21,7 +22,6 @@ from fedcluster.engines._agreement import (
     planned_of,
     versions,
 )
-from fedcluster.engines._audit import AuditEntry, Auditor, Request
 from fedcluster.engines._wire import (
     ASKED,
     PROTOCOL,
@@ -41,7 +41,7 @@ from fedcluster.engines._wire import (
     write_summaries,
 )
 from fedcluster.errors import EndedError, InputError
-from fedcluster.metrics._external import Contingency
+from fedcluster.metrics.external import Contingency
 from fedcluster.privacy._ledger import PolicyError
 from fedcluster.privacy._policy import Policy
 

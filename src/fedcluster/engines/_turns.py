@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
 
-from fedcluster.engines._agreement import about_of
 from fedcluster.engines._audit import Request
+from fedcluster.engines._protocol import about_of
 from fedcluster.engines._wire import LARGEST
 
 GRACE = 3.0

@@ -23,7 +23,7 @@ from fedcluster import algorithms
 from fedcluster._cluster_names import checked_names
 from fedcluster._pages._page import clusters_table
 from fedcluster._pages._run import Run
-from fedcluster._profiles import Profiles
+from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles
 from fedcluster._report._records import plain
 from fedcluster._row_form import RowForm
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result, Rows
@@ -32,7 +32,7 @@ from fedcluster.model import Model, state_fields
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.privacy import Groups
-from fedcluster.recipes._private_fit import PrivacySpent
+from fedcluster.recipes.private import PrivacySpent
 from fedcluster.selection import Rule, Selection
 
 

@@ -21,7 +21,7 @@ from fedcluster.core import Floats, Labels, Result, State
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.jobs import Fit
-from fedcluster.metrics._gaussians import log_likelihoods
+from fedcluster.metrics.gaussians import log_likelihoods
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.selection import Selection
 

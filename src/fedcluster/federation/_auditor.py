@@ -13,8 +13,8 @@ import numpy as np
 
 from fedcluster._texts import printable
 from fedcluster.core import Floats, Summary, Task, first_alike
-from fedcluster.engines._agreement import about_of
 from fedcluster.engines._audit import AuditEntry, Auditor, Request
+from fedcluster.engines._protocol import about_of
 from fedcluster.engines._wire import ASKED
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log

@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Engine, SiteInfo
-from fedcluster.engines._believed import Believed
-from fedcluster.engines._forgetting import ForgettingEngine
-from fedcluster.engines._recorded import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._watched import PROGRESS, WatchedEngine
+from fedcluster.engines._progress_log import PROGRESS, WatchedEngine
+from fedcluster.engines._recorder import RecordedEngine
+from fedcluster.engines._remote import RemoteEngine, Transport
+from fedcluster.engines._reply_validation import NOTHING_STATED, Believed
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
@@ -32,6 +30,7 @@ from fedcluster.jobs import (
     steps_of,
     write_job,
 )
+from fedcluster.secure._engine import SecureEngine
 
 LOGGER = logging.getLogger(__name__)
 

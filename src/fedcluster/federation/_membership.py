@@ -36,7 +36,7 @@ from fedcluster.federation._results import ReceivedModels
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker, Versions
 from fedcluster.federation._trust import SYSTEM, system_store
-from fedcluster.federation._versions import Versions
+from fedcluster.io._site_state import SAYS, STATE_FILE, SiteState
 from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger

@@ -26,7 +26,6 @@ from fedcluster.federation._folder import CANCEL
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
 from fedcluster.preprocessing._fitting import STEPS as PREPARATION
-from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.privacy._ledger import PolicyError
 from fedcluster.privacy._limits import Limits
 

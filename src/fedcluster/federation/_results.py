@@ -23,12 +23,7 @@ import numpy as np
 
 from fedcluster.core import Data
 from fedcluster.io._joining import OwnTable
-from fedcluster.io._outputs import (
-    atomic_folder,
-    check_folder,
-    json_text,
-    write_labels,
-)
+from fedcluster.io._outputs import atomic_folder, check_folder, json_text, write_labels
 from fedcluster.io._site_state import SiteState, get, put
 from fedcluster.model import Model
 

@@ -20,7 +20,7 @@ from fedcluster._report._messages import (
     limit_line,
 )
 from fedcluster._report._pictures import pictured
-from fedcluster._report._tables import SiteRecord, plain
+from fedcluster._report._records import SiteRecord, plain
 from fedcluster._specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
 from fedcluster._stability import Stability
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo, State
@@ -34,26 +34,24 @@ from fedcluster.jobs._procedure import (
     clustering_of,
     drawn,
 )
-from fedcluster.metrics._agreement import Agreement, Separation
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics.agreement import Agreement, Separation
+from fedcluster.metrics.moments import Moments
 from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._spec import Schema, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import _bootstrap as bootstrap
-from fedcluster.recipes import _private_fit as budgets
-from fedcluster.recipes import clustering, mixture
-from fedcluster.recipes._clustering import algorithm_of, clustering_steps, start_step
-from fedcluster.recipes._evaluation import evaluation_steps
-from fedcluster.recipes._influence import Influence, influences
-from fedcluster.recipes._influence import plain as plain_influence
-from fedcluster.recipes._private import PRIVATE_STEPS, private_clustering
-from fedcluster.recipes._profiling import assigned_rows, profile_steps, profiles_of
-from fedcluster.recipes._robust import Listener
+from fedcluster.recipes import bootstrap, clustering, mixture
+from fedcluster.recipes import private as budgets
+from fedcluster.recipes.fit import algorithm_of, clustering_steps, start_step
+from fedcluster.recipes.private import PRIVATE_STEPS, private_clustering
+from fedcluster.recipes.profiling import assigned_rows, profile_steps, profiles_of
+from fedcluster.recipes.robust import Influence, Listener, influences
+from fedcluster.recipes.robust import plain as plain_influence
+from fedcluster.recipes.scores import evaluation_steps
 from fedcluster.rounds import Plan, run_plan, with_preprocessing
 from fedcluster.selection import Rule, Selection
-from fedcluster.selection._sweep import clustered_by, select_k_plan
+from fedcluster.selection.sweep import clustered_by, select_k_plan
 
 MOST_TRIED, ROWS_EACH = 48, 10
 """The largest number of clusters that "auto" tries where 12 are not enough; rows for each."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedcluster._report._tables import SiteRecord
+from fedcluster._report._records import SiteRecord
 from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
 from fedcluster.jobs._clusterings import Clustering, FitProcedure, KJob, SelectProcedure

@@ -15,8 +15,8 @@ from fedcluster._report._pictures import COLOURS, INK
 from fedcluster._stability import DOUBTFUL, STABLE, Stability
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
-from fedcluster.metrics._indices import CHOOSING
-from fedcluster.metrics._objectives import LOG_LIKELIHOOD, round_name
+from fedcluster.metrics.indices import CHOOSING
+from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
 from fedcluster.selection import Selection
 
