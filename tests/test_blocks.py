@@ -69,6 +69,20 @@ def test_parts_of_a_block_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     same(whole.total(), parts.total())
 
 
+@pytest.mark.parametrize("step", [Lloyd(), Inertia()], ids=repr)
+def test_large_sites_among_small_ones_answer_as_clients_do(step: Any) -> None:
+    """Other kernels add the rows of a large site, with other bits."""
+    rng = np.random.default_rng(8)
+    sizes = np.array([3, 5000, *[4] * 20, 6000])
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    rows = SPOTS[rng.integers(0, 3, bounds[-1])] + rng.normal(size=(bounds[-1], 2)) / 3
+    clients = [Client(str(i), Data(rows[a:b])) for i, (a, b) in enumerate(pairwise(bounds))]
+    [answers] = CrowdEngine([(rows, bounds)]).ask([Task(step, START)])
+    [flat] = LocalEngine(clients).ask([Task(step, START)])
+    same(answers.total(), flat.total())
+    assert sum(answers.values_sent.values()) == sum(flat.values_sent.values())
+
+
 def test_a_tree_grows_as_with_clients() -> None:
     runs = [
         run_plan(iterate(VarianceTree(16, passes=2)), engine).value
