@@ -94,7 +94,7 @@ app(sys.argv[1:])
 
 FACT = f"""
 ADDED = {{
-    "fedcluster.core": (
+    "fedcluster.core.task": (
         "    n_columns: int | None = field(default=None, compare=False)",
         "    schema_version: int = 0",
     ),

@@ -16,6 +16,9 @@ from fedcluster.io._given import places_of
 
 OWN = {"name", "n_rows", "weight"}
 """Facts in which the sites of a table differ."""
+SHARED = {"limits", "streams", "columns", "labels", "answered", "n_columns", "secure"}
+SHARED |= {"total_rows", "log", "refuses"}
+"""Facts that all have in common. If there are other facts, each client tells its own."""
 
 
 class Stacked(Mapping[str, Client]):
@@ -111,8 +114,10 @@ class Stacked(Mapping[str, Client]):
 
     def infos(self) -> tuple[SiteInfo, ...]:
         """Return the facts of each site that it tells without being asked for more."""
+        if {each.name for each in fields(SiteInfo)} != SHARED | OWN:
+            return tuple(client.site for client in self.values())
         first = self[self.names[0]].site
-        shared = {f.name: getattr(first, f.name) for f in fields(SiteInfo) if f.name not in OWN}
+        shared = {name: getattr(first, name) for name in SHARED}
         sizes = self.sizes.astype(float).tolist()
         of_rows, weights = self.data.sample_weight, sizes
         if of_rows is not None:
