@@ -16,14 +16,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fedcluster._choices import PROTECTIONS
-from fedcluster._plugins import load_plugins
+from fedcluster._records import check_keys
 from fedcluster._refusals import refused
 from fedcluster._worker import Cost
 from fedcluster.client import Client
@@ -649,11 +648,10 @@ class _Toml:
 
     def only(self, known: Sequence[str]) -> None:
         """Refuse keys that nobody reads."""
-        for key in self.content:
-            if key not in known:
-                near = get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-                self.complain(f"unknown key {key!r}; {hint}")
+        try:
+            check_keys(self.content, known)
+        except InputError as error:
+            self.complain(str(error))
 
     def text(self, key: str) -> str:
         """Return a text that must be there."""
