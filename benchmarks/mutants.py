@@ -91,6 +91,7 @@ TESTS = {
     "kernels_scaling",
     "kernels/runtime.py": "kernels_native kernels_sizes kernels_threads threads",
     "kernels/seeding.py": "kernels_sizes kernels_weights kernels_seeding",
+    "jobs": "evaluate objectives artefacts trimming participation relays",
     "metrics": "metrics_by_hand metrics laws",
     "metrics/agreement.py": "stability laws",
     "metrics/columns.py": "likelihood laws profiles",
