@@ -77,7 +77,6 @@ TESTS = {
     "federation/_permits.py": "permits",
     "federation/_site_permits.py": "permits",
     "io/_site_state.py": "site_state budget secure_cohorts versions",
-    "jobs.py": "evaluate objectives trimming participation relays",
     "kernels": "kernels_sizes kernels_hard kernels_bounds kernels_lloyd kernels_threads",
     "kernels/_groups.py": "groups_kernel",
     "kernels/_hamerly.py": "kernels_bounds",
