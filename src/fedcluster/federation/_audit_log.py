@@ -115,7 +115,7 @@ class AuditLog:
             If the chain is broken, lines were cut off, or the log cannot be read or written.
         """
         try:
-            with _beside(self.path, ".lock").open("a") as lock:
+            with self.path.with_suffix(".lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._catch_up()
                 yield self._head
@@ -132,7 +132,8 @@ class AuditLog:
         """
         with self.locked() as head:
             if self._offset > self._largest:
-                self.path.rename(_part(self.path, head.part))
+                older = f"{self.path.stem}-{head.part:04}{self.path.suffix}"
+                self.path.rename(self.path.with_name(older))
                 self._begin()
             self._write(entry(self._head))
             return self._head
@@ -167,7 +168,7 @@ class AuditLog:
 
     def _set_aside(self, torn: bytes) -> None:
         """Move half a line, left by a crash, out of the log, and say so in it."""
-        aside = _beside(self.path, ".torn")
+        aside = self.path.with_suffix(".torn")
         write_durably(aside, torn + b"\n")
         os.truncate(self.path, self._offset)
         if not self._offset:
@@ -177,7 +178,7 @@ class AuditLog:
 
     def _resume(self) -> None:
         """Begin a log, or its next file where the one before was renamed in a crash."""
-        parts, head = parts_of(self.path), _beside(self.path, ".head")
+        parts, head = parts_of(self.path), self.path.with_suffix(".head")
         self._head = Head()
         if parts:
             content = parts[-1].read_bytes()
@@ -207,7 +208,7 @@ class AuditLog:
         write_durably(self.path, raw)
         self._offset += len(raw)
         self._head = head.after(line, own_hash)
-        with atomic_write(_beside(self.path, ".head")) as temporary:
+        with atomic_write(self.path.with_suffix(".head")) as temporary:
             end = {"part": self._head.part, "line": self._head.line, "hash": own_hash}
             write_durably(temporary, json.dumps(end).encode())
 
@@ -261,7 +262,7 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     end, known_line = Head(), None
     with ExitStack() as stack:
         with suppress(PermissionError, FileNotFoundError):  # a copy that is only to be read
-            lock = stack.enter_context(_beside(path, ".lock").open("r"))
+            lock = stack.enter_context(path.with_suffix(".lock").open("r"))
             fcntl.flock(lock, fcntl.LOCK_SH)
         for each in (*parts_of(path), path):
             content = _content(each)
@@ -288,7 +289,8 @@ def _chain(
             begins, after = line.get("event") == BEGUN, head.after(line, own_hash)
         except (ValueError, LookupError, TypeError, AttributeError):
             _complain(path, number, "is not a line of such a log")
-        if (head.line or first or not begins) and not _follows(line, head):
+        follows = (line["line"], line["previous"]) == (head.line + 1, head.hash)
+        if (head.line or first or not begins) and not follows:
             lost = "files before it were" if begins else "lines were changed, put in, moved or"
             _complain(path, number, f"does not follow from the line before: {lost} removed")
         head = after
@@ -296,10 +298,6 @@ def _chain(
     if torn:
         what = "is half a line, left by a crash; the site sets it aside when it starts"
         _complain(path, len(lines) + 1, what)
-
-
-def _follows(line: Line, head: Head) -> bool:
-    return (line["line"], line["previous"]) == (head.line + 1, head.hash)
 
 
 def _last(chain: Iterator[tuple[Line, Head]], head: Head) -> Head:
@@ -310,7 +308,7 @@ def _last(chain: Iterator[tuple[Line, Head]], head: Head) -> Head:
 
 def _check_end(path: Path, content: bytes, head: Head) -> None:
     """Hold the end of a log, in its last file, against the head file."""
-    beside = _beside(path, ".head")
+    beside = path.with_suffix(".head")
     try:
         told = json.loads(beside.read_text("utf-8"))
         line, known = int(told["line"]), f'"{told["hash"]}"'.encode()
@@ -338,14 +336,6 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_suffix(suffix)
-
-
-def _part(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.stem}-{number:04}{path.suffix}")
 
 
 def _complain(path: Path, line: int, what: str) -> NoReturn:

@@ -36,8 +36,9 @@ from fedcluster.federation._results import ReceivedModels
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker, Versions
 from fedcluster.federation._trust import SYSTEM, system_store
-from fedcluster.io._site_state import SAYS, STATE_FILE, SiteState
-from fedcluster.preprocessing._fitting import STEPS as PREPARATION
+from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.preprocessing._moments import Covariance, Missing
+from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
@@ -234,15 +235,14 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
     folder = site.path.absolute().parent
     state, log = SiteState(folder / STATE_FILE), folder / membership.log
     if not state.is_there:
-        missing = f"{state.path} is missing; {SAYS}: put back a copy"
         if (folder / IDENTITY).exists():
             raise InputError(
-                f"{missing}, or remove {IDENTITY} too, and give the other sites a new key"
+                f"{state.missing}, or remove {IDENTITY} too, and give the other sites a new key"
             )
         if any(map(has_left, read_log(log))):
             raise InputError(
-                f"{missing}, since answers have left, as {log.name} shows; or move that log and "
-                "its files to an archive, and begin anew"
+                f"{state.missing}, since answers have left, as {log.name} shows; or move that log "
+                "and its files to an archive, and begin anew"
             )
         state.create()
     return state

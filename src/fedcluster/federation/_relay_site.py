@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,9 @@ def relay_responder(
     folder, steps = site.path.absolute().parent, membership_steps(site, membership)
     below = Coordinator.at(source.path)
     state = site_state(site, membership)
-    runs = RelayedRuns(below, _job(site, source, membership), source.quorum, state)
+    limits = asdict(site.limits)
+    job = Relaying(site.name, source.fewest, source.lines, steps=membership.steps, **limits)
+    runs = RelayedRuns(below, job, source.quorum, state)
     relay = RelaySite(site.name, runs, site.cost.message_mb * MEGABYTE)
     columns = relay.columns()
 
@@ -127,18 +129,6 @@ def _check(site: SiteFile, membership: Membership) -> None:
     if is_private or membership.secure:
         option = "[privacy]" if is_private else "secure"
         raise refused("relay-rows", where=f"{site.path}: ", option=option)
-
-
-def _job(site: SiteFile, source: FederationSource, membership: Membership) -> Relaying:
-    limits = site.limits
-    return Relaying(
-        site.name,
-        source.fewest,
-        source.lines,
-        limits.min_rows,
-        limits.min_cluster_size,
-        membership.steps,
-    )
 
 
 class RelayedRuns:
@@ -218,18 +208,13 @@ class RelayClient:
         return engine
 
 
-class _reason:  # noqa: N801
+@contextmanager
+def _reason(engine: RemoteEngine) -> Iterator[None]:
     """Tell why the sites below gave no answer, without their names."""
-
-    def __init__(self, engine: RemoteEngine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, SiteError):
-            raise WireError(self._engine.refusals[-1].reason) from error
+    try:
+        yield
+    except SiteError as error:
+        raise WireError(engine.refusals[-1].reason) from error
 
 
 class RelaySite:

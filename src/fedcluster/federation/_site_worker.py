@@ -141,17 +141,17 @@ class SiteWorker:
 
     def client(self, columns: Sequence[str], *, raw: bool = False) -> WorkerClient:
         """Return the client of the site with these columns."""
-        return WorkerClient(self._site.name, partial(self._call, tuple(columns), raw))
+
+        def call(method: str, arguments: Mapping[str, Any]) -> Any:
+            rows = self._rows_of_the_run()
+            return self._worker(_Call(rows, tuple(columns), raw, method, arguments))
+
+        return WorkerClient(self._site.name, call)
 
     def keep(self, model: Mapping[str, Any]) -> None:
         """Write down a model; the rows that it was made of are labelled after this returns."""
         self._models.receive(model, self._rows_of_the_run())
         self._labelling.go_on()
-
-    def _call(
-        self, columns: tuple[str, ...], raw: bool, method: str, arguments: Mapping[str, Any]
-    ) -> Any:
-        return self._worker(_Call(self._rows_of_the_run(), columns, raw, method, arguments))
 
     def _rows_of_the_run(self) -> str:
         """Return the fingerprint of the rows that the run is about."""

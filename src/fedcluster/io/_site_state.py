@@ -105,6 +105,11 @@ class SiteState:
                 )
         return False
 
+    @property
+    def missing(self) -> str:
+        """What to say where the state is gone."""
+        return f"{self.path} is missing; {SAYS}: put back a copy"
+
     def create(self) -> None:
         """Make an empty state, for the site's user alone; one that is there stays.
 
@@ -142,7 +147,7 @@ class SiteState:
             return
         assert self.path is not None
         if not self.is_there:
-            raise InputError(f"{self.path} is missing; {SAYS}: put back a copy")
+            raise InputError(self.missing)
         try:
             where = f"{self.path.absolute().as_uri()}?mode=rw"
             with (
