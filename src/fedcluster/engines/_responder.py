@@ -211,6 +211,7 @@ class Responder:
     >>> import numpy as np
     >>> from fedcluster.client import Client
     >>> from fedcluster.core import Data
+    >>> from fedcluster.engines._wire import unpack
     >>> site = Responder(Client("north", Data(np.eye(3))))
     >>> header, _ = unpack(site.reply(pack({"protocol": 0}, {})))
     >>> header["site"], header["refused"]
