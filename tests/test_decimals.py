@@ -23,8 +23,8 @@ from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io import _table_rows as spool
 from fedcluster.io._cells import is_number, parsed
+from fedcluster.io._files import CsvFile
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._spreadsheets import CsvFile
 from fedcluster.io._table_rows import cached_rows
 
 GERMAN = """\

@@ -23,7 +23,7 @@ from fedcluster.jobs import Fit, execute
 from fedcluster.metrics.external import Contingency
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._columns import Category
-from fedcluster.preprocessing._quantiles import histogram_task
+from fedcluster.preprocessing._moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec
 

@@ -14,10 +14,10 @@ from test_cli import fails, run
 from fedcluster import kernels
 from fedcluster._assignment import Assignment
 from fedcluster.core import State
-from fedcluster.io._joining import OwnTable
+from fedcluster.io._files import CsvFile
 from fedcluster.io._outputs import harmless, write_joined
 from fedcluster.io._rows import FileSource
-from fedcluster.io._spreadsheets import CsvFile
+from fedcluster.io._sources import OwnTable
 from fedcluster.model import Model
 
 

@@ -58,10 +58,8 @@ from fedcluster.metrics.silhouettes import (
     SimplifiedSilhouette,
     SquaredSilhouette,
 )
-from fedcluster.preprocessing._moments import Covariance, Missing
-from fedcluster.preprocessing._quantiles import Histogram
-from fedcluster.recipes._crossover import ErrorAndUtility
-from fedcluster.testing import LAWS, Example, check_laws
+from fedcluster.preprocessing._moments import Covariance, Histogram, Missing
+from fedcluster.testing import Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 

@@ -43,8 +43,7 @@ from fedcluster.metrics.clusters import Spread
 from fedcluster.metrics.external import Contingency, contingency_table
 from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Covariance, Missing, Principal
-from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.preprocessing._moments import Covariance, Histogram, Missing, Principal
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.privacy._ledger import Ledger, PolicyError, PolicyLimits
 from fedcluster.privacy._policy import Policy

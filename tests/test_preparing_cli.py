@@ -17,7 +17,7 @@ from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
 from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
-from fedcluster.io._frames import read_table
+from fedcluster.io._inputs import read_table
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model

@@ -23,13 +23,17 @@ from fedcluster.preprocessing import (
     Preprocessor,
     _fitting,
     _moments,
-    _quantiles,
 )
 from fedcluster.preprocessing._fitting import fit
-from fedcluster.preprocessing._messages import in_words, noticed_in_words
-from fedcluster.preprocessing._moments import Principal, means_from_total, principal, variances
-from fedcluster.preprocessing._quantiles import Histogram, quantiles
-from fedcluster.preprocessing._spec import FitReport, agree
+from fedcluster.preprocessing._moments import (
+    Histogram,
+    Principal,
+    means_from_total,
+    principal,
+    quantiles,
+    variances,
+)
+from fedcluster.preprocessing._spec import FitReport, agree, in_words, noticed_in_words
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.rounds import run_plan
 
@@ -548,7 +552,7 @@ def test_sorted_columns_are_kept_as_long_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     X = np.random.default_rng(0).normal(size=(50, 3))
-    monkeypatch.setattr(_quantiles, "KEPT_BYTES", room * X[:, 0].nbytes)
+    monkeypatch.setattr(_moments, "KEPT_BYTES", room * X[:, 0].nbytes)
     data, rng = Data(X), np.random.default_rng(0)
     memory = {"columns": np.arange(3.0), "edges": np.array([[-np.inf, 0, np.inf]] * 3)}
     first, again = (Histogram().client_step(State(memory=memory), data, rng) for _ in range(2))

@@ -23,8 +23,8 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
 from fedcluster.io import _table_rows as spool
 from fedcluster.io import open_rows
+from fedcluster.io._files import CsvFile
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._spreadsheets import CsvFile
 from fedcluster.io._table_rows import DiskCache, cached_rows
 from fedcluster.metrics import Inertia
 from fedcluster.privacy._limits import GroupCounter

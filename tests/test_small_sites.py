@@ -21,7 +21,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines._batched import FEWEST, BatchedAnswers, kind_of
 from fedcluster.engines._stacked import Stacked
 from fedcluster.errors import SiteError
-from fedcluster.io._given import numbered
+from fedcluster.io._inputs import numbered
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows

@@ -28,7 +28,7 @@ from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles, FileSource, open_rows
 from fedcluster.io import _sources as sources
 from fedcluster.io._columns import MISSING, is_missing
-from fedcluster.io._frames import read_table
+from fedcluster.io._inputs import read_table
 from fedcluster.io._reader import TablePart
 from fedcluster.io._sources import Format
 

@@ -17,7 +17,7 @@ from fedcluster import Client, LocalEngine
 from fedcluster._site import SiteFile
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
-from fedcluster.io._samples import NumberSample, SiteSample
+from fedcluster.io._columns import NumberSample, SourceSummary
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
@@ -208,9 +208,9 @@ def test_a_site_file_says_it_too(truth) -> None:
 # Samples
 
 
-def site_of(**columns: np.ndarray) -> SiteSample:
+def site_of(**columns: np.ndarray) -> SourceSummary:
     data = Data(np.column_stack(list(columns.values())), columns=tuple(map(Column, columns)))
-    return SiteSample.from_data(data)
+    return SourceSummary.from_data(data)
 
 
 def test_a_sample_of_many_rows_knows_the_extremes_of_all() -> None:

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Data, Rows
-from fedcluster.io._frames import OWNER, frame_of, is_column, read_table
-from fedcluster.io._given import GivenTable, by_site
+from fedcluster.io._inputs import OWNER, GivenTable, by_site, frame_of, is_column, read_table
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import error_prefix
 from fedcluster.io._sources import read_file
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.preprocessing._messages import noticed_in_words
+from fedcluster.preprocessing._spec import noticed_in_words
 
 
 @dataclass(frozen=True, slots=True)

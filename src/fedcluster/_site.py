@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from fedcluster._choices import PROTECTIONS
 from fedcluster._records import check_keys
 from fedcluster._refusals import refused
@@ -28,13 +26,11 @@ from fedcluster._worker import Cost
 from fedcluster.client import Client
 from fedcluster.core import Data, Limit, RowStream
 from fedcluster.errors import InputError
-from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
-from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
-from fedcluster.io._dates import checked_how
-from fedcluster.io._joining import OwnTable
+from fedcluster.io._cells import COMMA, POINT, kind_of, missing_in
+from fedcluster.io._columns import Meanings, SourceSummary, first_twice, has_columns
 from fedcluster.io._matrices import Matrix
-from fedcluster.io._mending import Mending
 from fedcluster.io._reader import ColumnRoles, Reader, Table
+from fedcluster.io._recoding import Recoding, checked_how
 from fedcluster.io._rows import (
     FILE_OPTIONS,
     FederationSource,
@@ -46,15 +42,15 @@ from fedcluster.io._rows import (
     error_prefix,
     readable,
 )
-from fedcluster.io._sources import open_rows, open_source, version_of
+from fedcluster.io._sources import OwnTable, open_rows, open_source, version_of
 from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter, Limits, Persons
+from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter
 
 ROWS = 1 << 14
-"""Rows that are read at a time for a profile."""
+"""Rows that are read at a time for a summary."""
 RULES = ("preset", "dominance", "sensitive", "diversity")
 """Keys of ``[privacy]`` that are about groups, and not about a budget."""
 IN_MEMORY = 1 << 23
@@ -239,11 +235,11 @@ class SiteFile:
     def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
         """Return rows whose values are meant as the file says."""
         factors = {name: x for name, x in self.factors.items() if name in rows.columns}
-        mending = Mending(self.missing_values if raw else (), factors={self.name: factors})
-        if not (mending.missing or factors):
+        recoding = Recoding(self.missing_values if raw else (), factors={self.name: factors})
+        if not (recoding.missing or factors):
             return rows
         read = rows.read
-        return replace(rows, read=lambda: (mending.mended(each, self.name) for each in read()))
+        return replace(rows, read=lambda: (recoding.apply(each, self.name) for each in read()))
 
     def fingerprint(self) -> str:
         """Return what tells whether the rows have changed.
@@ -315,7 +311,7 @@ class SiteFile:
         told |= {} if self.colluders is None else {"colluders": self.colluders}
         return Limit("PrivacyBudget", tuple(told.items()))
 
-    def profile(self) -> Profile:
+    def summary(self) -> SourceSummary:
         """Read the source once and return what its columns hold.
 
         Raises
@@ -328,11 +324,11 @@ class SiteFile:
         with error_prefix(owner):
             opened = open_source(self.source, owner)
             if isinstance(opened, Matrix):
-                return _profile_of_matrix(opened)
-            profile = _profile_of_tables(opened, owner, self.group_column)
-            if not profile.rows:
+                return SourceSummary.from_chunks(opened.chunks())
+            summary = _summary_of_tables(opened, owner, self.group_column)
+            if not summary.n_rows:
                 raise InputError(f"{self.source} has no rows")
-            return profile
+            return summary
 
     def _advise(self, numeric: Sequence[str]) -> str:
         """Return what to do where a column is no number."""
@@ -342,75 +338,21 @@ class SiteFile:
         return f"write columns = [{listed}] in {self.path.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnProfile:
-    """Kind and gaps of one column.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    kind : str
-        "number", "text", "date", "mixed" of numbers and text, or "empty"; "decimal commas" or
-        "decimal points" where its numbers are not written as those of the source should be.
-    missing : int
-        Rows without a value.
-    """
-
-    name: str
-    kind: str
-    missing: int
-
-    def __add__(self, more: ColumnProfile) -> ColumnProfile:
-        kinds = {self.kind, more.kind}
-        kinds -= {"number"} if kinds & set(NAMES.values()) else set()
-        return ColumnProfile(self.name, merged_kind(kinds), self.missing + more.missing)
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Size and columns of a source, told to the site alone.
-
-    Parameters
-    ----------
-    rows : int
-        How many there are.
-    columns : tuple of ColumnProfile
-        In the order of the source.
-    persons : Persons, optional
-        Whose they are, where a column says so.
-    """
-
-    rows: int
-    columns: tuple[ColumnProfile, ...]
-    persons: Persons | None = None
-
-
-def _profile_of_tables(tables: Sequence[Table], owner: str, group: str | None) -> Profile:
-    columns: dict[str, ColumnProfile] = {}
-    counter, rows = GroupCounter(), 0
+def _summary_of_tables(tables: Sequence[Table], owner: str, group: str | None) -> SourceSummary:
+    summary, counter = SourceSummary(), GroupCounter()
     texts = [] if group is None else [group]
     for table in tables:
         has_columns(owner, table.names, texts)
     named = ((table, [name for name in table.names if name]) for table in tables)
     for part in (part for table, names in named for part in table.parts(names, ROWS, texts)):
-        rows += part.rows.num_rows
+        summary.n_rows += part.rows.num_rows
         for name in part.rows.column_names:
             column = part.rows[name]
-            own = ColumnProfile(name, kind_of(column, part.table.decimal), missing_in(column))
-            columns[name] = columns[name] + own if name in columns else own
+            summary.add(name, kind_of(column, part.table.decimal), missing_in(column))
         if group is not None:
             counter.add(Reader(owner, part).groups(group))
-    return Profile(rows, tuple(columns.values()), counter.persons() if group else None)
-
-
-def _profile_of_matrix(matrix: Matrix) -> Profile:
-    missing = np.zeros(len(matrix.names), dtype=np.int64)
-    size = max(1, (1 << 20) // len(missing))
-    for start in range(0, matrix.n_rows, size):
-        missing += np.isnan(matrix.dense(slice(start, start + size))).sum(axis=0)
-    columns = zip(matrix.names, missing.tolist(), strict=True)
-    return Profile(matrix.n_rows, tuple(ColumnProfile(name, "number", n) for name, n in columns))
+    summary.persons = counter.persons() if group else None
+    return summary
 
 
 @dataclass(frozen=True, slots=True)

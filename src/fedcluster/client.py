@@ -31,7 +31,12 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.io._columns import chosen_columns, classes, described, described_groups
+from fedcluster.io._columns import (
+    SourceSummary,
+    chosen_columns,
+    classes,
+    described_groups,
+)
 from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels.runtime import blas_on_one_thread, thread_count
 from fedcluster.metrics.moments import row_weights
@@ -329,7 +334,7 @@ class Client:
         """
         if self.protection is not None:
             return described_groups(self._told_groups, texts)
-        return described(self._chunks(), texts, self._passes)
+        return SourceSummary.from_chunks(self._chunks(), texts).disclosed(self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
         """Return the labels that several rows share and the filters let out; None without any.

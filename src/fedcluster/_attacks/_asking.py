@@ -16,8 +16,7 @@ from fedcluster.metrics.moments import Means, Moments
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._columns import Category
-from fedcluster.preprocessing._moments import Covariance, Principal
-from fedcluster.preprocessing._quantiles import histogram_task
+from fedcluster.preprocessing._moments import Covariance, Principal, histogram_task
 
 FIRST = 257
 """Thresholds of the first message of a search."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from fedcluster._html import Table
+from fedcluster._report._tables import Table
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._reading import Reading, read
 from fedcluster.cli._runs import clients_of
-from fedcluster.core import Data
 from fedcluster.engines import LocalEngine
 from fedcluster.io._rows import SiteRows
 from fedcluster.jobs import fitted_preprocessing
@@ -83,18 +80,17 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def _held(comparison: Comparison, table: SiteRows, name: str) -> str:
     """Return what a column holds at a site."""
-    if name not in table.columns or not isinstance(table.rows, Data):
+    summary = comparison.reading.summaries.get(table.name)
+    if name not in table.columns or summary is None:
         return "" if name in (*table.columns, *table.ignored) else "lacking"
-    j = table.columns.index(name)
-    told = table.rows.columns
-    kind = told[j].kind if told else "number"
-    gaps = float(np.isnan(table.rows.X[:, j]).mean())
-    missing = f", {gaps:.0%} missing" if gaps and kind in ("number", "text") else ""
-    if kind == "text":
-        return f"{len(told[j].levels)} texts{missing}"
+    column = summary.columns[name]
+    gaps = column.missing / summary.n_rows
+    missing = f", {gaps:.0%} missing" if gaps and column.kind in ("number", "text") else ""
+    if column.kind == "text":
+        return f"{len(column.levels)} texts{missing}"
     moments = comparison.fit_report.moments.get(name, {}).get(table.name)
     if moments is None:
-        return f"{KIND.get(kind, kind)}{missing}"
+        return f"{KIND[column.kind]}{missing}"
     mean, deviation = moments
     return f"{mean:.4g} ± {deviation:.3g}{missing}"
 

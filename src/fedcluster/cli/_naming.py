@@ -18,7 +18,7 @@ from fedcluster.core import Labels
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, POINT
 from fedcluster.io._columns import column_list
-from fedcluster.io._joining import OwnTable
+from fedcluster.io._sources import OwnTable
 from fedcluster.io._outputs import write_joined
 from fedcluster.io._remote import SCHEMES, fetched
 from fedcluster.io._rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of

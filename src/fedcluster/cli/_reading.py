@@ -17,12 +17,11 @@ from fedcluster.cli._naming import are_site_files, named_sources
 from fedcluster.cli._options import FileOptions, ValueOptions
 from fedcluster.client import Client
 from fedcluster.core import Data
-from fedcluster.errors import InputError, listed
-from fedcluster.io._columns import choose, column_list, common_columns, is_index
-from fedcluster.io._dates import HOW, checked_how
+from fedcluster.errors import InputError
+from fedcluster.io._columns import SourceSummary, choose, column_list, common_columns, is_index
 from fedcluster.io._matrices import Matrix
-from fedcluster.io._mending import Mending, read_mending
 from fedcluster.io._reader import ColumnRoles, Table, counts_rows
+from fedcluster.io._recoding import HOW, Recoding, checked_how, recoding_from_options
 from fedcluster.io._rows import FileSource, SiteRows
 from fedcluster.io._samples import SiteSample
 from fedcluster.io._sources import (
@@ -55,12 +54,15 @@ class Reading:
         Sentences on columns that may mean something else.
     dates : mapping of str to str
         By column, what became of its dates.
+    summaries : mapping of str to SourceSummary
+        What the columns held at each site, of rows in memory that are to be prepared.
     """
 
     tables: dict[str, SiteRows]
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     dates: Mapping[str, str] = field(default_factory=dict)
+    summaries: Mapping[str, SourceSummary] = field(default_factory=dict)
 
 
 def roles_of(options: FileOptions) -> dict[str, Any]:
@@ -89,12 +91,19 @@ def read(
         tables = _read(files, options, replace(roles, dates=dates), doing)
     left_out: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
+    summaries: dict[str, SourceSummary] = {}
     if prepare is not None:
-        tables, screening = screen(tables, prepare, dates, chosen=roles.values is not None)
+        summaries = {
+            site: SourceSummary.from_data(table.rows, table.padded)
+            for site, table in tables.items()
+            if isinstance(table.rows, Data)
+        }
+        chosen = roles.values is not None
+        tables, screening = screen(tables, summaries, prepare, dates, chosen=chosen)
         left_out, notes = screening.left_out, screening.notes
         for line in screening.warnings:
             warnings.warn(line, stacklevel=2)
-    return Reading(_protected(tables, options, roles), left_out, notes, dates)
+    return Reading(_protected(tables, options, roles), left_out, notes, dates, summaries)
 
 
 def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
@@ -114,12 +123,12 @@ def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> Colum
         raw=prepare is not None,
         coded=() if prepare is None else tuple(prepare.named),
         excluded=tuple(excluded or ()),
-        mending=_mending(options),
+        recoding=_recoding(options),
     )
 
 
-def _mending(options: ValueOptions) -> Mending:
-    return read_mending(options.missing_values, options.codes, options.factor)
+def _recoding(options: ValueOptions) -> Recoding:
+    return recoding_from_options(options.missing_values, options.codes, options.factor)
 
 
 def _dates_of(asked: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
@@ -154,7 +163,7 @@ def read_for(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
                 "with the others in --columns"
             )
-    roles = replace(model.row_form.roles, mending=_mending(options))
+    roles = replace(model.row_form.roles, recoding=_recoding(options))
     return _protected(_read(files, options, roles, doing), options, roles)
 
 
@@ -326,8 +335,8 @@ def _rows_of(
         read_as=read_as(opened, source),
     )
     by_site = {site: rows} if homes is None else _by_site(rows, data, homes)
-    mending = roles.mending
-    return {name: replace(r, rows=mending.mended(r.data, name)) for name, r in by_site.items()}
+    recoding = roles.recoding
+    return {name: replace(r, rows=recoding.apply(r.data, name)) for name, r in by_site.items()}
 
 
 def _one_file(site: str, source: FileSource) -> list[Table] | Matrix:
@@ -400,6 +409,7 @@ def _counts_rows(site: SiteRows, name: str) -> bool:
 
 def screen(
     tables: Mapping[str, SiteRows],
+    summaries: Mapping[str, SourceSummary],
     prepare: PreprocessingSpec,
     dates: Collection[str] = (),
     *,
@@ -411,6 +421,8 @@ def screen(
     ----------
     tables : mapping of str to SiteRows
         The rows of each site, which are to be prepared.
+    summaries : mapping of str to SourceSummary
+        What they hold, of rows in memory.
     prepare : PreprocessingSpec
         What is to be done to them.
     dates : collection of str
@@ -418,12 +430,7 @@ def screen(
     chosen : bool
         Whether somebody chose the columns; then none is set aside.
     """
-    samples = {
-        site: SiteSample.from_data(table.rows, table.padded)
-        for site, table in tables.items()
-        if isinstance(table.rows, Data)
-    }
-    screening = screened(samples, prepare.named, dates)
+    screening = screened(summaries, prepare.named, dates)
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):
@@ -456,7 +463,7 @@ def noticed(data: Data) -> list[str]:
     data : Data
         Some of its rows, still to be prepared.
     """
-    screening = screened({"this site": SiteSample.from_data(data)})
+    screening = screened({"this site": SourceSummary.from_data(data)})
     lines = [
         f"Column {name!r} would be clustered by: {why.partition(': --')[0]}; choose columns "
         "without it if that is not meant."

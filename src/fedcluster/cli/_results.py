@@ -65,7 +65,7 @@ def predict(
         from fedcluster._report import _tables as report
         from fedcluster._report._records import plain
         from fedcluster.cli import _runs as runs
-        from fedcluster.preprocessing._messages import noticed_in_words
+        from fedcluster.preprocessing._spec import noticed_in_words
 
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))

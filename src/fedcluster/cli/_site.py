@@ -28,10 +28,11 @@ from fedcluster.cli._options import (
 from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling, until_interrupted
 
 if TYPE_CHECKING:
-    from fedcluster._html import Table
-    from fedcluster._site import Profile, SiteFile
+    from fedcluster._report._tables import Table
+    from fedcluster._site import SiteFile
     from fedcluster.federation._audit_log import AuditLog
     from fedcluster.federation._site_permits import SitePermits
+    from fedcluster.io._columns import SourceSummary
 
 app = typer.Typer(
     help="Cluster over a network: for a site.", no_args_is_help=True, rich_markup_mode=None
@@ -377,7 +378,7 @@ def check(
         return
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster.cli import _comparison as comparison
-        from fedcluster.preprocessing._messages import met_in_words
+        from fedcluster.preprocessing._spec import met_in_words
 
         options = replace(rows, columns=columns, exclude=exclude, dates=dates)
         prepare = asked(replace(scaling, missing=scaling.missing or "mean"), columns)
@@ -409,27 +410,27 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
 
         site = SiteFile.load(site_file)
         screen.doing(f"reading the rows of {site.name}")
-        profile = site.profile()
-        names = [column.name for column in profile.columns]
+        summary = site.summary()
+        names = [column.name for column in summary.columns.values()]
         roles = site.roles(names)
         has_columns(f"site {site.name!r}", names, [*roles.chosen, *roles.others])
         if coded := [name for name in site.codes if name in roles.chosen]:
             for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
                 pass
-        content = _content(site, profile)
+        content = _content(site, summary)
         if site.privacy is not None:
             content["privacy"] = _privacy(site)
         elif site.protection == "groups" or (site.protection is None and site.federation):
             screen.doing(f"grouping the rows of {site.name}")
             content |= _groups(site)
-        for line in _refused(site, profile):
+        for line in _refused(site, summary):
             warnings.warn(line, stacklevel=1)
         lines = _noticed(site)
     screen.result(
         content,
         [
-            _table(site, profile),
-            *_decimals(profile),
+            _table(site, summary),
+            *_decimals(summary),
             *lines,
             *_left(content),
             "Nothing was sent.",
@@ -448,26 +449,26 @@ def _noticed(site: SiteFile) -> list[str]:
     return []
 
 
-def _content(site: SiteFile, profile: Profile) -> dict[str, Any]:
+def _content(site: SiteFile, summary: SourceSummary) -> dict[str, Any]:
     """Return what ``--json`` prints."""
-    limits, persons = site.limits, profile.persons
-    counted = profile.rows if persons is None else len(persons)
+    limits, persons = site.limits, summary.persons
+    counted = summary.n_rows if persons is None else len(persons)
     smallest = limits.min_cluster_size
     sent_from = smallest if persons is None else persons.rows_of(smallest)
     return {
         "site": site.name,
         "source": str(site.source),
-        "rows": profile.rows,
+        "rows": summary.n_rows,
         "persons": None if persons is None else len(persons),
         "columns": [
             {"name": c.name, "role": _role(site, c.name), "holds": c.kind, "missing": c.missing}
-            for c in profile.columns
+            for c in summary.columns.values()
         ],
         "limits": {
             "min_rows": limits.min_rows,
             "takes_part": counted >= limits.min_rows,
             "min_cluster_size": smallest,
-            "sent_from_rows": int(sent_from) if sent_from <= profile.rows else None,
+            "sent_from_rows": int(sent_from) if sent_from <= summary.n_rows else None,
         },
     }
 
@@ -582,10 +583,10 @@ def _role(site: SiteFile, name: str) -> str:
     return "clustered by" if site.columns is None or name in site.columns else "not used"
 
 
-def _refused(site: SiteFile, profile: Profile) -> Iterator[str]:
+def _refused(site: SiteFile, summary: SourceSummary) -> Iterator[str]:
     """Yield a line for each column that a fit would not take."""
     holds = {"date": "dates", "mixed": "numbers and text", "empty": "no value"}
-    for column in profile.columns:
+    for column in summary.columns.values():
         if column.kind in holds and _role(site, column.name) == "clustered by":
             yield (
                 f"column {column.name!r} holds {holds[column.kind]}, which a fit refuses; "
@@ -593,24 +594,27 @@ def _refused(site: SiteFile, profile: Profile) -> Iterator[str]:
             )
 
 
-def _table(site: SiteFile, profile: Profile) -> Table:
+def _table(site: SiteFile, summary: SourceSummary) -> Table:
     from fedcluster._html import Table
     from fedcluster._report._tables import counted
 
-    persons = "" if profile.persons is None else f" of {counted(len(profile.persons), 'person')}"
+    persons = "" if summary.persons is None else f" of {counted(len(summary.persons), 'person')}"
     return Table(
-        f"Site {site.name}: {counted(profile.rows, 'row')}{persons} from {site.source}",
+        f"Site {site.name}: {counted(summary.n_rows, 'row')}{persons} from {site.source}",
         ("column", "use", "holds", "missing"),
-        tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in profile.columns),
+        tuple(
+            (c.name, _role(site, c.name), c.kind, f"{c.missing:,}")
+            for c in summary.columns.values()
+        ),
     )
 
 
-def _decimals(profile: Profile) -> Iterator[str]:
+def _decimals(summary: SourceSummary) -> Iterator[str]:
     """Yield which columns may have decimals that do not begin as the site file says."""
     from fedcluster.io._cells import COMMA, NAMES
 
     for sign, name in NAMES.items():
-        if columns := [column.name for column in profile.columns if column.kind == name]:
+        if columns := [column.name for column in summary.columns.values() if column.kind == name]:
             verb = "write" if sign == COMMA else "leave"
             where = "under [source]" if sign == COMMA else "there out"
             yield f'{", ".join(columns)} may have {name}: then {verb} decimal = "," {where}.'

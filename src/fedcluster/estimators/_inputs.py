@@ -16,10 +16,9 @@ from fedcluster._refusals import refused
 from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of, common_columns, is_blank
-from fedcluster.io._dates import checked_how
-from fedcluster.io._frames import FLOATS, column_names, read_table
-from fedcluster.io._given import GivenTable
+from fedcluster.io._inputs import FLOATS, GivenTable, column_names, read_table
 from fedcluster.io._reader import ColumnRoles
+from fedcluster.io._recoding import checked_how
 from fedcluster.jobs import tried
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._own import preparation

@@ -36,9 +36,8 @@ from fedcluster.federation._results import ReceivedModels
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker, Versions
 from fedcluster.federation._trust import SYSTEM, system_store
-from fedcluster.io._site_state import STATE_FILE, SiteState
-from fedcluster.preprocessing._moments import Covariance, Missing
-from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.federation._versions import Versions
+from fedcluster.preprocessing._moments import Covariance, Histogram, Missing
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy

@@ -22,9 +22,16 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Data
-from fedcluster.io._joining import OwnTable
-from fedcluster.io._outputs import atomic_folder, check_folder, json_text, write_labels
-from fedcluster.io._site_state import SiteState, get, put
+from fedcluster.io._outputs import (
+    atomic_folder,
+    atomic_write,
+    check_folder,
+    json_text,
+    write_durably,
+    write_json,
+    write_labels,
+)
+from fedcluster.io._sources import OwnTable
 from fedcluster.model import Model
 
 Chunks = Callable[[tuple[str, ...], bool], Iterable[Data] | None]

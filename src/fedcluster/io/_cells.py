@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.io._columns import is_missing
-from fedcluster.io._dates import days_of_numbers, days_of_texts
+from fedcluster.io._recoding import days_of_numbers, days_of_texts
 
 POINT, COMMA = ".", ","
 NAMES = {POINT: "decimal points", COMMA: "decimal commas"}
@@ -202,6 +202,19 @@ def as_arrow(cells: Sequence[Any]) -> pa.Array:
     return pa.array([None if cell is None else _written(cell) for cell in cells], pa.string())
 
 
+def column_of(cells: Sequence[Any]) -> pa.Array:
+    """Return the cells of a column of a database, of the type that they are of.
+
+    Where they are of many types, a column of numbers is of floats, another one of texts.
+    """
+    try:
+        return pa.array(cells)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        is_number = all(cell is None or isinstance(cell, int | float) for cell in cells)
+        kind = float if is_number else str
+        return pa.array([None if cell is None else kind(cell) for cell in cells])
+
+
 def _without_zone(cell: Any) -> Any:
     """Return a date as it is written where it was taken."""
     return cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
@@ -332,10 +345,7 @@ def dates_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Floats | N
     if found is None:
         numbers = as_floats(column, decimal) if is_numeric(column, decimal) else None
         return None if numbers is None else days_of_numbers(numbers, 1)
-    days = np.full(len(codes), np.nan)
-    there = ~np.isnan(codes)
-    days[there] = found[codes[there].astype(np.intp)]
-    return days
+    return at_codes(found, codes)
 
 
 def missing_in(column: pa.ChunkedArray) -> int:
@@ -359,6 +369,12 @@ def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
     levels = sorted({text for text in written if not is_missing(text)})
     code = {text: float(i) for i, text in enumerate(levels)}
     return tuple(levels), np.array([code.get(text, np.nan) for text in written])[places]
+
+
+def at_codes(values: Floats, codes: Floats) -> Floats:
+    """Return the value of each code, (n,), NaN where a code is."""
+    place = np.where(np.isnan(codes), len(values), codes).astype(np.intp)
+    return np.append(values, np.nan)[place]
 
 
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:

@@ -12,8 +12,8 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,65 +285,21 @@ def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
                 f"{owner}, column {column.name!r}: [codes] does not say what {unknown[0]!r} means; "
                 f"it knows {', '.join(map(repr, meaning))}"
             )
-        levels = tuple(sorted(set(meaning.values())))
-        place = np.array([levels.index(meaning[c]) if c in meaning else -1 for c in own])
-        if there.any():
-            X[there, j] = place[code[there].astype(np.intp)]
+        X[:, j], levels = renamed(code, [meaning.get(c) for c in own], meaning.values())
         columns[j] = Column(column.name, "text", levels)
     return replace(data, X=X, columns=tuple(columns))
 
 
-# What a site tells
+def renamed(
+    code: Rows, meant: Sequence[str | None], levels: Iterable[str]
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return codes (n,) of what levels are called instead, None if missing; and these in order."""
+    levels = tuple(sorted(set(levels)))
+    place = np.array([np.nan if each is None else levels.index(each) for each in (*meant, None)])
+    return place[np.where(np.isnan(code), len(meant), code).astype(np.intp)], levels
 
 
-def described(chunks: Iterable[Data], texts: Collection[str], passes: Passes) -> tuple[Column, ...]:
-    """Return what a site tells of its columns.
-
-    Parameters
-    ----------
-    chunks : iterable of Data
-        Its rows.
-    texts : collection of str
-        Columns whose numbers are names.
-    passes : callable
-        ``passes(counts, n)`` says which levels, with so many of the n rows each, may leave.
-
-    Returns
-    -------
-    tuple of Column
-        With the levels in alphabetical order, those that at least two rows have.
-    """
-    kinds: dict[str, set[str]] = {}
-    levels: dict[str, Counter[str]] = {}
-    n_rows = 0
-    for chunk in chunks:
-        n_rows += len(chunk)
-        for j, column in enumerate(columns_of(chunk)):
-            kind = _kind(chunk, j, column, texts)
-            kinds.setdefault(column.name, set()).add(kind)
-            if kind == "text":
-                levels.setdefault(column.name, Counter()).update(_counts(chunk, j))
-    held = {name: merged_kind(each) for name, each in kinds.items()}
-    return tuple(
-        Column(name, kind, _named(levels[name], n_rows, passes) if kind == "text" else ())
-        for name, kind in held.items()
-    )
-
-
-def _kind(chunk: Data, j: int, column: Column, texts: Collection[str]) -> str:
-    """Return what a column holds in one chunk."""
-    if column.kind in ("date", "mixed"):
-        return column.kind
-    if np.isnan(chunk.X[:, j]).all():
-        return "empty"
-    return "text" if column.name in texts else column.kind
-
-
-def _counts(chunk: Data, j: int) -> dict[str, int]:
-    """Count the rows of each level."""
-    names, place = codes(chunk, j)
-    counts = np.bincount(place[~np.isnan(place)].astype(np.intp), minlength=len(names))
-    return {name: n for name, n in zip(names, counts.tolist(), strict=True) if n}
+# What a site discloses
 
 
 def _named(levels: Counter[str], n_rows: int, passes: Passes) -> tuple[str, ...]:
@@ -423,7 +379,7 @@ def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
     chunks : iterable of Data
         Its rows.
     passes : callable
-        As of `described`.
+        As of `SourceSummary.disclosed`.
 
     Returns
     -------
@@ -456,3 +412,237 @@ def label_counts(chunks: Iterable[Data]) -> Counter[str] | None:
     if "" in labels:
         raise InputError("the label of a row is missing; fill it in or drop the row")
     return labels
+
+
+# Samples: what some thousand rows show of what columns mean, at the site that has them
+
+
+MOST_ROWS = 20_000
+"""Rows that are looked at, evenly spread; of fewer all are."""
+
+
+BLOCK = 8192
+"""Values that are compared at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberSample:
+    """Sample of a column of numbers at one site.
+
+    Parameters
+    ----------
+    values : ndarray of shape (u,)
+        The different values of the sample, rising.
+    counts : ndarray of shape (u,)
+        How many rows of the sample have each.
+    low, high : float
+        The smallest and the largest value of all rows.
+    is_counter : bool
+        Whether values go up by one from row to row.
+    is_padded : bool
+        Whether numbers are written with zeros in front, as in "01015".
+    whole : bool
+        Whether all values are whole numbers.
+    n_rows : int
+        How many rows the column has in all.
+
+    Examples
+    --------
+    >>> sample = NumberSample.from_values(np.array([3.0, 1.0, 1.0, np.nan]))
+    >>> sample.values, sample.counts, sample.n
+    (array([1., 3.]), array([2, 1]), 3)
+    """
+
+    values: Floats
+    counts: NDArray[np.intp]
+    low: float
+    high: float
+    is_counter: bool = False
+    is_padded: bool = False
+    whole: bool = False
+    n_rows: int = 0
+
+    @classmethod
+    def from_values(
+        cls,
+        rows: NDArray[np.floating],
+        sample: NDArray[np.floating] | None = None,
+        extremes: tuple[float, float] | None = None,
+        *,
+        is_padded: bool = False,
+    ) -> NumberSample:
+        """Return the sample of a column (n,), of which some rows were taken already.
+
+        The smallest and the largest value of all rows may be known, too.
+        """
+        if sample is None:
+            sample = rows
+        there = sample[~np.isnan(sample)].astype(np.float64)
+        values, counts = np.unique(there, return_counts=True)
+        if not len(values):
+            return cls(values, counts, np.nan, np.nan)
+        if len(sample) == len(rows):
+            extremes = values[0], values[-1]
+        low, high = extremes or (np.fmin.reduce(rows), np.fmax.reduce(rows))
+        head = rows[: len(sample)]
+        is_counter = len(head) > 2 and bool((np.diff(head) == 1).all())
+        whole = bool((values == np.floor(values)).all())
+        return cls(values, counts, float(low), float(high), is_counter, is_padded, whole, len(rows))
+
+    @property
+    def n(self) -> int:
+        """Return how many values there are in the sample."""
+        return int(self.counts.sum())
+
+    @property
+    def is_distinct(self) -> bool:
+        """Return whether no two rows of the sample have one value."""
+        return len(self.values) == self.n
+
+    def quantile(self, share: float) -> float:
+        """Return the value below which a share of the sample lies."""
+        place = np.searchsorted(np.cumsum(self.counts), share * self.n)
+        return float(self.values[min(int(place), len(self.values) - 1)])
+
+    def without(self, value: float) -> NumberSample:
+        """Return the sample without the rows of one value."""
+        kept = self.values != value
+        values = self.values[kept]
+        low, high = (values[0], values[-1]) if len(values) else (np.nan, np.nan)
+        return replace(
+            self, values=values, counts=self.counts[kept], low=float(low), high=float(high)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class ColumnSummary:
+    """What a column of one source holds.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kinds : set of str
+        The kinds of its parts, as of `KINDS`; "decimal commas" or "decimal points" where numbers
+        are not written as those of the source should be.
+    missing : int
+        Rows without a value.
+    levels : Counter of str
+        How many rows have each text.
+    sample : NumberSample, optional
+        Of a column of numbers that has a value, where rows in memory were summarised.
+    """
+
+    name: str
+    kinds: set[str] = field(default_factory=set)
+    missing: int = 0
+    levels: Counter[str] = field(default_factory=Counter)
+    sample: NumberSample | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what the column holds in all parts together."""
+        otherwise = {kind for kind in self.kinds if kind.startswith("decimal ")}
+        return merged_kind(self.kinds - {"number"} if otherwise else self.kinds)
+
+
+@dataclass(slots=True, eq=False)
+class SourceSummary:
+    """What the columns of a source hold: the one account of it, which stays at the site.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many rows there are.
+    columns : dict of str to ColumnSummary
+        In the order of the source.
+    persons : Persons, optional
+        Whose the rows are, where a column says so.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[0.0, 5.0], [0.0, np.nan], [1.0, 7.0]]),
+    ...             columns=(Column("sex", "text", ("F", "M")), Column("bmi")))
+    >>> summary = SourceSummary.from_chunks([rows])
+    >>> [(column.name, column.kind, column.missing) for column in summary.columns.values()]
+    [('sex', 'text', 0), ('bmi', 'number', 1)]
+    >>> summary.disclosed(lambda counts, n_rows: counts > 1)
+    (Column(name='sex', kind='text', levels=('F',)), Column(name='bmi', kind='number', levels=()))
+    """
+
+    n_rows: int = 0
+    columns: dict[str, ColumnSummary] = field(default_factory=dict)
+    persons: Any = None
+
+    @classmethod
+    def from_chunks(cls, chunks: Iterable[Data], texts: Collection[str] = ()) -> Self:
+        """Return the summary of rows; ``texts`` names columns whose numbers are names."""
+        summary = cls()
+        for chunk in chunks:
+            summary.n_rows += len(chunk)
+            parts = (chunk.X[i : i + BLOCK] for i in range(0, len(chunk), BLOCK))
+            gaps = sum((np.isnan(part).sum(axis=0) for part in parts), np.zeros(chunk.X.shape[1]))
+            for j, column in enumerate(columns_of(chunk)):
+                kind, missing = column.kind, int(gaps[j])
+                if kind not in ("date", "mixed") and missing == len(chunk):
+                    kind = "empty"
+                elif column.name in texts and kind == "number":
+                    kind = "text"
+                own = summary.add(column.name, kind, missing)
+                if kind == "text":
+                    names, place = codes(chunk, j)
+                    counts = np.bincount(place[~np.isnan(place)].astype(np.intp))
+                    own.levels.update({names[i]: int(counts[i]) for i in np.flatnonzero(counts)})
+        return summary
+
+    @classmethod
+    def from_data(cls, data: Data, padded: Collection[str] = ()) -> Self:
+        """Return the summary of rows, with samples of numbers.
+
+        ``padded`` names the columns with zeros in front.
+        """
+        summary = cls.from_chunks([data])
+        step = max(1, -(-len(data) // MOST_ROWS))
+        sample = data.X if step == 1 else np.asfortranarray(data.X[::step])
+        ends = np.array(extremes(data.X))
+        for j, column in enumerate(summary.columns.values()):
+            if column.kind == "number":
+                low_high, is_padded = (ends[0, j], ends[1, j]), column.name in padded
+                column.sample = NumberSample.from_values(
+                    data.X[:, j], sample[:, j], low_high, is_padded=is_padded
+                )
+        return summary
+
+    def add(self, name: str, kind: str, missing: int) -> ColumnSummary:
+        """Count a part of a column, and return the column's summary."""
+        column = self.columns.setdefault(name, ColumnSummary(name))
+        column.kinds.add(kind)
+        column.missing += missing
+        return column
+
+    def disclosed(self, passes: Passes) -> tuple[Column, ...]:
+        """Return what a site tells of its columns.
+
+        With the levels in alphabetical order, those that at least two rows have and that pass.
+        """
+        return tuple(
+            Column(name, kind, _named(each.levels, self.n_rows, passes) if kind == "text" else ())
+            for name, each in self.columns.items()
+            for kind in [each.kind]
+        )
+
+
+def extremes(X: Rows) -> tuple[Rows, Rows]:
+    """Return the smallest and the largest value of each column, (d,), NaN where it has none."""
+    n, d = X.shape
+    many = max(1, BLOCK // max(d, 1))
+    whole = n // many * many if X.flags.c_contiguous else 0
+    low, high = np.full((2, many * d), np.nan, X.dtype)
+    for lines in X[:whole].reshape(-1, many * d):
+        np.fmin(low, lines, out=low)
+        np.fmax(high, lines, out=high)
+    low, high = low.reshape(many, d), high.reshape(many, d)
+    return (
+        np.fmin.reduce([*low, np.fmin.reduce(X[whole:], axis=0, initial=np.nan)], axis=0),
+        np.fmax.reduce([*high, np.fmax.reduce(X[whole:], axis=0, initial=np.nan)], axis=0),
+    )

@@ -21,7 +21,14 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import numbered_groups
 from fedcluster.io._columns import has_columns, in_common_codes
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._rows import FileFingerprint, StreamedRows, check_finite, chunk_rows_of, readable
+from fedcluster.io._rows import (
+    FileFingerprint,
+    StreamedRows,
+    check_finite,
+    chunk_rows_of,
+    readable,
+    reading_with,
+)
 
 Array = FileFingerprint | NDArray[Any]
 """An array in memory, or the ``.npy`` file that holds it."""
@@ -65,6 +72,12 @@ class Matrix:
         dense: Rows = np.ascontiguousarray(block, self.dtype)
         return dense
 
+    def chunks(self) -> Iterator[Data]:
+        """Return all columns of the rows, some rows at a time, whatever their values are."""
+        columns, size = tuple(map(Column, self.names)), chunk_rows_of(None, len(self.names))
+        for start in range(0, self.n_rows, size):
+            yield Data(self.dense(slice(start, start + size)), columns=columns)
+
     def check(self) -> None:
         """Refuse a file that is no longer the same."""
         for file in self.files:
@@ -80,9 +93,10 @@ class Matrix:
         return replace(self, beside=beside, files=(*self.files, *_files(source)))
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixReader:
-    """Reads rows of a matrix, with what is known beside it.
+def matrix_rows(
+    matrix: Matrix, roles: ColumnRoles, owner: str, chunk_rows: int | None = None
+) -> StreamedRows:
+    """Return the rows of a matrix, with what is known beside it; every column must be there.
 
     Parameters
     ----------
@@ -95,91 +109,66 @@ class MatrixReader:
     chunk_rows : int, optional
         The largest number of rows in a chunk; by default about a million values, more where the
         columns are many.
+
+    Examples
+    --------
+    >>> counts = scipy.sparse.csr_array([[0, 3, 0], [1, 0, 0], [0, 0, 2]])
+    >>> roles = ColumnRoles(("x0", "x1", "x2"))
+    >>> rows = matrix_rows(sparse_matrix(counts), roles, "the rows", chunk_rows=2)
+    >>> [chunk.X.tolist() for chunk in rows.chunks()]
+    [[[0.0, 3.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 0.0, 2.0]]]
+    >>> rows.load().X.dtype
+    dtype('float32')
     """
+    names, chosen = matrix.names, roles.chosen
+    has_columns(owner, names, chosen)
+    if lacking := [name for name in roles.others if name not in matrix.beside]:
+        known = ", ".join(matrix.beside) or "no such columns"
+        raise InputError(f"{owner} has no column {lacking[0]!r} beside the matrix; it has {known}")
+    size = chunk_rows_of(chunk_rows, len(chosen))
+    columns, place = tuple(map(Column, chosen)), {name: j for j, name in enumerate(names)}
+    wanted = None if chosen == names else np.array([place[name] for name in chosen], np.intp)
+    where = f"{owner}{': ' if owner == matrix.title else ', '}column {roles.weight!r}"
 
-    matrix: Matrix
-    roles: ColumnRoles
-    owner: str
-    chunk_rows: int | None = None
-
-    def rows(self) -> StreamedRows:
-        """Return the rows; every column must be there.
-
-        Examples
-        --------
-        >>> counts = scipy.sparse.csr_array([[0, 3, 0], [1, 0, 0], [0, 0, 2]])
-        >>> roles = ColumnRoles(("x0", "x1", "x2"))
-        >>> rows = MatrixReader(sparse_matrix(counts), roles, "the rows", chunk_rows=2).rows()
-        >>> [chunk.X.tolist() for chunk in rows.chunks()]
-        [[[0.0, 3.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 0.0, 2.0]]]
-        >>> rows.load().X.dtype
-        dtype('float32')
-        """
-        matrix, chosen = self.matrix, self.roles.chosen
-        has_columns(self.owner, matrix.names, chosen)
-        for name in self.roles.others:
-            if name not in matrix.beside:
-                known = ", ".join(matrix.beside) or "no such columns"
-                raise InputError(
-                    f"{self.owner} has no column {name!r} beside the matrix; it has {known}"
-                )
-        size = chunk_rows_of(self.chunk_rows, len(chosen))
-        return StreamedRows(
-            matrix.title,
-            chosen,
-            matrix.dtype,
-            lambda: matrix.n_rows,
-            lambda: self._read(size),
-            self.roles.beside,
-        )
-
-    def _read(self, size: int) -> Iterator[Data]:
-        names, chosen = self.matrix.names, self.roles.chosen
-        place = {name: j for j, name in enumerate(names)}
-        wanted = None if chosen == names else np.array([place[name] for name in chosen], np.intp)
-        columns = tuple(map(Column, chosen))
-        self.matrix.check()
-        for start in range(0, self.matrix.n_rows, size):
+    def chunks() -> Iterator[Data]:
+        matrix.check()
+        for start in range(0, matrix.n_rows, size):
             rows = slice(start, start + size)
-            X = self.matrix.dense(rows, wanted)
-            check_finite(X, chosen, self.owner, start, gaps=self.roles.raw)
-            yield self._with_others(X, columns, rows)
-        self.matrix.check()
-
-    @property
-    def _where(self) -> str:
-        """Return how an error about a row begins."""
-        return f"{self.owner}: " if self.owner == self.matrix.title else f"{self.owner}, "
-
-    def _with_others(self, X: Rows, columns: tuple[Column, ...], rows: slice) -> Data:
-        """Return some rows with their weights, labels and groups."""
-        weight, label, group = (
-            None if name is None else self.matrix.beside[name](rows)
-            for name in (self.roles.weight, self.roles.label, self.roles.group)
-        )
-        data = Data(
-            X,
-            None if weight is None else self._weights(weight, rows.start),
-            None if label is None else label.astype(np.str_),
-            columns,
-            None if group is None else numbered_groups(group.astype(np.str_)),
-        )
-        return in_common_codes(data, self.roles.meanings, self.owner)
-
-    def _weights(self, given: NDArray[Any], start: int) -> Floats:
-        where = f"{self._where}column {self.roles.weight!r}: "
-        try:
-            weights: Floats = given.astype(np.float64, copy=False)
-        except ValueError as error:
-            raise InputError(f"{where}weights must be numbers") from error
-        bad = ~(np.isfinite(weights) & (weights >= 0))
-        if bad.any():
-            row = int(bad.argmax())
-            what = "negative" if weights[row] < 0 else "not finite"
-            raise InputError(
-                f"{where}the weight of row {start + row} is {what}; weights are at least 0"
+            X = matrix.dense(rows, wanted)
+            check_finite(X, chosen, owner, start, gaps=roles.raw)
+            weight, label, group = (
+                None if name is None else matrix.beside[name](rows)
+                for name in (roles.weight, roles.label, roles.group)
             )
-        return weights
+            data = Data(
+                X,
+                None if weight is None else _checked_weights(weight, where, start),
+                None if label is None else label.astype(np.str_),
+                columns,
+                None if group is None else numbered_groups(group.astype(np.str_)),
+            )
+            yield in_common_codes(data, roles.meanings, owner)
+        matrix.check()
+
+    return StreamedRows(
+        matrix.title, chosen, matrix.dtype, lambda: matrix.n_rows, chunks, roles.beside
+    )
+
+
+def _checked_weights(given: NDArray[Any], where: str, start: int) -> Floats:
+    """Return weights as numbers, none of them negative."""
+    try:
+        weights: Floats = given.astype(np.float64, copy=False)
+    except ValueError as error:
+        raise InputError(f"{where}: weights must be numbers") from error
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        row = int(bad.argmax())
+        what = "negative" if weights[row] < 0 else "not finite"
+        raise InputError(
+            f"{where}: the weight of row {start + row} is {what}; weights are at least 0"
+        )
+    return weights
 
 
 def _named(names: Sequence[str] | None, d: int, what: object) -> tuple[str, ...]:
@@ -263,12 +252,8 @@ def open_h5ad(path: Path, matrix: str | None = None) -> Matrix:
     matrix : str, optional
         "X", which is the default, "layers/NAME" or "obsm/NAME".
     """
-    try:
+    with reading_with("anndata", path):
         import anndata  # an optional extra
-    except ImportError as error:
-        raise InputError(
-            f"reading {path} needs anndata: pip install 'fedcluster[anndata]'"
-        ) from error
     seen = FileFingerprint.now(path)
     with readable(path):
         file = anndata.read_h5ad(path, backed="r")

@@ -19,6 +19,7 @@ from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._cells import (
     as_floats,
+    at_codes,
     complaint,
     dates_in,
     days_of,
@@ -30,8 +31,7 @@ from fedcluster.io._cells import (
     reads_as_number,
 )
 from fedcluster.io._columns import AS_IN_MODEL, Meanings, choose, in_common_codes, is_missing
-from fedcluster.io._dates import days_of_numbers, days_of_texts, is_date, numbers_of
-from fedcluster.io._mending import Mending
+from fedcluster.io._recoding import Recoding, days_of_numbers, days_of_texts, is_date, numbers_of
 from fedcluster.io._rows import FileFingerprint, side_by_side
 
 NO_DATE = "this column is to hold dates: mend it or drop the row"
@@ -62,12 +62,12 @@ class ColumnRoles:
     meanings : mapping of str to mapping of str to str
         By column, what all sites call each of the site's own codes.
     dates : mapping of str to str
-        By column, what becomes of its dates, as `fedcluster.io._dates` says; others are left out.
+        By column, what becomes of its dates, see `checked_how`; others are left out.
     excluded : tuple of str
         Columns that play no part.
     numeric : collection of str
         Columns that a model knows as numbers, or as dates by ``dates``; nothing else may be there.
-    mending : Mending
+    recoding : Recoding
         What values mean that are written otherwise.
     """
 
@@ -82,7 +82,7 @@ class ColumnRoles:
     dates: Mapping[str, str] = field(default_factory=dict)
     excluded: tuple[str, ...] = ()
     numeric: Collection[str] = ()
-    mending: Mending = field(default_factory=Mending)
+    recoding: Recoding = field(default_factory=Recoding)
 
     @classmethod
     def from_columns(
@@ -343,20 +343,13 @@ class Reader:
         if pa.types.is_temporal(column.type):
             return self._dated(name, days_of(column), roles)
         if not is_text(column.type):
-            self._all_numeric({name: column})
-            values = as_floats(column)
-            if np.isinf(values).any():
-                self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
-            return self._measured(name, values, roles)
+            return self._measured(name, self._not_infinite(name, column), roles)
         decimal = self.part.table.decimal
         if name not in coded and is_numeric(column, decimal):
             return self._measured(name, as_floats(column, decimal), roles)
         levels, codes = levels_of(column)
         if name not in coded and (days := days_of_texts(levels)) is not None:
-            there = ~np.isnan(codes)
-            dates = np.full(len(codes), np.nan)
-            dates[there] = days[codes[there].astype(np.intp)]
-            return self._dated(name, dates, roles)
+            return self._dated(name, at_codes(days, codes), roles)
         if name not in coded and mostly_numbers(levels, codes):
             self._all_numeric({name: column}, mend=lambda _numeric: "leave the column out")
         return Column(name, "text", levels), codes
@@ -372,8 +365,14 @@ class Reader:
                 self._no_date(name, column.to_pylist())
                 days = np.full(len(column), np.nan)
             return numbers_of(days, roles.dates[name])
-        self._all_numeric({name: column}, mend=self._advise_for(roles))
-        values = as_floats(column, decimal)
+        return self._not_infinite(name, column, self._advise_for(roles))
+
+    def _not_infinite(
+        self, name: str, column: pa.ChunkedArray, mend: Advise = lambda _numeric: "mend it"
+    ) -> NDArray[np.floating[Any]]:
+        """Return a column of numbers, (n,), of which some may be missing."""
+        self._all_numeric({name: column}, mend)
+        values = as_floats(column, self.part.table.decimal)
         if np.isinf(values).any():
             self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
         return values

@@ -422,6 +422,17 @@ def readable(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def reading_with(extra: str, path: Path) -> Iterator[None]:
+    """Import a library that an extra brings, and see that the file is there that it is to read."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"reading {path} needs pip install 'fedcluster[{extra}]'") from error
+    with readable(path):
+        path.open("rb").close()
+
+
+@contextmanager
 def error_prefix(owner: str) -> Iterator[None]:
     """Let complaints begin with whose rows they are about."""
     try:

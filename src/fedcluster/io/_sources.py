@@ -6,23 +6,38 @@ and returns a `Table` or a `Matrix`, and name it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._cells import COMMA, NAMES, has_padding, is_number, is_text
-from fedcluster.io._columns import choose, first_twice, has_columns, is_index, other_columns
-from fedcluster.io._databases import open_duckdb, open_sqlite
-from fedcluster.io._held import HeldTable
+from fedcluster.io._cells import COMMA, NAMES, POINT, has_padding, is_number, is_text
+from fedcluster.io._columns import (
+    choose,
+    first_twice,
+    has_columns,
+    is_index,
+    other_columns,
+)
+from fedcluster.io._files import (
+    HEAD,
+    READERS,
+    CsvFile,
+    open_duckdb,
+    open_excel,
+    open_sqlite,
+    open_statistics,
+)
 from fedcluster.io._matrices import (
     Matrix,
-    MatrixReader,
+    matrix_rows,
     open_h5ad,
     open_npy,
     open_npz,
@@ -39,10 +54,9 @@ from fedcluster.io._rows import (
     error_prefix,
     readable,
 )
-from fedcluster.io._spreadsheets import HEAD, CsvFile, open_excel
-from fedcluster.io._statistics import READERS, open_statistics
 from fedcluster.io._table_rows import (
     ParquetFile,
+    QuerySnapshot,
     cached_rows,
     listed_parquet,
     parquet_files,
@@ -147,7 +161,7 @@ def hold(source: SqlSource) -> SqlSource:
     InputError
         If the database cannot be reached, or refuses the query.
     """
-    return replace(source, held=HeldTable(_query(source)))
+    return replace(source, held=QuerySnapshot(_query(source)))
 
 
 def version_of(source: SqlSource) -> str:
@@ -254,9 +268,15 @@ def open_rows(
     in_place = isinstance(source, Source)
     name = owner or (str(source) if in_place else "the rows")
     with error_prefix(name):
-        opened = open_source(source, name) if in_place else _given(source)
+        opened = open_source(source, name) if in_place else _opened_in_memory(source)
         if sample_weight is not None:
-            opened = _weighed(opened, sample_weight)
+            if not isinstance(opened, Matrix):
+                raise InputError(
+                    "sample_weight is for arrays; of a table name the column, "
+                    "ColumnRoles(weight=...)"
+                )
+            weights = Path(sample_weight) if isinstance(sample_weight, str) else sample_weight
+            opened = opened.weighed(weights)
         names = names_of(opened)
         roles = columns(names) if callable(columns) else ColumnRoles.from_columns(columns, names)
         roles = roles if sample_weight is None else replace(roles, weight="weight")
@@ -264,20 +284,11 @@ def open_rows(
         return _stream(opened, roles, owner if of_each else name, advise, chunk_rows)
 
 
-def _given(rows: Any) -> list[Table] | Matrix:
+def _opened_in_memory(rows: Any) -> list[Table] | Matrix:
     """Open several Parquet files, or rows in memory."""
     if isinstance(rows, list | tuple):
         return list(listed_parquet(rows))
     return sparse_matrix(rows) if hasattr(rows, "tocsr") else open_npy(rows)
-
-
-def _weighed(opened: list[Table] | Matrix, weights: str | Path | NDArray[Any]) -> Matrix:
-    """Return a matrix with weights."""
-    if not isinstance(opened, Matrix):
-        raise InputError(
-            "sample_weight is for arrays; of a table name the column, ColumnRoles(weight=...)"
-        )
-    return opened.weighed(Path(weights) if isinstance(weights, str) else weights)
 
 
 def _stream(
@@ -288,7 +299,7 @@ def _stream(
     chunk_rows: int | None = None,
 ) -> StreamedRows:
     if isinstance(opened, Matrix):
-        return MatrixReader(opened, roles, owner or opened.title, chunk_rows).rows()
+        return matrix_rows(opened, roles, owner or opened.title, chunk_rows)
     if isinstance(opened[0], ParquetFile):
         files = [table for table in opened if isinstance(table, ParquetFile)]
         return parquet_rows(files, roles, owner, advise, chunk_rows)
@@ -306,7 +317,7 @@ def load(
         With column, row and what to do.
     """
     if isinstance(opened, Matrix):
-        data = MatrixReader(opened, roles, owner).rows().load()
+        data = matrix_rows(opened, roles, owner).load()
         every = None if roles.site is None else opened.beside[roles.site](slice(None))
         return data, None if every is None else every.astype(np.str_)
     [table, *more] = opened
@@ -363,16 +374,17 @@ def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]
 
 def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
     """Return the columns whose numbers are written with zeros in front."""
-    if isinstance(opened, Matrix):
-        return ()
-    if isinstance(opened[0], CsvFile):
-        return opened[0].padded()
-    if not isinstance(opened[0], WholeTable):
-        return ()
-    part = next(opened[0].parts([name for name in opened[0].names if name], HEAD), None)
-    columns = {} if part is None else {name: part.rows[name] for name in part.rows.column_names}
-    texts = {name: each for name, each in columns.items() if is_text(each.type)}
-    return tuple(name for name, each in texts.items() if any(map(has_padding, each.to_pylist())))
+    table = None if isinstance(opened, Matrix) else opened[0]
+    cells: Mapping[str, Sequence[Any]] = {}
+    if isinstance(table, CsvFile):
+        cells = table.head()
+    elif table is not None and isinstance(table, WholeTable):
+        parts = table.parts([name for name in table.names if name], HEAD)
+        columns = {
+            name: part.rows[name] for part in islice(parts, 1) for name in table.names if name
+        }
+        cells = {name: each.to_pylist() for name, each in columns.items() if is_text(each.type)}
+    return tuple(name for name, each in cells.items() if any(map(has_padding, each)))
 
 
 def _read_whole(
@@ -410,3 +422,110 @@ def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
     names = [name for name in names_of(opened) if not is_index(name)]
     roles = ColumnRoles.from_columns(roles, names)
     return load(opened, roles, owner, other_columns)[0]
+
+
+# The tables that rows were read from, as they are written: clusters are joined back to them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnTable:
+    """The table that rows of a site were read from, opened before they were.
+
+    Parameters
+    ----------
+    source : FileSource
+        Its file.
+    opened : list of Table or Matrix
+        The table, of which not more than the names need be in memory.
+    id_column : str, optional
+        The column that holds the rows' keys.
+    """
+
+    source: FileSource
+    opened: list[Table] | Matrix
+    id_column: str | None = None
+
+    @classmethod
+    def open(cls, source: FileSource, owner: str, id_column: str | None = None) -> OwnTable:
+        """Open a file, or a folder of Parquet files, that has a column of keys if one is named.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read, or lacks the column.
+        """
+        own = cls(source, open_source(source, owner), id_column)
+        has_columns(owner, own.names, () if id_column is None else (id_column,))
+        return own
+
+    @property
+    def dialect(self) -> tuple[str, str]:
+        """Return what parts two values of a text file and what its decimals begin with."""
+        first = None if isinstance(self.opened, Matrix) else self.opened[0]
+        return (first.delimiter, first.decimal) if isinstance(first, CsvFile) else (",", POINT)
+
+    def keys(self, rows: NDArray[np.int64] | range) -> tuple[str, pa.ChunkedArray] | None:
+        """Return the name of the column of keys, and the key of each row; None without one."""
+        if self.id_column is None:
+            return None
+        return self.id_column, self.read(rows, [self.id_column])[self.id_column]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all columns, those beside a matrix too."""
+        beside = self.opened.beside if isinstance(self.opened, Matrix) else ()
+        return (*names_of(self.opened), *beside)
+
+    def read(self, rows: NDArray[np.int64] | range, names: Sequence[str] | None = None) -> pa.Table:
+        """Read columns of some rows as they are written, by default all columns.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,) or range
+            The numbers of the rows in the file, from 1.
+        names : sequence of str, optional
+            The columns.
+
+        Raises
+        ------
+        InputError
+            If the file has changed since it was opened.
+        """
+        wanted = list(dict.fromkeys(self.names if names is None else names))
+        table = self._all(wanted)
+        if len(rows) and int(np.max(rows)) > table.num_rows:
+            raise InputError(f"{self.source} has lost rows since they were read; start again")
+        every = len(rows) == table.num_rows and isinstance(rows, range)
+        return table if every else table.take(np.asarray(rows, np.int64) - 1)
+
+    def _all(self, wanted: Sequence[str]) -> pa.Table:
+        if isinstance(self.opened, Matrix):
+            return _of_matrix(self.opened, wanted)
+        parts = []
+        for table in self.opened:
+            assert isinstance(table, WholeTable)
+            if table.fingerprint is not None:
+                table.fingerprint.check()
+            with readable(table.path):
+                parts.append(table.read(wanted, wanted).rows)
+        return _one_below_the_other(parts)
+
+
+def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of several files; where they hold a column as other kinds, as texts."""
+    try:
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowTypeError:
+        texts = pa.schema([(name, pa.string()) for name in parts[0].column_names])
+        return pa.concat_tables([part.cast(texts) for part in parts])
+
+
+def _of_matrix(matrix: Matrix, wanted: Sequence[str]) -> pa.Table:
+    """Return columns of a matrix, and of what is beside it."""
+    matrix.check()
+    every, place = slice(None), {name: j for j, name in enumerate(matrix.names)}
+    inside = [name for name in wanted if name in place]
+    dense = matrix.dense(every, np.array([place[name] for name in inside], np.intp))
+    columns: dict[str, Any] = dict(zip(inside, dense.T, strict=True))
+    columns |= {name: matrix.beside[name](every) for name in wanted if name not in place}
+    return pa.table({name: pa.array(columns[name]) for name in wanted})

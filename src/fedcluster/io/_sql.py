@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedcluster.errors import InputError
+from fedcluster.io._cells import column_of
 from fedcluster.io._columns import first_twice
 from fedcluster.io._reader import TablePart
 from fedcluster.io._rows import SqlSource, UnreachableError, patiently, readable
@@ -287,12 +288,4 @@ def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Arr
     try:
         return [pa.array(column) for column in np.array(rows, dtype=np.float64).T]
     except (TypeError, ValueError, OverflowError):
-        return [_arrow(column) for column in zip(*rows, strict=True)]
-
-
-def _arrow(values: Sequence[Any]) -> pa.Array:
-    """Return a column of Python objects; where they are of many kinds, as they are written."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return pa.array([None if value is None else str(value) for value in values])
+        return [column_of(column) for column in zip(*rows, strict=True)]

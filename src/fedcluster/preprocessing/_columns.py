@@ -13,9 +13,9 @@ from fedcluster._bounds import Box
 from fedcluster._ranges import UNTOLD
 from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
-from fedcluster.io._columns import HELD, codes, columns_of, kind_refused
-from fedcluster.io._dates import checked_how
-from fedcluster.metrics.moments import row_weights
+from fedcluster.io._columns import codes, columns_of
+from fedcluster.io._recoding import checked_how
+from fedcluster.metrics._moments import row_weights
 from fedcluster.privacy._ledger import PolicyError
 
 OTHER = "(other)"
@@ -92,10 +92,6 @@ class NumericColumn:
             x[np.isnan(x)] = self.fill
         return ((x - self.shift) / self.scale)[:, None]
 
-    def check_kind(self, data: Data, j: int) -> None:
-        """Refuse column j of rows if it holds something else than numbers."""
-        kind_refused(data, j)
-
     def check(self) -> None:
         """Refuse numbers that no preparation of real rows has; their squares would overflow."""
         low, high = self.bounds or (0.0, 0.0)
@@ -115,10 +111,6 @@ class NumericColumn:
             return self
         low, high = self.bounds or (0.0, LARGEST_SCALE)
         return replace(self, bounds=(max(low, 0.0), max(high, 0.0)))
-
-    def unknown(self, data: Data, j: int) -> int:
-        """Return how many values are of no known level: none, as a number has no levels."""
-        return 0
 
     def filled(self, data: Data, j: int) -> int:
         """Return how many values are filled in."""
@@ -230,11 +222,6 @@ class Category:
         if self.fill is not None:
             shares[absent] = np.array([*self.levels, None]) == self.fill
         return shares
-
-    def check_kind(self, data: Data, j: int) -> None:
-        """Refuse column j of rows if it holds neither text nor numbers, which are levels too."""
-        if columns_of(data)[j].kind in HELD:
-            kind_refused(data, j)
 
     def check(self) -> None:
         """Refuse more levels than all sites together tell, and one that comes twice."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -82,6 +82,26 @@ SYNONYMS = tuple(
     )
 )
 """Words for one thing in some languages, in small letters."""
+
+
+BySite = Mapping[str, Mapping[str, Column]]
+"""Columns by site and name."""
+
+
+def by_name(described: Mapping[str, Sequence[Column]]) -> BySite:
+    """Return the columns of each site by their names."""
+    return {site: {column.name: column for column in told} for site, told in described.items()}
+
+
+def sites_by(
+    by_site: BySite, name: str, values: Callable[[Column], Iterable[str]]
+) -> dict[str, list[str]]:
+    """Return what a column has, such as its kind or its levels, each with the sites that say so."""
+    sites: dict[str, list[str]] = {}
+    for site, told in by_site.items():
+        for value in values(told[name]) if name in told else ():
+            sites.setdefault(value, []).append(site)
+    return sites
 
 
 # Units
@@ -184,14 +204,10 @@ def _unit_warning(name: str, site: str, moments: Moments, *, is_other: bool) -> 
     """
     mean, deviation = moments[site]
     others = [both for other, both in moments.items() if other != site]
-    usual = float(np.median([each for each, _ in others]))
-    spread = float(np.median([each for _, each in others]))
+    usual, spread = np.median(np.array(others), axis=0).tolist()
     if min(deviation, spread) <= 0 or not _agree(others):
         return None
-    told = (
-        f"column {name!r} has mean {mean:.3g} and deviation {deviation:.3g} at {site}, "
-        f"{usual:.3g} and {spread:.3g} elsewhere, as of "
-    )
+    told = _beside(name, site, (mean, deviation), (usual, spread))
     factor = unit_factor((mean, deviation), (usual, spread))
     if factor is not None and is_other and 1 / LARGE < factor < LARGE:
         return None
@@ -237,10 +253,17 @@ def _tail_warning(
         return None
     usual, spread = np.median(means[1:]), np.median(deviations[1:])
     shown = f"{1 / unit if ratio > 0 else unit:.6g}"
+    told = _beside(name, site, moments[site], (usual, spread))
+    mend = f"say --factor {site}:{name}={shown}, or what its own units differ by"
+    return f"{told}{UNITS[unit]}: if it is another unit, {mend}"
+
+
+def _beside(name: str, site: str, here: tuple[float, float], there: tuple[float, float]) -> str:
+    """Return the beginning of a warning: mean and deviation of a site, and of the others."""
+    (mean, deviation), (usual, spread) = here, there
     return (
-        f"column {name!r} has mean {means[0]:.3g} and deviation {deviations[0]:.3g} at {site}, "
-        f"{usual:.3g} and {spread:.3g} elsewhere, as of {UNITS[unit]}: if it is another unit, say "
-        f"--factor {site}:{name}={shown}, or what its own units differ by"
+        f"column {name!r} has mean {mean:.3g} and deviation {deviation:.3g} at {site}, "
+        f"{usual:.3g} and {spread:.3g} elsewhere, as of "
     )
 
 
@@ -311,12 +334,9 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
     column 'ward': 'Cardio' at north and 'cardio' at south, 'Neuro' at north and 'neuro' at south
     seem to be one each; say --codes ward:cardio=Cardio,ward:neuro=Neuro
     """
-    names = dict.fromkeys(column.name for told in described.values() for column in told)
-    for name in names:
-        sites: dict[str, list[str]] = {}
-        for site, told in described.items():
-            for level in next((c.levels for c in told if c.name == name), ()):
-                sites.setdefault(level, []).append(site)
+    by_site = by_name(described)
+    for name in dict.fromkeys(name for told in by_site.values() for name in told):
+        sites = sites_by(by_site, name, lambda column: column.levels)
         pairs = list(_spellings(sites))
         if pairs:
             shown = [
@@ -329,7 +349,7 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
                 f"column {name!r}: {', '.join(shown)}{' and so on' if len(pairs) > 3 else ''} "
                 f"seem to be {each}; say --codes {quoted}"
             )
-        elif line := _foreign(name, described):
+        elif line := _foreign(name, by_site):
             yield line
 
 
@@ -363,13 +383,12 @@ def folded_level(level: str) -> str:
     return parted or text
 
 
-def _foreign(name: str, described: Mapping[str, Sequence[Column]]) -> str | None:
+def _foreign(name: str, by_site: BySite) -> str | None:
     """Return the warning of a site that has none of the levels that others share, or None."""
     levels = {
-        site: set(column.levels)
-        for site, told in described.items()
-        for column in told
-        if column.name == name and len(column.levels) > 1
+        site: set(told[name].levels)
+        for site, told in by_site.items()
+        if name in told and len(told[name].levels) > 1
     }
     for site, own in levels.items():
         others: list[set[str]] = [each for other, each in levels.items() if other != site]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -18,13 +18,13 @@ from fedcluster.preprocessing._differences import Moments, site_moments, unit_wa
 from fedcluster.preprocessing._moments import (
     Covariance,
     Missing,
+    histogram_task,
     means,
     means_from_total,
     principal,
+    quantiles,
     variances,
 )
-from fedcluster.preprocessing._own import preparation
-from fedcluster.preprocessing._quantiles import Histogram, histogram_task, quantiles
 from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
@@ -67,6 +67,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     """
     first, left_out = _first(prepare, schema)
     look = yield from with_preprocessing(_look(first), first)
+    answers = look.missing.by_site
     missing = _missing_values(prepare, look.missing, first.names)
     columns, pooled, too_rare = _pool(prepare, first.columns, look.counts)
     left_out |= too_rare
@@ -85,9 +86,11 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         own.check(len(scaled.names))
         scaled = replace(scaled, principal=own)
     scaled = replace(scaled, unit=prepare.unit)
+    counts = {site: (each.weights - each.sums[:, 0]).tolist() for site, each in answers.items()}
+    there = {n: {site: each[j] for site, each in counts.items()} for j, n in enumerate(first.names)}
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
-    warnings = (*schema.warnings, *unit_warnings(moments, _values_there(look.missing, first.names)))
+    warnings = (*schema.warnings, *unit_warnings(moments, there))
     report = FitReport(
         missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
     )
@@ -205,28 +208,22 @@ def _look(first: Preprocessor) -> Plan[_Look]:
         tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=numbers)))
     bounded = [column for column in numbers if column.bounds is not None]
     if bounded:
-        tasks.append(_outside_task(bounded))
+        bounds = np.array([column.bounds for column in bounded], dtype=np.float64)
+        edges = [np.array([-np.inf, np.nextafter(a, -np.inf), b, np.inf]) for a, b in bounds]
+        tasks.append(_counting(bounded, edges))
     logarithms = [c for c in numbers if c.log and (c.bounds is None or c.bounds[0] < 0)]
     if logarithms:
         tasks.append(_counting(logarithms, [NEGATIVE] * len(logarithms)))
     missing, *others = yield tasks
     if logarithms:
         _check_negative(logarithms, others.pop())
-    moments, counts = (np.empty(0), np.empty(0)), {}
     clipped = _clipped(bounded, others.pop() if bounded else Answers({}))
-    if numbers:
-        moments = means_from_total(others[-1].total())
+    none = np.empty(0), np.empty(0)
+    moments, counts = means_from_total(others[-1].total()) if numbers else none, {}
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
     return _Look(missing, moments, counts, clipped)
-
-
-def _outside_task(bounded: Sequence[NumericColumn]) -> Task:
-    """Return the task that counts the values below and above the bounds of columns."""
-    given = [np.array(column.bounds) for column in bounded]
-    edges = [np.array([-np.inf, np.nextafter(low, -np.inf), high, np.inf]) for low, high in given]
-    return _counting(bounded, edges)
 
 
 def _counting(columns: Sequence[NumericColumn], edges: Sequence[Floats]) -> Task:
@@ -242,33 +239,30 @@ def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
     Over a network a site does not fail for one: that would tell of a single row.
     """
     found = [
-        f"column {column.name!r} has {round(n):,} negative values at {site}"
-        for site, answer in answers.by_site.items()
-        for column, n in zip(columns, answer.weights.reshape(len(columns), -1)[:, 0], strict=True)
-        if n
+        f"column {name!r} has {round(cells[0]):,} negative values at {site}"
+        for site, name, cells in _counted(columns, answers)
+        if cells[0]
     ]
     if found:
         raise InputError(f"{'; '.join(found)}, of which there is no logarithm: take it as it is")
 
 
+def _counted(
+    columns: Sequence[NumericColumn], answers: Answers
+) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield site, column and counts of cells of each answer to `_counting`."""
+    for site, answer in answers.by_site.items():
+        cells = answer.weights.reshape(len(columns), -1).tolist()
+        yield from ((site, c.name, each) for c, each in zip(columns, cells, strict=True))
+
+
 def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, dict[str, int]]:
     """Return how many values are moved to bounds, by site and column, where there are some."""
     clipped: dict[str, dict[str, int]] = {}
-    for site, answer in answers.by_site.items():
-        cells = answer.weights.reshape(len(bounded), -1)
-        outside = cells[:, 0] + cells[:, -1]
-        moved = {c.name: round(n) for c, n in zip(bounded, outside.tolist(), strict=True) if n}
-        clipped |= {site: moved} if moved else {}
+    for site, name, cells in _counted(bounded, answers):
+        if n := cells[0] + cells[-1]:
+            clipped.setdefault(site, {})[name] = round(n)
     return clipped
-
-
-def _values_there(answers: Answers, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return how many values are not missing, by column and site."""
-    there: dict[str, dict[str, float]] = {name: {} for name in names}
-    for site, answer in answers.by_site.items():
-        for name, n in zip(names, (answer.weights - answer.sums[:, 0]).tolist(), strict=True):
-            there[name][site] = n
-    return there
 
 
 def _missing_values(

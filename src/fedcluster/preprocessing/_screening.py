@@ -1,6 +1,6 @@
 """Columns whose numbers are no measurements, and values that stand for something else.
 
-What is found is found in samples of the rows, where they are; see `fedcluster.io._samples`.
+What is found is found in samples of the rows, where they are; see `SourceSummary`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcluster.errors import listed
-from fedcluster.io._samples import NumberSample, SiteSample
+from fedcluster.io._columns import NumberSample, SourceSummary
+from fedcluster.preprocessing._spec import MOST, some_of
 
 KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
@@ -69,13 +70,13 @@ _Samples = Mapping[str, NumberSample]
 
 
 def screened(
-    sites: Mapping[str, SiteSample], categories: Collection[str] = (), made: Collection[str] = ()
+    sites: Mapping[str, SourceSummary], categories: Collection[str] = (), made: Collection[str] = ()
 ) -> Screening:
     """Return what is to be left out, asked about and warned of in columns of numbers.
 
     Parameters
     ----------
-    sites : mapping of str to SiteSample
+    sites : mapping of str to SourceSummary
         What the rows of each site show.
     categories : collection of str
         Columns that were named as categories: of these nothing is said.
@@ -87,18 +88,17 @@ def screened(
     >>> from fedcluster.core import Column, Data
     >>> rows = np.array([[700.0 + i, [1.0, 2.0, 5.0][i % 3]] for i in range(30)])
     >>> data = Data(rows, columns=(Column("patient"), Column("ward")))
-    >>> found = screened({"north": SiteSample.from_data(data)})
+    >>> found = screened({"north": SourceSummary.from_data(data)})
     >>> found.left_out
     {'patient': 'it only counts the rows'}
     >>> print(*found.notes)
     Taken as amounts: ward (few whole numbers); if they are codes, say --categories ward.
     """
-    names = dict.fromkeys(name for site in sites.values() for name in site.numbers)
-    by_column: dict[str, _Samples] = {
-        name: {site: each.numbers[name] for site, each in sites.items() if name in each.numbers}
-        for name in names
-        if name not in categories
-    }
+    by_column: dict[str, dict[str, NumberSample]] = {}
+    for site, summary in sites.items():
+        for name, column in summary.columns.items():
+            if column.sample is not None and name not in categories:
+                by_column.setdefault(name, {})[site] = column.sample
     given = {name: each for name, each in by_column.items() if name not in made}
     reasons = {name: no_measurement(name, samples) for name, samples in given.items()}
     left_out = {name: reason for name, reason in reasons.items() if reason}
@@ -170,18 +170,13 @@ def _notes(used: Mapping[str, _Samples]) -> Iterator[str]:
         for name, samples in used.items()
         if all(s.whole for s in samples.values()) and _all_different(list(samples.values()))
     ]
-    if few:
-        names = ",".join(map(quoted, few[:6]))
-        yield (
-            f"Taken as amounts: {_some(few)} (few whole numbers); if they are codes, say "
-            f"--categories {names}."
-        )
-    if distinct:
-        names = ",".join(map(quoted, distinct[:6]))
-        yield (
-            f"Taken as amounts: {_some(distinct)} (whole numbers, all different); if they are "
-            f"keys, say --exclude {names}."
-        )
+    for names, what, mend in (
+        (few, "few whole numbers", "codes, say --categories"),
+        (distinct, "whole numbers, all different", "keys, say --exclude"),
+    ):
+        if names:
+            first = ",".join(map(quoted, names[:MOST]))
+            yield f"Taken as amounts: {some_of(names)} ({what}); if they are {mend} {first}."
 
 
 def _has_few_values(samples: Sequence[NumberSample]) -> bool:
@@ -189,10 +184,6 @@ def _has_few_values(samples: Sequence[NumberSample]) -> bool:
     rows = sum(sample.n for sample in samples)
     is_whole = all(sample.whole for sample in samples)
     return is_whole and 2 < len(values) <= FEW_VALUES and rows >= 5 * len(values)
-
-
-def _some(names: Sequence[str]) -> str:
-    return listed(names if len(names) < 8 else [*names[:6], f"{len(names) - 6} more"])
 
 
 # Values that stand for something else

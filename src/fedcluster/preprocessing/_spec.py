@@ -8,7 +8,7 @@ are rows' values: a site names those that several of its rows share and that its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,7 +18,8 @@ from fedcluster._choices import MISSING, SCALES, Missing, Scale
 from fedcluster._refusals import refused
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
-from fedcluster.preprocessing._differences import Moments, level_warnings
+from fedcluster.preprocessing._differences import BySite, Moments, by_name, level_warnings, sites_by
+from fedcluster.preprocessing._transform import Preprocessor
 
 HOLDS = {
     "number": "numbers",
@@ -32,8 +33,6 @@ UNUSABLE = {"date", "mixed", "empty"}
 """What a column holds that cannot be clustered by."""
 DATES = "dates; --dates age, month, weekday or since makes numbers of them"
 NOT_CHOSEN = "not chosen"
-_Sites = Mapping[str, Mapping[str, Column]]
-"""Columns by site and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +244,22 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
     >>> schema.only_at
     {('sex', 'M'): 'north'}
     """
-    by_site = {site: {column.name: column for column in told} for site, told in described.items()}
+    by_site = by_name(described)
     names = list(dict.fromkeys(name for told in by_site.values() for name in told))
     if chosen is None:
-        left_out = _unusable(by_site, names)
+        reasons = {name: _unusable_for(by_site, name) for name in names}
+        left_out = {name: reason for name, reason in reasons.items() if reason}
         chosen = [name for name in names if name not in left_out]
         if not chosen:
-            raise InputError(f"the sites have no column in common: {_reasons(left_out)}")
+            why = "; ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
+            raise InputError(f"the sites have no column in common: {why}")
     else:
         left_out = {name: NOT_CHOSEN for name in names if name not in chosen}
         _check_alike(by_site, chosen)
     columns: list[Column] = []
     only_at: dict[tuple[str, str], str] = {}
     for name in chosen:
-        sites = _sites_by_level(by_site, name)
+        sites = dict(sorted(sites_by(by_site, name, lambda column: column.levels).items()))
         kind = next(iter(by_site.values()))[name].kind
         columns.append(Column(name, kind, tuple(sites)))
         only_at |= {(name, level): s[0] for level, s in sites.items() if len(s) == 1 < len(by_site)}
@@ -286,16 +287,7 @@ def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) 
     return flooded
 
 
-def _sites_by_level(by_site: _Sites, name: str) -> dict[str, list[str]]:
-    """Return the levels of a column in alphabetical order, each with the sites that named it."""
-    sites: dict[str, list[str]] = {}
-    for site, told in by_site.items():
-        for level in told[name].levels:
-            sites.setdefault(level, []).append(site)
-    return dict(sorted(sites.items()))
-
-
-def _check_alike(by_site: _Sites, names: Sequence[str]) -> None:
+def _check_alike(by_site: BySite, names: Sequence[str]) -> None:
     """Refuse columns that a site lacks, or that are not the same everywhere."""
     differences = [_differences(by_site, name) for name in names]
     complaints = [line for lines in differences for line in lines]
@@ -306,18 +298,7 @@ def _check_alike(by_site: _Sites, names: Sequence[str]) -> None:
         raise InputError(f"{'; '.join(complaints)}; {advice}")
 
 
-def _reasons(left_out: Mapping[str, str]) -> str:
-    """Return the columns that are left out, each with its reason."""
-    return "; ".join(f"{name!r} ({why})" for name, why in left_out.items())
-
-
-def _unusable(by_site: _Sites, names: Collection[str]) -> dict[str, str]:
-    """Return the columns that are not the same at every site, or hold no values to use."""
-    reasons = {name: _unusable_for(by_site, name) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
-def _unusable_for(by_site: _Sites, name: str) -> str | None:
+def _unusable_for(by_site: BySite, name: str) -> str | None:
     """Return why a column cannot be used at all sites, or None."""
     having = [site for site, told in by_site.items() if name in told]
     alike = _alike(by_site, name)
@@ -380,7 +361,7 @@ def odd_sites(
     fedcluster.errors.InputError: column 'age' holds numbers at north, text at west, and no kind is
     that of most sites: correct it, or name columns without 'age'
     """
-    by_site = {site: {column.name: column for column in told} for site, told in described.items()}
+    by_site = by_name(described)
     names = dict.fromkeys(name for told in by_site.values() for name in told)
     apart: dict[str, list[str]] = {}
     undecided: list[str] = []
@@ -401,22 +382,20 @@ def odd_sites(
         )
     if not apart:
         return {}, ""
-    odd: dict[str, list[str]] = {}
-    for name, sites in apart.items():
-        for site in sites:
-            odd.setdefault(site, []).append(name)
+    sites = dict.fromkeys(site for each in apart.values() for site in each)
+    odd = {site: [name for name, each in apart.items() if site in each] for site in sites}
     mend = (
         f"correct it at {listed(list(odd))}, or name columns without {listed([*map(repr, apart)])}"
     )
     return odd, f"{_held(by_site, apart)}: {mend}"
 
 
-def _held(by_site: _Sites, names: Iterable[str]) -> str:
+def _held(by_site: BySite, names: Iterable[str]) -> str:
     """Return what the sites hold in some columns."""
     return "; ".join(phrase for name in names for phrase in _kinds(by_site, name))
 
 
-def _is_used(by_site: _Sites, name: str, kind: str, prepare: PreprocessingSpec) -> bool:
+def _is_used(by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec) -> bool:
     """Return whether a fit would use a column of a kind, if all sites held that."""
     if kind != "text" or name in prepare.named:
         return kind not in UNUSABLE
@@ -424,7 +403,7 @@ def _is_used(by_site: _Sites, name: str, kind: str, prepare: PreprocessingSpec) 
     return prepare.categories == "auto" and 0 < len(levels) <= MOST_CATEGORIES
 
 
-def _odd_site_warning(by_site: _Sites, name: str) -> str | None:
+def _odd_site_warning(by_site: BySite, name: str) -> str | None:
     """Return a warning where a few sites keep the others from using a column, which most could.
 
     Examples
@@ -447,25 +426,21 @@ def _odd_site_warning(by_site: _Sites, name: str) -> str | None:
     )
 
 
-def _sites_by_kind(by_site: _Sites, name: str) -> dict[str, list[str]]:
+def _sites_by_kind(by_site: BySite, name: str) -> dict[str, list[str]]:
     """Return what the sites say that a column holds, and the sites that say it."""
-    kinds: dict[str, list[str]] = {}
-    for site, told in by_site.items():
-        if name in told:
-            kinds.setdefault(told[name].kind, []).append(site)
-    return kinds
+    return sites_by(by_site, name, lambda column: [column.kind])
 
 
-def _differences(by_site: _Sites, name: str) -> list[str]:
+def _differences(by_site: BySite, name: str) -> list[str]:
     """Return the differences between the sites in a column, a phrase for each."""
     lacking = [site for site, told in by_site.items() if name not in told]
-    said = []
-    if lacking:
-        said.append(f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}")
-    return said + _kinds(by_site, name)
+    if not lacking:
+        return _kinds(by_site, name)
+    line = f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}"
+    return [line, *_kinds(by_site, name)]
 
 
-def _kinds(by_site: _Sites, name: str) -> list[str]:
+def _kinds(by_site: BySite, name: str) -> list[str]:
     """Return what the sites hold in a column, in a phrase, unless all hold the same and usable."""
     by_kind = _sites_by_kind(by_site, name)
     if len(by_kind) < 2 and not by_kind.keys() & UNUSABLE:
@@ -474,7 +449,7 @@ def _kinds(by_site: _Sites, name: str) -> list[str]:
     return [f"column {name!r} holds {', '.join(holds)}"]
 
 
-def _alike(by_site: _Sites, name: str) -> str:
+def _alike(by_site: BySite, name: str) -> str:
     """Return the names at sites without a column that differ in capitals or blanks only."""
     same = "".join(name.split()).casefold()
     said = []
@@ -483,3 +458,99 @@ def _alike(by_site: _Sites, name: str) -> str:
         if others and name not in told:
             said.append(f"{site} has {others[0]!r}")
     return f", but {listed(said)}" if said else ""
+
+
+# In words
+
+
+MOST = 6
+"""Names that a sentence lists."""
+SCALED = {
+    "standard": "with mean 0 and variance 1",
+    "robust": "with median 0 and quartiles 1 apart",
+    "minmax": "with their bounds as 0 and 1",
+    "none": "as they are",
+}
+FILLED = {
+    "drop": "their rows are dropped and have the label -1",
+    "mean": "filled in with the mean, or the commonest text, of all sites",
+    "ignore": "they count in no distance; rows without any value have the label -1",
+    "median": "filled in with the median, or the commonest text, of all sites",
+}
+
+
+def in_words(
+    prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
+) -> list[str]:
+    """Return sentences on a fitted preprocessor, the missing values and the columns left out."""
+    numbers, categories = preprocessor.numeric, preprocessor.categories
+    said = []
+    if numbers:
+        said.append(f"{some_of([n.name for n in numbers])} {SCALED[prepare.scale]}")
+    if logs := [n.name for n in numbers if n.log]:
+        said.append(f"of {some_of(logs)} the logarithm")
+    if categories:
+        levels = sum(len(c.names) for c in categories)
+        said.append(f"{some_of([c.name for c in categories])} as {levels} columns of 0 and 1")
+    if prepare.weights:
+        weights = [f"{name} {factor:g} times" for name, factor in prepare.weights.items()]
+        said.append(f"squares of {some_of(weights)}")
+    if preprocessor.principal is not None:
+        what = "principal components" if prepare.then is None else "columns of a preparation"
+        said.append(f"of all that {len(preprocessor.names_out)} {what}")
+    if preprocessor.unit:
+        said.append("each row divided by its length; rows of zeros have the label -1")
+    sentences = [f"Prepared: {'; '.join(said)}."]
+    return [*sentences, *met_in_words(fit_report, prepare.missing)]
+
+
+def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:
+    """Yield sentences on what was met while a preprocessor was fitted."""
+    if fit_report.missing:
+        yield f"Missing values: {_where(fit_report.missing)}; {FILLED[missing]}."
+    if fit_report.clipped:
+        yield f"Moved to the bounds: {_where(fit_report.clipped)}."
+    if fit_report.left_out:
+        yield f"Left out: {left_out_in_words(fit_report.left_out)}."
+    yield from fit_report.notes
+    for name, levels in fit_report.pooled.items():
+        yield f"Rare values of {name} are one: {some_of(levels)}."
+
+
+def left_out_in_words(left_out: Mapping[str, str]) -> str:
+    """Return columns that are left out, those of one reason together.
+
+    Examples
+    --------
+    >>> left_out_in_words({"born": "dates", "note": "text", "seen": "dates"})
+    'born and seen (dates); note (text)'
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    return "; ".join(f"{some_of(names)} ({why})" for why, names in by_reason.items())
+
+
+def noticed_in_words(
+    unknown: Mapping[str, Mapping[str, int]], filled: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """Return sentences on unknown texts and missing values in new rows, by site and column."""
+    said = []
+    if unknown:
+        said.append(f"Texts that the model does not know, taken for none: {_where(unknown)}.")
+    if filled:
+        said.append(f"Missing values: {_where(filled)}; filled in as in the fit.")
+    return said
+
+
+def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Return counts by site and column."""
+    parts = [(n, name, site) for site, names in counts.items() for name, n in names.items()]
+    return some_of([f"{n:,} of {name} at {site}" for n, name, site in parts])
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them, at most `MOST` and how many more."""
+    if len(names) > MOST + 1:
+        names = [*names[:MOST], f"{len(names) - MOST} more"]
+    return listed(names)

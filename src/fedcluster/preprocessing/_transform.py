@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedcluster._bounds import EVERYTHING, Box, turned
 from fedcluster.core import Data, Describe, Floats, Grouped, Rows, on_grid
 from fedcluster.errors import InputError
-from fedcluster.io._columns import columns_of
+from fedcluster.io._columns import HELD, columns_of, kind_refused
 from fedcluster.preprocessing._columns import (
     LARGEST_SCALE,
     AnyColumn,
@@ -254,7 +254,8 @@ class Preprocessor:
 
     def unknown(self, data: Data) -> dict[str, int]:
         """Count texts of no known level, by column, where there are some."""
-        return {c.name: n for c, j in self._columns_of(data) if (n := c.unknown(data, j))}
+        texts = [(c, j) for c, j in self._columns_of(data) if isinstance(c, Category)]
+        return {c.name: n for c, j in texts if (n := c.unknown(data, j))}
 
     def filled(self, data: Data) -> dict[str, int]:
         """Count values that are missing and filled in, by column, where there are some."""
@@ -388,9 +389,11 @@ class Preprocessor:
             raise InputError(
                 f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
             )
-        for column in self.columns:
-            column.check_kind(data, place[column.name])
-        return [(column, place[column.name]) for column in self.columns]
+        columns = [(column, place[column.name]) for column in self.columns]
+        for column, j in columns:  # numbers are levels, too
+            if isinstance(column, NumericColumn) or columns_of(data)[j].kind in HELD:
+                kind_refused(data, j)
+        return columns
 
     def _block(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Floats:
         """Return prepared rows (n, p), NaN where a value is missing."""

@@ -18,7 +18,7 @@ from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, St
 from fedcluster.metrics.columns import ClusterCells, ClusterColumns, n_texts
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._quantiles import MOST_CELLS, SMALL
+from fedcluster.preprocessing._moments import MOST_CELLS, SMALL
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
 Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]

@@ -45,8 +45,7 @@ from fedcluster.errors import InputError
 from fedcluster.kernels.iteration import kmeans_runs
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import Means, Squares
-from fedcluster.preprocessing._moments import Missing
-from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.preprocessing._moments import Histogram, Missing
 
 Exchange = list[tuple[Task, Answers]]
 Kept = deque[Exchange]

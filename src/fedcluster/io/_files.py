@@ -1,4 +1,9 @@
-"""Tables of spreadsheets: CSV in its dialects, plain or compressed, and sheets of Excel."""
+"""Tables in files: CSV in its dialects, Excel, SQLite, DuckDB, SAS, SPSS and Stata.
+
+Arrow reads a CSV file into columns, which then are copied into rows: twice the memory, and time.
+Of a large file, blocks of lines are read on their own, and each is put in its place while it is in
+the cache. All other formats are read whole, by libraries of their own, and only to read.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,28 @@ import codecs
 import csv
 import gzip
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
+from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from fedcluster.core import Floats, Rows
 from fedcluster.errors import InputError
-from fedcluster.io._cells import POINT, as_arrow, decimals_of, has_padding
+from fedcluster.io._cells import POINT, as_arrow, column_of, decimals_of
 from fedcluster.io._columns import first_twice
-from fedcluster.io._csv_blocks import BLOCK, BlockReader, read_blocks
 from fedcluster.io._reader import ArrowTable, TablePart
-from fedcluster.io._rows import FileFingerprint, readable
+from fedcluster.io._rows import FileFingerprint, in_order, readable, reading_with
+
+# CSV
+
 
 DELIMITERS = ",;\t|"
 UTF8 = "utf-8"
@@ -129,10 +140,6 @@ class CsvFile:
                     skipped = min(part.rows.num_rows, max(0, start - part.start))
                     if skipped < part.rows.num_rows:
                         yield TablePart(self, part.start + skipped, part.rows.slice(skipped))
-
-    def padded(self) -> tuple[str, ...]:
-        """Return the columns in whose first rows a number has zeros in front, as in "01015"."""
-        return tuple(name for name, cells in self.head().items() if any(map(has_padding, cells)))
 
     def head(self) -> dict[str, tuple[str, ...]]:
         """Return the first cells of each column as they are written."""
@@ -327,12 +334,9 @@ def open_excel(path: Path, sheet: str | None = None) -> ArrowTable:
 
 def _sheet(path: Path, name: str | None) -> list[list[Any]]:
     """Return the cells of a sheet, line by line."""
-    try:
+    with reading_with("excel", path):
         import python_calamine as calamine  # an optional extra
-    except ImportError as error:
-        raise InputError(f"reading {path} needs pip install 'fedcluster[excel]'") from error
     with readable(path):
-        path.open("rb").close()
         try:
             book = calamine.load_workbook(path)
             sheets = book.sheet_names
@@ -344,3 +348,322 @@ def _sheet(path: Path, name: str | None) -> list[list[Any]]:
         except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
             raise InputError(f"{path} is not a whole Excel file: {error}") from error
     return lines
+
+
+# CSV files read by several threads, block by block, into rows that lie side by side
+
+
+BLOCK = 1 << 21
+"""Bytes of a block."""
+HEAD_BYTES = 1 << 16
+"""Bytes whose values show what the columns hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines of a file that are read together.
+
+    Parameters
+    ----------
+    start, size : int
+        Where they begin in the file, and how many bytes they have.
+    row : int
+        How many rows lie before them.
+    n_rows : int
+        How many lines there are.
+    """
+
+    start: int
+    size: int
+    row: int
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReader:
+    """Reads blocks of a file of UTF-8 text as Arrow reads all of it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    header_lines : int
+        How many lines stand above the rows.
+    read, parse, convert : ReadOptions, ParseOptions, ConvertOptions
+        How Arrow reads lines of it; its columns are called by their places.
+    """
+
+    path: Path
+    header_lines: int
+    read: pyarrow.csv.ReadOptions
+    parse: pyarrow.csv.ParseOptions
+    convert: pyarrow.csv.ConvertOptions
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the columns that are read."""
+        return list(self.convert.include_columns)
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """Return what columns hold, as far as it is known."""
+        return dict(self.convert.column_types)
+
+    def lines(self, block: Block) -> bytes:
+        """Return the lines of a block as they are written."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(block.start)
+            return file.read(block.size)
+
+    def table(self, lines: bytes) -> pa.Table:
+        """Return the columns of lines."""
+        options = self.read, self.parse, self.convert
+        return pyarrow.csv.read_csv(pa.BufferReader(lines), *options)
+
+    def ends_in_quotes(self, lines: bytes) -> bool:
+        """Return whether the last line ends within quotes, as a value goes on in the next one.
+
+        Within other lines Arrow tells: it finds fewer rows than lines.
+        """
+        last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
+        if b'"' not in last:
+            return False
+        record = next(csv.reader([last.decode()], delimiter=self.parse.delimiter))
+        return "\n" in record[-1]
+
+    def with_types(self, lines: bytes) -> BlockReader:
+        """Return a reader that takes each column for what it holds in the first of some lines.
+
+        Numbers are floats, whole ones too: if all values of a column can be read so, they are
+        what Arrow would find in the whole file.
+        """
+        head = self.table(lines[: lines.rfind(b"\n", 0, HEAD_BYTES) + 1] or lines)
+        found = {field.name: field.type for field in head.schema} | self.types
+        types = {name: pa.float64() if _is_number(kind) else kind for name, kind in found.items()}
+        convert = pyarrow.csv.ConvertOptions(
+            include_columns=self.columns,
+            column_types=types,
+            decimal_point=self.convert.decimal_point,
+        )
+        return replace(self, convert=convert)
+
+
+def read_blocks(
+    reader: BlockReader, values: Sequence[str], *, missing: bool, size: int = BLOCK
+) -> tuple[Rows, pa.Table] | None:
+    """Return columns as rows, and the other ones as Arrow holds them.
+
+    Parameters
+    ----------
+    reader : BlockReader
+        Reads blocks of the file.
+    values : sequence of str
+        The columns to put side by side, by their places in the file.
+    missing : bool
+        Whether values may be missing, or columns hold something else than numbers.
+    size : int
+        Bytes of a block at most, not more than Arrow is told.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d), float64
+        The values, NaN where one is missing; of columns that hold no numbers it holds nothing.
+    others : pyarrow.Table
+        Those, and the columns besides the values.
+
+    None of a file that is not as simple as that, or is wrong somewhere: it has blank lines or ends
+    of lines in quotes, numbers that become text later on, values that are not finite, lines of
+    unequal length.
+    """
+    try:
+        blocks = _blocks(reader.path, reader.header_lines, size)
+        return _placed(reader, blocks, values, missing=missing) if blocks else None
+    except (pa.ArrowInvalid, csv.Error, UnicodeError, OSError):
+        return None
+
+
+def _placed(
+    reader: BlockReader, blocks: Sequence[Block], values: Sequence[str], *, missing: bool
+) -> tuple[Rows, pa.Table] | None:
+    """Read blocks, each into its rows."""
+    reader = reader.with_types(reader.lines(blocks[0]))
+    numbers = [name for name in values if pa.types.is_float64(reader.types[name])]
+    if not missing and len(numbers) < len(values):
+        return None
+    others = [name for name in reader.columns if name not in numbers]
+    places = [values.index(name) for name in numbers]
+    X = np.empty((blocks[-1].row + blocks[-1].n_rows, len(values)))
+
+    def place(block: Block) -> pa.Table | None:
+        lines = reader.lines(block)
+        table = reader.table(lines)
+        is_last = block is blocks[-1]
+        if table.num_rows > block.n_rows or (not is_last and reader.ends_in_quotes(lines)):
+            return None
+        rows = X[block.row : block.row + table.num_rows]
+        for j, name in zip(places, numbers, strict=True):
+            column = table.column(name).to_numpy()
+            if not _is_fine(column, missing=missing):
+                return None
+            rows[:, j] = column
+        is_whole = table.num_rows == block.n_rows or is_last  # blank lines at the end
+        return table.select(others) if is_whole else None
+
+    tables = []
+    for table in in_order(place, blocks, pa.cpu_count()):
+        if table is None:
+            return None
+        tables.append(table)
+    n_rows = blocks[-1].row + tables[-1].num_rows
+    return X[:n_rows], pa.concat_tables(tables)
+
+
+def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
+    """Return the blocks of whole lines below the header, none where a line is longer than one."""
+    blocks: list[Block] = []
+    row, seen = 0, bytearray(size)
+    with path.open("rb") as file:
+        for _ in range(header_lines):
+            file.readline()
+        start = file.tell()
+        while n := file.readinto(seen):
+            whole = n if n < size else seen.rfind(b"\n") + 1
+            if not whole:
+                return []
+            ends = np.frombuffer(seen, np.uint8, whole) == ord("\n")
+            n_rows = int(np.count_nonzero(ends)) + (not ends[-1])
+            blocks.append(Block(start, whole, row, n_rows))
+            start, row = start + whole, row + n_rows
+            file.seek(start)
+    return blocks
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_null(kind))
+
+
+def _is_fine(values: Floats, *, missing: bool) -> bool:
+    """Return whether values are finite, or missing where they may be."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return True
+    return bool((np.isfinite(values) | np.isnan(values)).all()) if missing else False
+
+
+# SQLite and DuckDB
+
+
+TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' "
+    "ESCAPE '~' ORDER BY name"
+)
+
+
+def open_sqlite(path: Path, table: str | None = None) -> ArrowTable:
+    """Read a table or a view of an SQLite file, by default its only one.
+
+    Raises
+    ------
+    InputError
+        If it is no SQLite file, or has no such table.
+    """
+    with readable(path):
+        path.open("rb").close()
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            name = _chosen([name for (name,) in database.execute(TABLES)], table, path)
+            answer = database.execute(f"SELECT * FROM {_quoted(name)}")
+            names = [str(each[0]) for each in answer.description]
+            rows = answer.fetchall()
+    except sqlite3.Error as error:
+        raise InputError(f"{path} cannot be read as SQLite: {error}") from error
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return ArrowTable(path, pa.Table.from_arrays([column_of(cells) for cells in columns], names))
+
+
+def open_duckdb(path: Path, table: str | None = None) -> ArrowTable:
+    """Read a table or a view of a DuckDB file, by default its only one.
+
+    Raises
+    ------
+    InputError
+        If it is no DuckDB file, has no such table, or if the extra ``duckdb`` is not installed.
+    """
+    with reading_with("duckdb", path):
+        import duckdb  # an optional extra
+    try:
+        with closing(duckdb.connect(str(path), read_only=True)) as database:
+            held = database.execute("SHOW TABLES").fetchall()
+            name = _chosen([each for (each,) in held], table, path)
+            rows = database.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table()
+            return ArrowTable(path, rows)
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0]
+        raise InputError(f"{path} cannot be read as DuckDB: {first}") from error
+
+
+def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
+    """Return the table that is asked for, or the only one."""
+    have = ", ".join(names) or "none"
+    if wanted is not None and wanted not in names:
+        raise InputError(f"{path} has no table {wanted!r}; it has {have}")
+    if wanted is None and len(names) != 1:
+        raise InputError(f"{path} has the tables {have}; name one, as in {path.name}:table=NAME")
+    return names[0] if wanted is None else wanted
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# SAS, SPSS and Stata
+
+
+READERS = {
+    ".sas7bdat": "read_sas7bdat",
+    ".xpt": "read_xport",
+    ".sav": "read_sav",
+    ".zsav": "read_sav",
+    ".dta": "read_dta",
+}
+"""What reads a file, by the ending of its name."""
+
+
+def open_statistics(path: Path) -> ArrowTable:
+    """Read a file of SAS, SPSS or Stata; what a program calls missing is missing.
+
+    A column of codes that all have names ("value labels") is read as these names.
+
+    Raises
+    ------
+    InputError
+        If it is no such file, or if the extra ``stats`` is not installed.
+    """
+    with reading_with("stats", path):
+        import pyreadstat  # an optional extra
+    read = getattr(pyreadstat, READERS[path.suffix.lower()])
+    try:
+        columns, known = read(str(path), output_format="dict")
+    except (pyreadstat.ReadstatError, UnicodeError) as error:
+        raise InputError(f"{path} is not a whole {path.suffix} file: {error}") from error
+    labels = known.variable_value_labels
+    arrays = {str(name): _named(cells, labels.get(name, {})) for name, cells in columns.items()}
+    return ArrowTable(path, pa.table(arrays))
+
+
+def _named(cells: Sequence[Any], names: Mapping[Any, str]) -> pa.Array:
+    """Return a column, with the names of its codes where all have one.
+
+    Examples
+    --------
+    >>> _named([1.0, 2.0, None], {1: "male", 2: "female"}).to_pylist()
+    ['male', 'female', None]
+    >>> _named([36.6, 99.0], {99: "refused"}).to_pylist()
+    [36.6, 99.0]
+    """
+    cells = [None if cell is None or cell != cell else cell for cell in cells]
+    held = {cell for cell in cells if cell is not None}
+    if held and held <= names.keys():
+        return pa.array([None if cell is None else str(names[cell]) for cell in cells])
+    return pa.array(cells)

@@ -1,18 +1,120 @@
-"""Dates as people write them, and the numbers that are made of them."""
+"""Recoding of columns: codes of several sources made one, and values that are written otherwise."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Floats
+from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
-from fedcluster.io._columns import is_missing
+from fedcluster.io._columns import Meanings, column_list, columns_of, is_missing, renamed
+
+# Values that are written otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Recoding:
+    """Changes of values as they are read, the same wherever the rows come from.
+
+    Parameters
+    ----------
+    missing : tuple of str
+        Values, of numbers or texts, that mean that there is none.
+    codes : mapping of str to mapping of str to str
+        By column, what some of its texts are called instead; the others stay.
+    factors : mapping of str to mapping of str to float
+        By site, what its columns are multiplied with.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[18.0, 0.0], [-999.0, 1.0]]),
+    ...             columns=(Column("sbp"), Column("sex", "text", ("F", "female"))))
+    >>> recoding = Recoding(("-999",), {"sex": {"female": "F"}}, {"west": {"sbp": 7.5}})
+    >>> recoded = recoding.apply(rows, "west")
+    >>> recoded.X, recoded.columns[1].levels
+    (array([[135.,   0.],
+           [ nan,   0.]]), ('F',))
+    """
+
+    missing: tuple[str, ...] = ()
+    codes: Meanings = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def apply(self, data: Data, site: str) -> Data:
+        """Return the rows of a site as they are meant."""
+        factors = self.factors.get(site, {})
+        if not (self.missing or self.codes or factors):
+            return data
+        columns = list(columns_of(data))
+        names = [column.name for column in columns]
+        if unknown := [name for name in factors if name not in names]:
+            raise InputError(f"--factor: site {site!r} has no column {unknown[0]!r} to multiply")
+        X = data.X.copy()
+        numbers = [float(text) for text in self.missing if _is_number(text)]
+        for j, column in enumerate(columns):
+            if column.kind == "number":
+                X[np.isin(X[:, j], numbers), j] = np.nan
+                X[:, j] *= factors.get(column.name, 1.0)
+            elif column.kind == "text":
+                meaning = {**self.codes.get(column.name, {}), **dict.fromkeys(self.missing)}
+                if not meaning.keys().isdisjoint(column.levels):
+                    meant = [meaning.get(level, level) for level in column.levels]
+                    X[:, j], levels = renamed(X[:, j], meant, {*meant} - {None})
+                    columns[j] = Column(column.name, "text", levels)
+        return replace(data, X=X, columns=tuple(columns) if data.columns else ())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def recoding_from_options(
+    missing: str | None, codes: str | None, factors: Sequence[str] | str | None
+) -> Recoding:
+    """Return what the options of a command say.
+
+    Examples
+    --------
+    >>> recoding = recoding_from_options("-999,unknown", "sex:female=F,sex:male=M", "west:sbp=7.5")
+    >>> recoding.missing, recoding.codes, recoding.factors
+    (('-999', 'unknown'), {'sex': {'female': 'F', 'male': 'M'}}, {'west': {'sbp': 7.5}})
+    """
+    by_site: dict[str, dict[str, float]] = {}
+    for site, name, value in _triples(factors, "--factor", "west:sbp=7.5"):
+        if not _is_number(value) or not 0 < abs(float(value)) < np.inf:
+            raise InputError(f"--factor {site}:{name}={value}: {value!r} is no factor")
+        by_site.setdefault(site, {})[name] = float(value)
+    by_column: dict[str, dict[str, str]] = {}
+    for name, text, meant in _triples(codes, "--codes", "sex:female=F"):
+        by_column.setdefault(name, {})[text] = meant
+    return Recoding(tuple(column_list(missing, "--missing-values") or ()), by_column, by_site)
+
+
+def _triples(text: object, option: str, example: str) -> list[tuple[str, str, str]]:
+    """Return A:B=C, with commas between, as triples."""
+    parts = column_list(text, option) if isinstance(text, str) else []
+    triples = []
+    for part in parts or []:
+        both, equals, value = part.rpartition("=")
+        first, colon, second = both.partition(":")
+        if not (equals and colon and first.strip() and second.strip() and value.strip()):
+            raise InputError(f"{option} {part!r} must be as in {example}, with commas between")
+        triples.append((first.strip(), second.strip(), value.strip()))
+    return triples
+
+
+# Dates, and the numbers that are made of them
+
 
 HOW = ("age", "month", "weekday", "since")
 """What may be made of a date."""
