@@ -65,7 +65,8 @@ class Recoding:
                 meaning = {**self.codes.get(column.name, {}), **dict.fromkeys(self.missing)}
                 if not meaning.keys().isdisjoint(column.levels):
                     meant = [meaning.get(level, level) for level in column.levels]
-                    X[:, j], levels = renamed(X[:, j], meant, {*meant} - {None})
+                    named = (level for level in meant if level is not None)
+                    X[:, j], levels = renamed(X[:, j], meant, named)
                     columns[j] = Column(column.name, "text", levels)
         return replace(data, X=X, columns=tuple(columns) if data.columns else ())
 
