@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from pairs.arrays import with_needs
 from pairs.ways import invoke
-from pairs.worlds import World, frames, job_of, secure
+from pairs.worlds import World, frames, job_of, local, relays, run, secure
 from scipy.spatial.distance import cdist
 from secure_sites import Wire, federation, site
 
@@ -264,3 +264,14 @@ def test_a_start_is_held_against_the_rows_where_columns_are_not_named() -> None:
     assert execute(Fit(2, init=start, seed=0), engine).outcome.value.state.centers.shape == (2, 1)
     with pytest.raises(InputError, match="the rows have 1 column"):
         execute(Fit(2, init=start[:, [0, 0]], seed=0), engine)
+
+
+def test_a_column_without_a_value_at_one_site_is_left_out_behind_a_relay_too() -> None:
+    """The relay told of the texts of the other sites, and a site of groups has none to answer."""
+    c = with_needs("select-k", ("text", "True"), ("prepare", "mean"), ("site.protection", "groups"))
+    rows = frames(c)
+    world = World("select-k", c, {**rows, "site1": rows["site1"].assign(town=None)})
+    job = replace(job_of(world), sums_only=True)
+    reports = [run(world, job, make(world, job)) for make in (local, relays)]
+    assert [each.preprocessor.names_out for each in reports] == [("x", "y", "z")] * 2
+    assert [each.fit_report.left_out.keys() for each in reports] == [{"town"}] * 2

@@ -242,7 +242,7 @@ def test_columns_and_labels_of_all_sites_are_united() -> None:
     assert told.labels == ("ill", "well")
     assert relay.introduce(columns=True).labels is None
     empty = described({**each, "c": (Column("sex", "empty"),)}).introduce(columns=True)
-    assert empty.columns == (Column("sex", "text", ("F", "M")),)
+    assert empty.columns == (Column("sex", "empty"),)
 
 
 @pytest.mark.parametrize(

@@ -215,16 +215,19 @@ def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
         raise PolicyError(
             "the sites behind a relay have columns of other names or in another order"
         )
-    united = []
-    for same in zip(*each, strict=True):
-        name, kinds = same[0].name, {column.kind for column in same} - {"empty"}
-        levels = sorted({level for column in same for level in column.levels})
-        if len(kinds) > 1 or kinds == {"mixed"}:
-            raise PolicyError(
-                f"column {name!r} is text at some sites behind a relay, and numbers at others"
-            )
-        united.append(Column(name, next(iter(kinds), "empty"), tuple(levels)))
-    return tuple(united)
+    return tuple(_united(column) for column in zip(*each, strict=True))
+
+
+def _united(same: Sequence[Column]) -> Column:
+    """Return one column of all sites; one that has no value at some of them is empty."""
+    kinds = {column.kind for column in same}
+    if "mixed" in kinds or len(kinds - {"empty"}) > 1:
+        raise PolicyError(
+            f"column {same[0].name!r} is text at some sites behind a relay, and numbers at others"
+        )
+    if "empty" in kinds:
+        return Column(same[0].name, "empty")
+    return Column(same[0].name, *kinds, tuple(sorted({x for each in same for x in each.levels})))
 
 
 def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:
