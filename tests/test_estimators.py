@@ -24,7 +24,7 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.io._inputs import read_table
 
 RNG = np.random.default_rng(0)

@@ -59,7 +59,8 @@ from fedcluster.metrics.silhouettes import (
     SquaredSilhouette,
 )
 from fedcluster.preprocessing._moments import Covariance, Histogram, Missing
-from fedcluster.testing import Example, check_laws
+from fedcluster.recipes._crossover import ErrorAndUtility
+from fedcluster.testing import LAWS, Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 

@@ -7,19 +7,16 @@ line that runs it again.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import re
 import warnings
-from dataclasses import dataclass
 
 import pytest
-from pairs.arrays import array, with_needs
+from pairs.arrays import Array, array, kept, with_needs
 from pairs.factors import JOBS, MEETING, Combination, defaults, factors_of, undeclared
 from pairs.laws import Case, laws_of
 
-from fedcluster._refusals import table
+from fedcluster.federation._service import REFUSALS
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
 """Draws other combinations."""
@@ -32,9 +29,6 @@ OF_ROWS = r"opening its rows, InputError: site '\w+', column '(\w+)', row \d+"
 
 OF_POLICY = r"by the policy of the site: .*"
 """How a site refuses what its own file forbids."""
-
-EVERY = {"fit": 6, "select-k": 4, "evaluate": 2, "profile": 2}
-"""Of the combinations of a job, each so many-th is tried at once; all are in the long tests."""
 
 THREES = int(os.environ.get("FEDCLUSTER_PAIRS_THREES", "300"))
 """How many combinations of three values are tried, drawn by `SEED`."""
@@ -75,33 +69,6 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
     return [f"{line}\n  {again}" for line in found]
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """The combinations of a job, and how pairs are refused: in the table's words, and in others."""
-
-    rows: list[dict[str, str]]
-    in_table: dict[str, str]
-    others: dict[str, str]
-
-
-@pytest.fixture
-def drawn(job: str, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
-    """What one of the processes that run tests draws for all: most of a minute for a fit."""
-    folder = tmp_path_factory.getbasetemp()
-    path = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / f"pairs-{job}.json"
-    with path.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            every = array(job, SEED)
-            said: tuple[dict[str, str], dict[str, str]] = {}, {}
-            for pair, error in every.refusals.items():
-                is_other = getattr(error, "refusal", None) not in table().values()
-                said[is_other][", ".join(map("=".join, sorted(pair)))] = str(error)
-            content = {"rows": every.rows(), "in_table": said[0], "others": said[1]}
-            path.write_text(json.dumps(content), "utf-8")
-    return Drawn(**json.loads(path.read_text("utf-8")))
-
-
 @pytest.fixture(autouse=True)
 def _searches_are_short(impatient: None) -> None:
     """A search of quality="best" ends after a generation without a gain."""
@@ -113,20 +80,26 @@ def test_every_option_has_values() -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_combinations_of_every_pair_obey_the_laws(job: str, part: int, drawn: Drawn) -> None:
-    rows = list(enumerate(drawn.rows))[part :: PARTS * EVERY[job]]
+def test_combinations_of_every_pair_obey_the_laws(job: str, part: int) -> None:
+    rows = list(enumerate(kept(job)))[part::PARTS]
     found = [line for place, c in rows for line in broken(job, c, place // PARTS)]
     assert rows
     assert not found, "\n".join([f"{len(found)} laws are broken", *found])
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_refused_pair_is_in_the_table_and_asks_nobody(job: str, drawn: Drawn) -> None:
-    """Probing fails where a site is asked. What rows hold, and a site's policy, are no options."""
-    assert drawn.in_table
-    known = f"{OF_ROWS}|{OF_POLICY}"
-    told = {pair: said for pair, said in drawn.others.items() if not re.search(known, said)}
-    assert not told, job
+def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job: str) -> None:
+    """Trying fails where a site is asked. What rows hold, and a site's policy, are no options."""
+    refusals, lost = Array(job).held_against(kept(job))
+    assert not lost, "in no combination: cd tests && python -m pairs.arrays"
+    assert refusals
+    others = {
+        pair: str(error)
+        for pair, error in refusals.items()
+        if getattr(error, "refusal", None) not in REFUSALS
+        and not re.search(f"{OF_ROWS}|{OF_POLICY}", str(error))
+    }
+    assert not others, job
 
 
 @pytest.mark.long

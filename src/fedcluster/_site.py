@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedcluster._choices import PROTECTIONS
+from fedcluster._plugins import load_plugins
 from fedcluster._records import check_keys
 from fedcluster._refusals import refused
 from fedcluster._worker import Cost
@@ -47,7 +48,7 @@ from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter
+from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter, Limits
 
 ROWS = 1 << 14
 """Rows that are read at a time for a summary."""

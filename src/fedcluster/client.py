@@ -31,12 +31,7 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.io._columns import (
-    SourceSummary,
-    chosen_columns,
-    classes,
-    described_groups,
-)
+from fedcluster.io._columns import SourceSummary, chosen_columns, classes, described_groups
 from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels.runtime import blas_on_one_thread, thread_count
 from fedcluster.metrics.moments import row_weights

@@ -1,20 +1,32 @@
-"""Draw combinations in which every pair of values stands that is not refused."""
+"""Draw combinations in which every pair of values stands that is not refused.
+
+Drawing takes minutes: each combination is tried, and where it is refused it is found out why. What
+was drawn is therefore kept in `drawn.json`, which the tests hold against the values of today.
+`python -m pairs.arrays`, in the folder of the tests, draws what is lacking.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import combinations, product
+from itertools import chain, combinations, product
+from pathlib import Path
 from typing import Any, NoReturn
 
-from allpairspy import AllPairs
+import numpy as np
 
 from fedcluster.core import SiteInfo
 from fedcluster.jobs import plan_of, preprocessing_of, steps_of
-from pairs.factors import IMPOSSIBLE, NEEDS, SLOW, Combination, defaults, factors_of
+from pairs.factors import IMPOSSIBLE, JOBS, LIFTS, NEEDS, SLOW, Combination, defaults, factors_of
 from pairs.worlds import MAKERS, AskedError, World, columns_asked, frames, job_of, probe
+
+DRAWN = 30
+"""How many combinations are drawn for one that is tried."""
 
 Value = tuple[str, str]
 """A factor and the name of one of its values."""
@@ -122,8 +134,7 @@ class Array:
     seed : int
         Another one draws other combinations.
     slow : bool
-        Whether values that take long stand beside every other one; else they are in one
-        combination.
+        Whether values that take long are among the others.
     """
 
     job: str
@@ -153,11 +164,16 @@ class Array:
         for one, other in combinations(self.values, 2):
             yield from product(one, other)
 
-    @cached_property
-    def refusals(self) -> dict[frozenset[Value], Exception]:
-        """The pairs that are refused, whatever else is asked for."""
-        self.rows()
-        return self._refusals
+    def held_against(
+        self, rows: Iterable[Combination]
+    ) -> tuple[dict[frozenset[Value], Exception], set[frozenset[Value]]]:
+        """How the pairs that stand in none of some combinations are refused, and which are not."""
+        held = {frozenset(pair) for row in rows for pair in combinations(row.items(), 2)}
+        absent = {*map(frozenset, self.pairs())} - held - {*IMPOSSIBLE}
+        self._refusals = {}
+        for pair in absent:
+            self._try(pair, self._refusals)
+        return self._refusals, absent - self.bad
 
     @cached_property
     def _refusals(self) -> dict[frozenset[Value], Exception]:
@@ -178,10 +194,11 @@ class Array:
 
     def _try(self, pair: frozenset[Value], found: dict[frozenset[Value], Exception]) -> bool:
         """Note how a pair is refused, and return whether it is."""
-        error = self.refused(with_needs(self.job, *sorted(pair)))
-        if error is not None:
-            found[pair] = error
-        return error is not None
+        lifts = [[LIFTS[value]] for value in pair if value in LIFTS]
+        errors = [self.refused(with_needs(self.job, *pair, *more)) for more in ([], *lifts)]
+        if errors[0] is not None and None not in errors:
+            found[pair] = errors[0]
+        return pair in found
 
     @property
     def bad(self) -> set[frozenset[Value]]:
@@ -205,38 +222,97 @@ class Array:
             bad |= found
         return bad
 
-    def rows(self) -> list[dict[str, str]]:
-        """Combinations that hold all pairs that are not refused.
+    def rows(self, known: Iterable[Mapping[str, str]] = ()) -> list[dict[str, str]]:
+        """Combinations that hold all pairs that are not refused: some that are known, and more.
 
-        Those of `AllPairs`, which knows of no refusal, each without the values that do not go with
-        others of it; and more, as long as a pair is left.
+        Each of these is the best of some that are drawn: value by value, whichever goes with those
+        before it and holds most pairs that are left. Three values may be refused that go together:
+        then one of them is left out, or the combination is made of ever fewer pairs.
         """
         if self._rows:
             return self._rows
         rng, rows = random.Random(self.seed), self._rows
         self._learn()
-        pairs = list(map(frozenset, self.pairs()))
-        left = dict.fromkeys(pair for pair in pairs if pair not in self._bad)
-        for drawn in [list(map(tuple, row)) for row in AllPairs(self.values)]:
-            rng.shuffle(drawn)
-            self._take(rows, left, self._completed(drawn))
+        left = {pair: None for pair in map(frozenset, self.pairs()) if pair not in self._bad}
+        for row in known:
+            self._take(rows, left, dict(row))
         while left:
-            first = [*next(iter(left))]
-            if any(self._take(rows, left, row) for row in self._candidates(first, left, rng)):
+            drawn = self._drawn(left, rng)
+            if self._take(rows, left, drawn):
                 continue
-            assert self._try(frozenset(first), self._refusals), f"{self.job}: {first} in no row"
+            some = self._refused_together(drawn) if drawn else []
+            if frozenset(some) not in left or not self._try(frozenset(some), self._refusals):
+                less = [[v for v in drawn.items() if v != out] for out in some]
+                if any(self._take(rows, left, self._completed(each)) for each in less):
+                    continue
+                first = sorted(next(iter(left)))
+                if any(self._take(rows, left, row) for row in self._candidates(first, left, rng)):
+                    continue
+                assert self._try(frozenset(first), self._refusals), f"{self.job}: {first} in no row"
             self._learn()
             for pair in self._bad:
                 left.pop(pair, None)
-        known = factors_of(self.job)
-        alone = [value for value in SLOW if value[0] in known and not self.slow]
-        rows += [with_needs(self.job, value) for value in alone]
+        self._leave_out_needless()
         return rows
+
+    def _leave_out_needless(self) -> None:
+        """Leave out combinations whose pairs all stand in others."""
+        pairs = [[*map(frozenset, combinations(row.items(), 2))] for row in self._rows]
+        often, needed = Counter(chain.from_iterable(pairs)), []
+        for row, own in zip(self._rows, pairs, strict=True):
+            if min(often[pair] for pair in own) > 1:
+                often.subtract(own)
+            else:
+                needed.append(row)
+        self._rows[:] = needed
+
+    def _drawn(self, left: Collection[frozenset[Value]], rng: random.Random) -> dict[str, str]:
+        """Of some combinations the one in which most of the pairs that are left stand."""
+        place = {
+            value: i for i, value in enumerate(value for each in self.values for value in each)
+        }
+        wanted = np.zeros((len(place), len(place)), dtype=np.int64)
+        for one, other in map(tuple, left):
+            wanted[place[one], place[other]] = wanted[place[other], place[one]] = 1
+        pairs, found = list(map(sorted, left)), [dict[str, str]()]
+        for first in rng.choices(pairs, k=DRAWN):
+            row: dict[str, str] = {}
+            free = {each[0][0]: each for each in self.values} | {v[0]: [v] for v in first}
+            names = sorted(
+                rng.sample(list(free), len(free)), key=lambda name: name not in dict(first)
+            )
+            gain = wanted.sum(axis=1) / (1 + wanted.sum())
+            for name in names:
+                each = free.pop(name)
+                for value in sorted(rng.sample(each, len(each)), key=lambda v: -gain[place[v]]):
+                    against = self._against.get(value, set())
+                    others = {n: [v for v in own if v not in against] for n, own in free.items()}
+                    if all(others.values()):
+                        row[name], free = value[1], others
+                        gain = gain + wanted[place[value]]
+                        break
+            found += [row] * (len(row) == len(names))
+        held = [[place[value] for value in row.items()] for row in found]
+        return max(zip(held, found, strict=True), key=lambda x: wanted[np.ix_(x[0], x[0])].sum())[1]
+
+    def _refused_together(self, row: Mapping[str, str]) -> list[Value]:
+        """The fewest values, all others by default, that are refused as a combination is."""
+        usual, error = defaults(self.job), self.refused(row)
+        some = [value for value in row.items() if self._is_special(value)]
+        size = len(some)
+        while size > 1:
+            size = (size + 1) // 2
+            for i in reversed(range(0, len(some), size)):
+                fewer = some[:i] + some[i + size :]
+                less = {**usual, **dict(fewer)}
+                if self._go_together(less.items()) and alike(self.refused(less), error):
+                    some = fewer
+        return some
 
     def threes(self, names: Collection[str], most: int | None = None) -> list[dict[str, str]]:
         """Combinations that hold each three values of some factors that go together.
 
-        `AllPairs` leaves threes out. Values that are refused in threes alone are in none.
+        Values that are refused in threes alone are in none.
         """
         self._learn()
         rng = random.Random(self.seed)
@@ -315,6 +391,12 @@ class Array:
         return value[1] != defaults(self.job)[value[0]]
 
 
+def alike(one: Exception | None, other: Exception | None) -> bool:
+    """Whether two combinations are refused for the same reason."""
+    said = [getattr(each, "refusal", None) or str(each)[:40] for each in (one, other)]
+    return one is not None and said[0] == said[1]
+
+
 def _opposed(bad: Iterable[frozenset[Value]]) -> dict[Value, set[Value]]:
     """Of each value those that it stands beside in no combination."""
     opposed: dict[Value, set[Value]] = {}
@@ -328,3 +410,40 @@ def _opposed(bad: Iterable[frozenset[Value]]) -> dict[Value, set[Value]]:
 def array(job: str, seed: int = 0, *, slow: bool = False) -> Array:
     """The covering array of a job, drawn once."""
     return Array(job, seed, slow)
+
+
+DRAWN_BEFORE = Path(__file__).with_name("drawn.json")
+"""By job the names of the values of each factor, and of each combination their places there."""
+
+
+def keep(job: str, rows: Iterable[Combination]) -> None:
+    """Keep what was drawn of a job."""
+    values = {name: list(each) for name, each in factors_of(job).items()}
+    places = [[values[name].index(row[name]) for name in values] for row in rows]
+    known = json.loads(DRAWN_BEFORE.read_text("utf-8")) if DRAWN_BEFORE.exists() else {}
+    known[job] = {"values": values, "rows": ["".join(map(str, each)) for each in places]}
+    DRAWN_BEFORE.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+
+
+@cache
+def kept(job: str) -> list[dict[str, str]]:
+    """What was drawn of a job before, with the values that take long in one combination each.
+
+    A combination with a value that there is no more is left out.
+    """
+    content = json.loads(DRAWN_BEFORE.read_text("utf-8"))[job]
+    usual, factors, values = defaults(job), factors_of(job), content["values"].items()
+    rows = [
+        {name: each[int(i)] for i, (name, each) in zip(places, values, strict=True)}
+        for places in content["rows"]
+    ]
+    known = [row for row in rows if all(row[n] in factors.get(n, ()) for n in row)]
+    alone = [with_needs(job, value) for value in SLOW if value[0] in factors]
+    return [{**usual, **row} for row in known] + alone
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for name in JOBS:
+        before = [row for row in kept(name) if not row.items() & set(SLOW)]
+        keep(name, Array(name).rows(before))

@@ -212,6 +212,12 @@ NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
 }
 """What a value needs beside it to mean anything: without that, it is refused."""
 
+LIFTS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("site.protection", "None"): ("site.privacy", "budget"),
+}
+"""Values that are refused beside some others, each with one that makes them go together: sites that
+say nothing make groups of their rows, which noise does not go with, unless they have a budget."""
+
 NO_NAMES = "a sparse matrix holds numbers alone"
 IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
     frozenset(pair): why

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
@@ -454,7 +455,7 @@ def same_clusters_of_changed_rows(case: Case) -> None:
     if not _well_posed(case) or case.c["site.factors"] != "none" or case.c["source"] == "npz":
         return
     known = [name for name, (_, holds) in CHANGES.items() if holds(case)]
-    name = known[case.place % len(known)]
+    name = known[zlib.crc32(repr(sorted(case.c.items())).encode()) % len(known)]
     world = World(case.job_name, case.c, CHANGES[name][0](case.world.frames))
     report = run(world, case.equal_job, one_by_one(world, case.equal_job))
     one = _clusters(model_of(case.reference), case.world)

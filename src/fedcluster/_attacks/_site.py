@@ -30,7 +30,9 @@ from fedcluster.engines._remote import Question
 from fedcluster.engines._responder import Responder, SecureSums
 from fedcluster.engines._wire import read_summaries, steps_by_name, unpack
 from fedcluster.io._columns import chosen_columns, columns_of
+from fedcluster.preprocessing._columns import NumericColumn
 from fedcluster.preprocessing._moments import Covariance, Histogram, Missing
+from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._partition import Partition, person_ids, row_ids, told_apart

@@ -18,11 +18,10 @@ from fedcluster.core import Labels
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, POINT
 from fedcluster.io._columns import column_list
-from fedcluster.io._sources import OwnTable
 from fedcluster.io._outputs import write_joined
 from fedcluster.io._remote import SCHEMES, fetched
 from fedcluster.io._rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of
-from fedcluster.io._sources import CSV, FORMATS, suffix_of
+from fedcluster.io._sources import CSV, FORMATS, OwnTable, suffix_of
 from fedcluster.model import Model
 
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")

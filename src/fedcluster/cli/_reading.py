@@ -17,13 +17,18 @@ from fedcluster.cli._naming import are_site_files, named_sources
 from fedcluster.cli._options import FileOptions, ValueOptions
 from fedcluster.client import Client
 from fedcluster.core import Data
-from fedcluster.errors import InputError
-from fedcluster.io._columns import SourceSummary, choose, column_list, common_columns, is_index
+from fedcluster.errors import InputError, listed
+from fedcluster.io._columns import (
+    SourceSummary,
+    choose,
+    column_list,
+    common_columns,
+    is_index,
+)
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._reader import ColumnRoles, Table, counts_rows
 from fedcluster.io._recoding import HOW, Recoding, checked_how, recoding_from_options
 from fedcluster.io._rows import FileSource, SiteRows
-from fedcluster.io._samples import SiteSample
 from fedcluster.io._sources import (
     load,
     load_readable,

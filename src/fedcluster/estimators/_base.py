@@ -49,7 +49,6 @@ from fedcluster.estimators._inputs import (
     wanted,
     whole,
 )
-from fedcluster.estimators._progress import rounds_said, say
 from fedcluster.io._inputs import GivenTable, by_site
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import batches, chunks_of

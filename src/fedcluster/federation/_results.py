@@ -24,13 +24,11 @@ import numpy as np
 from fedcluster.core import Data
 from fedcluster.io._outputs import (
     atomic_folder,
-    atomic_write,
     check_folder,
     json_text,
-    write_durably,
-    write_json,
     write_labels,
 )
+from fedcluster.io._site_state import SiteState, get, put
 from fedcluster.io._sources import OwnTable
 from fedcluster.model import Model
 
@@ -60,7 +58,7 @@ class ReceivedModels:
     Examples
     --------
     >>> from tempfile import mkdtemp
-    >>> from fedcluster.io._site_state import STATE_FILE
+    >>> from fedcluster.io._site_state import get, STATE_FILE
     >>> models = ReceivedModels(SiteState(Path(mkdtemp()) / STATE_FILE), Path(mkdtemp()))
     >>> models.state.create()
     >>> models.receive({"centers": [[0.5]]}, "the rows of the run")

@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, has_padding, is_number, is_text
-from fedcluster.io._columns import (
-    choose,
-    first_twice,
-    has_columns,
-    is_index,
-    other_columns,
-)
+from fedcluster.io._columns import choose, first_twice, has_columns, is_index, other_columns
 from fedcluster.io._files import (
     HEAD,
     READERS,

@@ -22,8 +22,7 @@ from fedcluster.metrics.objectives import objective_name
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import Fitted, n_columns_out
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
-from fedcluster.preprocessing._messages import in_words
-from fedcluster.preprocessing._spec import Schema, agree, odd_sites
+from fedcluster.preprocessing._spec import Schema, agree, in_words, odd_sites
 from fedcluster.recipes.private import PrivacySpent
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing

@@ -15,7 +15,7 @@ from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
 from fedcluster.io._columns import codes, columns_of
 from fedcluster.io._recoding import checked_how
-from fedcluster.metrics._moments import row_weights
+from fedcluster.metrics.moments import row_weights
 from fedcluster.privacy._ledger import PolicyError
 
 OTHER = "(other)"

@@ -17,6 +17,7 @@ from fedcluster.preprocessing._columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing._differences import Moments, site_moments, unit_warnings
 from fedcluster.preprocessing._moments import (
     Covariance,
+    Histogram,
     Missing,
     histogram_task,
     means,
@@ -25,6 +26,7 @@ from fedcluster.preprocessing._moments import (
     quantiles,
     variances,
 )
+from fedcluster.preprocessing._own import preparation
 from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
@@ -76,16 +78,8 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     filled = yield from _fill(prepare, chosen, look)
     scaled, moments = yield from _scale(prepare, filled, look, bool(missing))
     scaled = _weighted(prepare, scaled)
-    if prepare.pca is not None:
-        components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
-        scaled = replace(scaled, principal=components)
-    if prepare.then is not None:
-        own = preparation(prepare.then)
-        if hasattr(own, "fit"):
-            own = preparation((yield from with_preprocessing(own.fit(scaled.names), scaled)))
-        own.check(len(scaled.names))
-        scaled = replace(scaled, principal=own)
-    scaled = replace(scaled, unit=prepare.unit)
+    then = yield from _then(prepare, scaled, seed)
+    scaled = replace(scaled, principal=then, unit=prepare.unit)
     counts = {site: (each.weights - each.sums[:, 0]).tolist() for site, each in answers.items()}
     there = {n: {site: each[j] for site, each in counts.items()} for j, n in enumerate(first.names)}
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
@@ -95,6 +89,19 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
     )
     return Fitted(scaled, report)
+
+
+def _then(prepare: PreprocessingSpec, scaled: Preprocessor, seed: int) -> Plan[Any]:
+    """Plan the fit of principal components, or of a preparation of the user's own, if any."""
+    if prepare.pca is not None:
+        return (yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled))
+    if prepare.then is None:
+        return scaled.principal
+    own = preparation(prepare.then)
+    if hasattr(own, "fit"):
+        own = preparation((yield from with_preprocessing(own.fit(scaled.names), scaled)))
+    own.check(len(scaled.names))
+    return own
 
 
 def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:

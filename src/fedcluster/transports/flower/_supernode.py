@@ -29,12 +29,11 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedcluster._site import SiteFile
 from fedcluster.errors import InputError
-from fedcluster.federation._certificates import issue
+from fedcluster.federation._certificates import NEXT_KEY, issue
 from fedcluster.federation._identity import IDENTITY, PEERS
 from fedcluster.federation._membership import Membership
 from fedcluster.federation._private import check_private, private_files, running
 from fedcluster.federation._reloading import ReloadingSite
-from fedcluster.federation._site_keys import NEXT_KEY
 from fedcluster.io._site_state import STATE_FILE
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
