@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedcluster._report._tables import Table
+from fedcluster._html import Table
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._reading import Reading, read
 from fedcluster.cli._runs import clients_of

@@ -28,7 +28,7 @@ from fedcluster.cli._options import (
 from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling, until_interrupted
 
 if TYPE_CHECKING:
-    from fedcluster._report._tables import Table
+    from fedcluster._html import Table
     from fedcluster._site import SiteFile
     from fedcluster.federation._audit_log import AuditLog
     from fedcluster.federation._site_permits import SitePermits

@@ -227,7 +227,8 @@ def _united(same: Sequence[Column]) -> Column:
         )
     if "empty" in kinds:
         return Column(same[0].name, "empty")
-    return Column(same[0].name, *kinds, tuple(sorted({x for each in same for x in each.levels})))
+    levels = sorted({level for column in same for level in column.levels})
+    return Column(same[0].name, kinds.pop(), tuple(levels))
 
 
 def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._assigned_rows import row_transform
-from fedcluster._attacks._site import PREPARATION
 from fedcluster._refusals import refused
 from fedcluster._site import SiteFile
 from fedcluster._texts import first_not_plain, printable
@@ -38,6 +37,7 @@ from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker, Versions
 from fedcluster.federation._trust import SYSTEM, system_store
 from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.preprocessing._fitting import STEPS as PREPARATION
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
