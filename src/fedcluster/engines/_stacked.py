@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.client import NO_ROW, Client, SharedLog
-from fedcluster.core import Data, Filter, SiteInfo
-from fedcluster.core.task import Task
+from fedcluster.core import Data, Filter, SiteInfo, Task
 from fedcluster.io._inputs import places_of
 
 OWN = {"name", "n_rows", "weight"}

@@ -22,8 +22,7 @@ from fedcluster.federation._membership import Membership
 from fedcluster.federation._private import check_private, private_files
 from fedcluster.federation._relay_site import answering
 from fedcluster.io._site_state import STATE_FILE
-from fedcluster.transports.flare._jobs import TOPIC
-from fedcluster.transports.flare._locks import check_locks, place_of
+from fedcluster.transports.flare._locks import TOPIC, check_locks, place_of
 
 NOT_STARTED = "the site's program did not start; its own log says why"
 """All that FLARE is told of what is wrong at a site, since it may tell others."""
