@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcluster._attacks._audit import PROTECTIONS, audit
-from fedcluster._attacks._site import simulated
+from fedcluster.attacks._site import simulated
+from fedcluster.attacks.audit import PROTECTIONS, audit
 from fedcluster.core import Column, Data
 
 

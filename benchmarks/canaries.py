@@ -26,13 +26,13 @@ import numpy as np
 from scipy.stats import beta
 
 from fedcluster import Client, Data, LocalEngine
-from fedcluster._specifications import Fit
-from fedcluster.algorithms.relative_lloyd import RelativeLloyd
+from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.core import Answers, Sensitive, Sensitivity, State, Task
 from fedcluster.jobs import execute
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy._accounting import Budget, noise_of
-from fedcluster.privacy._noise import scales
+from fedcluster.privacy.budget import Budget, noise_of
+from fedcluster.privacy.noise import scales
+from fedcluster.recipes.specifications import Fit
 
 DELTA, SURE = 1e-6, 0.05
 Ratios = tuple[np.ndarray, np.ndarray]

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from federations import federation, read_json
 from flares import flare
 
-from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.transports.flower import coordinator
 from fedcluster.transports.flower._programs import end, environment, free_port, is_healthy
 
 ROUNDS = 4

@@ -23,7 +23,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster import select_k
-from fedcluster._choices import RuleName
+from fedcluster.options.choices import RuleName
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -25,7 +25,7 @@ from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing._moments import Missing
+from fedcluster.preprocessing.moments import Missing
 from fedcluster.recipes.robust import striking
 
 MANY = 1e9

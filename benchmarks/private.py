@@ -32,11 +32,11 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 from fedcluster import Client, Data, LocalEngine
-from fedcluster._specifications import FitSpec
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy._accounting import Budget, noise_of
+from fedcluster.privacy.budget import Budget, noise_of
 from fedcluster.recipes.private import fewest_rows, private_clustering
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import run_plan, with_preprocessing
 
 try:

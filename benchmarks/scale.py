@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from fedcluster import Client, Data, LocalEngine, State, Task
 from fedcluster.algorithms import Lloyd
 from fedcluster.engines import CrowdEngine, Relay
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.metrics import Inertia
 from fedcluster.recipes import stepwise
 from fedcluster.rounds import run_plan

@@ -29,9 +29,9 @@ from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from threadpoolctl import threadpool_limits
 
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.io import open_rows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize

@@ -20,7 +20,7 @@ from kinds import KINDS as EVERY
 from kinds import drawn
 
 from fedcluster import FederatedKMeans, PreprocessingSpec
-from fedcluster._stability import jaccards
+from fedcluster.model.stability import jaccards
 
 KINDS = list(EVERY)[::2]
 TRUE, SPURIOUS = 0.75, 0.5

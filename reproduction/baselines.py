@@ -11,9 +11,9 @@ from statistics import fmean
 import numpy as np
 
 from fedcluster.algorithms import FedAvg, KFed
-from fedcluster.client import Client
 from fedcluster.core import Data, Engine, Floats, Rows, State
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.kernels import kmeans, kmeans_plusplus
 from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit

@@ -18,19 +18,18 @@ from pathlib import Path
 import numpy as np
 from introductions import columns_told
 
-from fedcluster.client import Client
+from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data, Result
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.federation._folder import create
-from fedcluster.federation._results import ReceivedModels
-from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
 from fedcluster.jobs import Fit, drawn, plan_of
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.preprocessing._fitting import fit as fit_preprocessor
-from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing.fitting import fit as fit_preprocessor
+from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import Groups
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.rounds import run_plan, with_preprocessing
+from fedcluster.site._results import ReceivedModels
 from fedcluster.transports.flower._programs import free_port
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]

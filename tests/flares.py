@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from federations import PATIENCE, Command, RunningFederation
 
-from fedcluster._specifications import RunOptions
-from fedcluster.federation import _runs as runs
-from fedcluster.federation._runs import Carrier
-from fedcluster.io._outputs import write_json
+from fedcluster.coordinator import runs
+from fedcluster.coordinator.runs import Carrier
+from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Job
-from fedcluster.transports.flare._kit import make_kits
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster.transports.flare.kit import make_kits
 
 
 class RunningFlare(RunningFederation):

@@ -13,12 +13,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedcluster._assigned_rows import row_transform
-from fedcluster.client import Client
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import steps_by_name
-from fedcluster.preprocessing._fitting import STEPS as PREPARATION
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import steps_by_name
+from fedcluster.model.assigned_rows import row_transform
+from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.transports import flower
 from fedcluster.transports.flower._transport import client_app
 

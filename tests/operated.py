@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from fedcluster.federation import _runs as queues
-from fedcluster.federation._folder import Federation
-from fedcluster.federation._health import Health
-from fedcluster.federation._operators import operators_log, own_token
-from fedcluster.federation._runs import RESULT
-from fedcluster.federation._service import Service
+from fedcluster.coordinator import runs as queues
+from fedcluster.coordinator._health import Health
+from fedcluster.coordinator.folder import Federation
+from fedcluster.coordinator.operators import operators_log, own_token
+from fedcluster.coordinator.runs import RESULT
+from fedcluster.coordinator.service import Service
 
 FIT = {"job": "fit", "parameters": {"n_clusters": 2}, "options": {}}
 PATIENCE = 60.0

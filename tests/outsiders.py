@@ -9,9 +9,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import logsumexp
 
-from fedcluster._ranges import CENTERS, Allowed, Array, OneOf, Real
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
+from fedcluster.core.ranges import CENTERS, Allowed, Array, OneOf, Real
 from fedcluster.metrics import Inertia
 
 

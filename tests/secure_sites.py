@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedcluster._assigned_rows import row_transform
-from fedcluster.client import Client
 from fedcluster.core import Data, Filter
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import steps_by_name, unpack
-from fedcluster.io._site_state import SiteState
-from fedcluster.preprocessing._fitting import STEPS as PREPARATION
+from fedcluster.engines.client import Client
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import steps_by_name, unpack
+from fedcluster.model.assigned_rows import row_transform
+from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy import MinRows
-from fedcluster.secure._cohort import Terms
-from fedcluster.secure._site import SecureSite
+from fedcluster.privacy.site_state import SiteState
+from fedcluster.secure.cohort import Terms
+from fedcluster.secure.site import SecureSite
 
 STEPS = steps_by_name(PREPARATION)
 

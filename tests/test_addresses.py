@@ -13,12 +13,12 @@ from federations import RunningFederation, federation, read_json
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
+from fedcluster.coordinator import renewal
+from fedcluster.coordinator import renewal as expiry
+from fedcluster.coordinator.certificates import Authority
+from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.federation import _renewal as expiry
-from fedcluster.federation import _renewal as renewal
-from fedcluster.federation._addresses import Address
-from fedcluster.federation._certificates import Authority
-from fedcluster.federation._folder import Federation, create
+from fedcluster.site.addresses import Address
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) for name in ("north", "south", "west")}

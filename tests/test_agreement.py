@@ -13,13 +13,13 @@ import pytest
 from grids import KNOWN
 from test_site_worker import ByHand
 
-from fedcluster._version import VERSION
+from fedcluster import __version__
 from fedcluster.algorithms import FFCM, Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, SiteInfo, State, Task
-from fedcluster.engines._remote import Question, RemoteEngine, read_reply
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import pack, read_tasks, unpack
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import Question, RemoteEngine, read_reply
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import pack, read_tasks, unpack
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.preprocessing import PreprocessingSpec
@@ -118,13 +118,14 @@ def test_a_site_refuses_what_it_does_not_know_with_both_versions(more, reason, a
     header, arrays = unpack(site().reply(asked(more, about)))
     assert header["refused"].startswith(reason)
     assert header["refused"].endswith(
-        f"; this site has fedcluster {VERSION}, the coordinator {theirs}: install the same at both"
+        f"; this site has fedcluster {__version__}, the coordinator {theirs}: "
+        "install the same at both"
     )
     assert not arrays
 
 
 def test_the_same_version_is_not_blamed():
-    header, _ = unpack(site().reply(asked({"halved": True}, {"fedcluster": VERSION})))
+    header, _ = unpack(site().reply(asked({"halved": True}, {"fedcluster": __version__})))
     assert header["refused"] == "the question says 'halved', which is not known here"
 
 
@@ -133,7 +134,7 @@ def test_a_newer_coordinator_is_answered_what_both_know():
     header, arrays = unpack(site().reply(asked({}, about)))
     assert "refused" not in header
     assert arrays["0.weights"].sum() == 6
-    assert header["about"] == {"fedcluster": VERSION}
+    assert header["about"] == {"fedcluster": __version__}
 
 
 @pytest.mark.parametrize(
@@ -153,5 +154,7 @@ def test_a_coordinator_names_both_versions(changes, reason):
     engine = RemoteEngine(ByHand(reply), ["north"])
     with pytest.raises(SiteError) as raised:
         engine.introduce()
-    ends = f"; the coordinator has fedcluster {VERSION}, the site 0.0.1: install the same at both"
+    ends = (
+        f"; the coordinator has fedcluster {__version__}, the site 0.0.1: install the same at both"
+    )
     assert f"{reason}{ends}" in str(raised.value)

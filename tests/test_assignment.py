@@ -15,25 +15,25 @@ from sklearn.mixture import GaussianMixture
 from test_replies import Postman
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, State
-from fedcluster._assigned_rows import AssignedRows, row_transform
-from fedcluster._assignment import Assignment
-from fedcluster._ranges import CENTERS, Allowed, Array, Real
 from fedcluster.algorithms import FedAvg, Lloyd, VarianceTree
 from fedcluster.core import Assigns, Column, Summary, Task
+from fedcluster.core.ranges import CENTERS, Allowed, Array, Real
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import STEPS
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._results import keep_results
 from fedcluster.jobs import Evaluate, execute
 from fedcluster.kernels import memberships, nearest
 from fedcluster.metrics.clusters import Scatter
 from fedcluster.model import Model
+from fedcluster.model.assigned_rows import AssignedRows, row_transform
+from fedcluster.model.assignment import Assignment
 from fedcluster.privacy import Groups
-from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._policy import Policy
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.fit import canonical
+from fedcluster.site._results import keep_results
 from fedcluster.testing import check_laws
 
 

@@ -13,8 +13,12 @@ import pytest
 from test_federation import invoke
 
 from benchmarks.audit import kinds
-from fedcluster._attacks import _audit
-from fedcluster._attacks._audit import (
+from fedcluster import __version__
+from fedcluster.attacks import audit as auditing
+from fedcluster.attacks._claims import Score, Truth
+from fedcluster.attacks._combining import solved
+from fedcluster.attacks._site import Play, Protection, Subject, public_of, simulated, split
+from fedcluster.attacks.audit import (
     ATTACKS,
     PROTECTIONS,
     Attack,
@@ -26,15 +30,11 @@ from fedcluster._attacks._audit import (
     sentences,
     signed,
 )
-from fedcluster._attacks._claims import Score, Truth
-from fedcluster._attacks._combining import solved
-from fedcluster._attacks._site import Play, Protection, Subject, public_of, simulated, split
-from fedcluster._version import VERSION
 from fedcluster.core import Data
 from fedcluster.privacy import Groups
-from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._partition import Partition
-from fedcluster.secure._site import SecureSite
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.partition import Partition
+from fedcluster.secure.site import SecureSite
 
 LIMITS, _, GROUPS, _ = PROTECTIONS
 STRONG = {
@@ -122,8 +122,8 @@ def test_the_last_line_is_a_sentence_to_sign(tmp_path) -> None:
     nothing = Attack("nothing", lambda play: play.public.claims(0))
     quiet = list(audit(simulated(200), [GROUPS], n_clusters=2, attacks=[nothing]))
     line = (
-        rf"On 2026-01-02, fedcluster {VERSION} played 1 attack against 160 rows of this site with "
-        r"its protection (groups 5), in 0 questions: none of them read a row."
+        rf"On 2026-01-02, fedcluster {__version__} played 1 attack against 160 rows of this site "
+        r"with its protection (groups 5), in 0 questions: none of them read a row."
     )
     assert signed(quiet[0], date(2026, 1, 2)) == line
     assert list(sentences(quiet))[-1].startswith("On 2")
@@ -181,7 +181,7 @@ def test_rows_are_solved_for_where_a_combination_of_sums_is_one_row() -> None:
 
 def test_the_command_plays_against_a_site_file_and_touches_nothing(tmp_path, monkeypatch) -> None:
     others = PROTECTIONS[:2]
-    monkeypatch.setattr(_audit, "PROTECTIONS", others)
+    monkeypatch.setattr(auditing, "PROTECTIONS", others)
     data = simulated(120, 2)
     lines = ["age,weight,pressure,flag,town"]
     for row in data.X:
@@ -197,7 +197,7 @@ def test_the_command_plays_against_a_site_file_and_touches_nothing(tmp_path, mon
     audits = json.loads(said)["audits"]
     assert [a["protection"] for a in audits] == ["as it is", *(p.name for p in others)]
     assert audits[0]["worst"] == 0 < audits[1]["worst"]
-    monkeypatch.setattr(_audit, "PROTECTIONS", ())
+    monkeypatch.setattr(auditing, "PROTECTIONS", ())
     assert sorted(tmp_path.iterdir()) == before
     toml.write_text('protection = "limits"\n' + source + "[limits]\nmin_cluster_size = 5\n")
     status, said = invoke("audit", toml, "-k", 3, "--fail-above", 0, "--out", out)

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcluster.errors import InputError
-from fedcluster.federation import _audit_log
-from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log, verify
-from fedcluster.io._outputs import write_durably
+from fedcluster.io.outputs import write_durably
+from fedcluster.site import audit_log
+from fedcluster.site.audit_log import AuditLog, Head, parts_of, read_log, verify
 
 
 def saying(**content: object) -> Callable[[Head], dict]:
@@ -307,12 +307,12 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_breaks_nothing(path, monkeypa
         real(path, content[:20])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_audit_log, "write_durably", full)
+    monkeypatch.setattr(audit_log, "write_durably", full)
     with pytest.raises(InputError, match="No space left"):
         log.append(saying(round=6))
     with pytest.raises(InputError, match="No space left"):
         log.append(saying(round=7))
-    monkeypatch.setattr(_audit_log, "write_durably", real)
+    monkeypatch.setattr(audit_log, "write_durably", real)
     log.append(saying(round=8))
     assert [line.get("round") for line in read_log(path)][-2:] == [None, 8]
     verify(path)

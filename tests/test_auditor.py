@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster._html import Table
 from fedcluster.algorithms import FKM, GaussianMixture, Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._audit import AuditEntry, Request
-from fedcluster.engines._wire import WireError
+from fedcluster.engines import wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.responder import AuditEntry, Request
+from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
-from fedcluster.federation._audit_log import AuditLog, read_log, verify
-from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
-from fedcluster.federation._log_messages import answer_line, answers_of, run_parts, run_records
-from fedcluster.federation._site_permits import SitePermits
 from fedcluster.metrics import Inertia
+from fedcluster.site._auditor import QuestionFolder, SiteAuditor
+from fedcluster.site.audit_log import AuditLog, read_log, verify
+from fedcluster.site.logs import answer_line, answers_of, run_parts, run_records
+from fedcluster.site.permits import SitePermits
+from fedcluster.texts.html import Table
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 STATED = {"limits": [{"name": "MinRows", "n": 20}], "streams": False}

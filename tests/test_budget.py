@@ -18,28 +18,26 @@ import pytest
 from test_noise import BOX, STATE, SumsByCentre, task
 from typer.testing import CliRunner
 
-from fedcluster._report._messages import limits_in_words
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.private import BoxMoments, GridCells
 from fedcluster.cli import app
-from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary, Task
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._reply_validation import implausible
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import pack, unpack, write_tasks
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.reply_validation import implausible
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import InputError
-from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log
-from fedcluster.federation._log_messages import budget_content
-from fedcluster.federation._membership import Membership, site_responder
-from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
-from fedcluster.privacy._accounting import Budget, noise_of, rho_of
-from fedcluster.privacy._budget import BudgetLedger
-from fedcluster.privacy._ledger import PolicyError
-from fedcluster.privacy._policy import Policy
+from fedcluster.privacy.budget import Budget, BudgetLedger, PolicyError, noise_of, rho_of
+from fedcluster.privacy.policy import Policy
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.report.messages import limits_in_words
+from fedcluster.site.audit_log import AuditLog, Head, parts_of, read_log
+from fedcluster.site.file import SiteFile
+from fedcluster.site.logs import budget_content
+from fedcluster.site.membership import Membership, site_responder
 
 BUDGET = Budget(2.0, 1e-6)
 ROWS = np.random.default_rng(0).uniform([0, -10], [4, 10], (60, 2))
@@ -206,9 +204,9 @@ def test_a_program_that_is_killed_has_paid(tmp_path):
     """Killed right after the charge, as by a power cut: it is there when the file is opened."""
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from fedcluster.privacy._accounting import Budget\n"
-        "from fedcluster.io._site_state import SiteState\n"
-        "from fedcluster.privacy._budget import BudgetLedger\n"
+        "from fedcluster.privacy.budget import Budget\n"
+        "from fedcluster.privacy.site_state import SiteState\n"
+        "from fedcluster.privacy.budget import BudgetLedger\n"
         "(state := SiteState(Path(sys.argv[1]))).create()\n"
         "ledger = BudgetLedger(state, Budget(2.0, 1e-6))\n"
         "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from fedcluster import FederatedKMeans
-from fedcluster._choices import AlgorithmName
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Data, State
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
+from fedcluster.options.choices import AlgorithmName
 from fedcluster.rounds import run
 
 

@@ -21,20 +21,20 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
-from fedcluster._report import _messages as messages
-from fedcluster._report import _records as report
-from fedcluster._report._tables import cluster_table
-from fedcluster._specifications import Fit
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
 from fedcluster.cli._screen import Screen
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
-from fedcluster.io._outputs import write_labels
+from fedcluster.io.outputs import write_labels
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes.specifications import Fit
+from fedcluster.report import messages
+from fedcluster.report import records as report
+from fedcluster.report.tables import cluster_table
 
 HELD_BACK = "no site sent anything"
 

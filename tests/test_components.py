@@ -14,9 +14,9 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcluster import FederatedGaussianMixture
 from fedcluster.algorithms import GaussianMixture
-from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.recipes._mixtures import (
     CHILDREN,
     FIRST,

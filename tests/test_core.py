@@ -23,7 +23,7 @@ from fedcluster.core import (
     first_alike,
 )
 from fedcluster.engines import CrowdEngine, LocalEngine
-from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines.remote import RemoteEngine
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import MinRows
 

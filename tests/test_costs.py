@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from fedcluster import FederatedKMeans
-from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Filter, Floats, Limit, Summary, Task
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _batched as batched
+from fedcluster.engines import LocalEngine, batched
+from fedcluster.engines.client import Client
 from fedcluster.jobs import Evaluate, Fit, Profile, execute
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec

@@ -15,15 +15,15 @@ from sklearn import datasets
 
 from fedcluster import FederatedKMeans
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
+from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.core import Data, Result, State, Summary
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.recipes import _crossover as crossover
 from fedcluster.recipes._crossover import (
     INHALED,
     ISLANDS,
     MAINLAND,
-    ErrorAndUtility,
     Member,
     Place,
     affordable,

@@ -14,9 +14,9 @@ import pytest
 
 from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles
-from fedcluster.io._columns import extremes
 from fedcluster.io._files import BLOCK, LARGE, BlockReader, CsvFile, read_blocks
-from fedcluster.io._reader import Reader
+from fedcluster.io.columns import extremes
+from fedcluster.io.reader import Reader
 
 SIZE = 1 << 10
 """Bytes of a block, for files that are soon written."""

@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import fails, run
 
-from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._reading import read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io import _table_rows as spool
-from fedcluster.io._cells import is_number, parsed
+from fedcluster.io import table_rows as spool
 from fedcluster.io._files import CsvFile
-from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._table_rows import cached_rows
+from fedcluster.io.cells import is_number, parsed
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.table_rows import cached_rows
+from fedcluster.site.file import SiteFile
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note

@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
-from fedcluster import _demo as demo
-from fedcluster._demo import compare, digits_by_site, seen
-from fedcluster._report._records import Comparison
+from fedcluster import datasets as demo
 from fedcluster.cli import app
+from fedcluster.datasets import compare, digits_by_site, seen
 from fedcluster.model import Model
+from fedcluster.report.records import Comparison
 
 
 @pytest.mark.parametrize("seed", range(3))

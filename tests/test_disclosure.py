@@ -16,21 +16,21 @@ from test_cli import run
 from test_protection import Chunks, grouped, hold, members, questions
 
 from benchmarks.audit import kinds
-from fedcluster._attacks._audit import ATTACKS, played
-from fedcluster._attacks._site import Protection, Subject, public_of, split
-from fedcluster._report._records import rounded
-from fedcluster._site import SiteFile
-from fedcluster.client import Client
+from fedcluster.attacks._site import Protection, Subject, public_of, split
+from fedcluster.attacks.audit import ATTACKS, played
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, SelectK, execute
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import Dominance, Grouping, Groups
-from fedcluster.privacy import _groups as grouping
+from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._disclosure import Contents, Rules
-from fedcluster.privacy._partition import Partition, row_ids, told_apart
+from fedcluster.privacy.partition import Partition, row_ids, told_apart
+from fedcluster.report.records import rounded
+from fedcluster.site.file import SiteFile
 
 USUAL = Dominance()
 RULED = Groups(5, dominance=USUAL)

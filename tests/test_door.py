@@ -35,10 +35,10 @@ from flwr.superlink.main import create_app as create_superlink
 from flwr.supernode.main import create_app as create_supernode
 from strangers import listening, stranger
 
+from fedcluster.coordinator.folder import ADDRESS, create
 from fedcluster.errors import InputError
-from fedcluster.federation._folder import ADDRESS, create
-from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower import coordinator
 
 pytestmark = [
     pytest.mark.network,

@@ -11,13 +11,13 @@ import pytest
 from sklearn.base import clone
 
 from fedcluster import FederatedKMeans
-from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._reading import read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._reader import ColumnRoles
+from fedcluster.io.reader import ColumnRoles
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.site.file import SiteFile
 
 RAW = ColumnRoles(raw=True)
 

@@ -8,16 +8,16 @@ from grids import flower_engine
 from introductions import columns_told, labels_told
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, Engine, Filter, Limit, Result, RowStream, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorder import RecordedEngine
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.errors import SiteError
 from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing._fitting import fit as fit_preprocessor
-from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing.fitting import fit as fit_preprocessor
+from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import gather, iterate, run_plan, with_preprocessing

@@ -19,13 +19,18 @@ from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, AlgorithmName, FuzzyAlgorithmName
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.io._inputs import read_table
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.io.inputs import read_table
+from fedcluster.options.choices import (
+    ALGORITHMS,
+    FUZZY_ALGORITHMS,
+    AlgorithmName,
+    FuzzyAlgorithmName,
+)
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])

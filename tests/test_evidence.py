@@ -9,11 +9,11 @@ import pytest
 from test_permits_cli import invoke
 
 from fedcluster import Data, SiteFile
+from fedcluster.attacks.evidence import evidence, evidence_page, evidence_parts, statement
 from fedcluster.core import Column
-from fedcluster.federation._audit_log import AuditLog
-from fedcluster.federation._evidence import evidence, evidence_page, evidence_parts, statement
 from fedcluster.privacy import Grouping, Groups
-from fedcluster.privacy._groups import Examined
+from fedcluster.privacy.groups import Examined
+from fedcluster.site.audit_log import AuditLog
 
 COLUMNS = (Column("cost"), Column("age"))
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster import Summary
-from fedcluster._exact import FEW, MOST_PLANES, canonical, exact_sum, is_canonical
-from fedcluster.kernels._site_sums import add_lines, empty_bank, may_exceed, planes_of
+from fedcluster.core.exact import FEW, MOST_PLANES, canonical, exact_sum, is_canonical
+from fedcluster.kernels.site_sums import add_lines, empty_bank, may_exceed, planes_of
 
 DIGITS = st.sampled_from([1, 3, 1 << 52, (1 << 53) - 1, (1 << 52) + 1]) | st.integers(1, 1 << 53)
 NUMBERS = st.builds(

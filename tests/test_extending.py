@@ -33,7 +33,7 @@ class Still(Lloyd):
         return replace(Lloyd.server_step(self, state, answers, rng), converged=True)
 '''
 import fedcluster.algorithms
-import fedcluster._choices as choices
+import fedcluster.options.choices as choices
 
 Path("added").mkdir(exist_ok=True)
 fedcluster.algorithms.__path__.append("added")
@@ -42,7 +42,7 @@ choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its row
 
 from fedcluster import FederatedKMeans
 from fedcluster.cli import app
-from fedcluster.engines._wire import STEPS
+from fedcluster.engines.wire import STEPS
 
 assert STEPS["Still"].__module__ == "fedcluster.algorithms._still", "sites know it"
 rows = [[0.0], [1.0], [8.0], [9.0]]
@@ -84,7 +84,7 @@ ADDED = {{  # by file: after what a line is added, and the line
         "METRICS: Mapping[str, Index] = {{",
         "'tightness': Index(SCATTER, clusters.tightness, False, Choosing('tightness')),",
     ),
-    "fedcluster._choices": ('    "inertia",', '    "tightness",'),
+    "fedcluster.options.choices": ('    "inertia",', '    "tightness",'),
 }}
 {EDITING}
 from fedcluster.cli import app
@@ -98,7 +98,7 @@ ADDED = {{
         "    n_columns: int | None = field(default=None, compare=False)",
         "    schema_version: int = 0",
     ),
-    "fedcluster.client": (
+    "fedcluster.engines.client": (
         "            n_columns=n_columns_of(self.rows),",
         "            schema_version=len(self.name) + 2,",
     ),
@@ -110,11 +110,11 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster import Client, Data, LocalEngine
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.federation._audit_log import AuditLog, read_log
-from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
+from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.site.audit_log import AuditLog, read_log
+from fedcluster.site._auditor import QuestionFolder, SiteAuditor
 
 rows = Data(np.eye(3))
 folder = tempfile.TemporaryDirectory()

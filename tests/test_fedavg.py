@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
-from fedcluster._random import stream
 from fedcluster.algorithms import FedAvg, Lloyd
 from fedcluster.core import FitParameters
+from fedcluster.core.streams import stream
 
 RNG = np.random.default_rng(0)
 

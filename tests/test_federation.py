@@ -34,33 +34,31 @@ from cryptography.hazmat.primitives.serialization import (
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
-from fedcluster._html import Table
-from fedcluster._report._records import plain
-from fedcluster._site import SiteFile
 from fedcluster.cli import app
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._exchange import RetryingTransport
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
+from fedcluster.coordinator import runs
+from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.folder import Federation, create
+from fedcluster.coordinator.messages import shown
+from fedcluster.coordinator.service_client import Coordinator
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.exchange import RetryingTransport
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation import _runs as runs
-from fedcluster.federation._audit_log import read_log
-from fedcluster.federation._conduct import conduct
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._membership import Membership, site_auditor
-from fedcluster.federation._messages import shown
-from fedcluster.federation._results import keep_results
-from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.report.records import plain
 from fedcluster.rounds import run_plan
+from fedcluster.site._results import keep_results
+from fedcluster.site.audit_log import read_log
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_auditor
+from fedcluster.texts.html import Table
 from fedcluster.transports.flower import _app as apps
-from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import _supernode as member
-from fedcluster.transports.flower import flower_engine
+from fedcluster.transports.flower import coordinator, flower_engine
+from fedcluster.transports.flower import supernode as member
 from fedcluster.transports.flower._launcher import SECRET, FleetOnly
 from fedcluster.transports.flower._programs import Access, ManagedProcess, free_port, is_healthy
 from fedcluster.transports.flower._transport import client_app, discover_nodes

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls, with_limits
 
-from fedcluster.client import Client
+from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.folder import create
+from fedcluster.coordinator.service_client import Coordinator
+from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation._conduct import conduct
-from fedcluster.federation._folder import create
-from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._reading import read_sites
 from fedcluster.errors import InputError
-from fedcluster.io import _outputs as outputs
-from fedcluster.io._columns import column_list
-from fedcluster.io._outputs import (
+from fedcluster.io import outputs
+from fedcluster.io.columns import column_list
+from fedcluster.io.outputs import (
     atomic_folder,
     atomic_write,
     check_folder,
@@ -26,7 +26,7 @@ from fedcluster.io._outputs import (
     label_files,
     write_durably,
 )
-from fedcluster.io._reader import ColumnRoles
+from fedcluster.io.reader import ColumnRoles
 
 TWO = "x,y\n1,2\n3,4\n"
 

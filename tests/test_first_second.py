@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedcluster.io._cells import as_floats, levels_of
+from fedcluster.io.cells import as_floats, levels_of
 
 SLOW = {"numba", "llvmlite", "sklearn", "matplotlib", "pandas", "flwr"}
 SLOW |= {

@@ -30,26 +30,26 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from typer.testing import CliRunner
 
-from fedcluster._specifications import RunOptions
 from fedcluster.cli import app
-from fedcluster.engines import _exchange
-from fedcluster.engines._exchange import NoReplyError
-from fedcluster.engines._wire import PROTOCOL, pack, unpack
+from fedcluster.coordinator import runs
+from fedcluster.coordinator._health import days_of_certificate
+from fedcluster.coordinator.folder import CANCEL, Federation, create
+from fedcluster.coordinator.renewal import expiry_notice
+from fedcluster.engines import exchange
+from fedcluster.engines.exchange import NoReplyError
+from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError
-from fedcluster.federation import _runs as runs
-from fedcluster.federation._audit_log import has_left, read_log
-from fedcluster.federation._folder import CANCEL, Federation, create
-from fedcluster.federation._health import days_of_certificate
-from fedcluster.federation._private import private_files
-from fedcluster.federation._renewal import expiry_notice
-from fedcluster.io._outputs import write_json
+from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.transports.flare import _locks as locks
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster.site.audit_log import has_left, read_log
+from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare import _server as server
 from fedcluster.transports.flare import _site as member
-from fedcluster.transports.flare._kit import environment, make_kits
-from fedcluster.transports.flare._locks import TOPIC, write_flare_job
+from fedcluster.transports.flare import locks
+from fedcluster.transports.flare.kit import environment, make_kits
+from fedcluster.transports.flare.locks import TOPIC, write_flare_job
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -256,7 +256,7 @@ def that_ends(path: Path, days: float) -> None:
 def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     """By the coordinator, and at each site's own start."""
     started: list[Path] = []
-    monkeypatch.setattr("fedcluster.transports.flare._kit.start_kit", started.append)
+    monkeypatch.setattr("fedcluster.transports.flare.kit.start_kit", started.append)
     federation, kit = Federation.load(trial), kits(trial)["site"]
     assert expiry_notice(federation) == ""
     assert days_of_certificate(federation) == pytest.approx(360, abs=1)
@@ -742,7 +742,7 @@ def test_a_server_that_is_not_there_is_said_at_once(trial):
 
 
 def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypatch):
-    monkeypatch.setattr(_exchange, "POLL", 0.01)
+    monkeypatch.setattr(exchange, "POLL", 0.01)
     folder = begin(trial, tmp_path / "out")
     (folder / CANCEL).touch()
     network.carry_out(folder.name)

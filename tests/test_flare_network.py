@@ -19,10 +19,10 @@ from federations import PATIENCE
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from fedcluster.transports.flare import _kit as kits
-from fedcluster.transports.flare import _locks as locks
-from fedcluster.transports.flare._coordinator import session
-from fedcluster.transports.flare._locks import write_flare_job
+from fedcluster.transports.flare import kit as kits
+from fedcluster.transports.flare import locks
+from fedcluster.transports.flare.coordinator import session
+from fedcluster.transports.flare.locks import write_flare_job
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

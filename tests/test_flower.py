@@ -9,12 +9,12 @@ import pytest
 from grids import ProcessGrid, process_grid
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
-from fedcluster.engines import LocalEngine, _exchange
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import unpack
+from fedcluster.engines import LocalEngine, exchange
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import unpack
 from fedcluster.errors import CancelledError, SiteError
 from fedcluster.rounds import run
 from fedcluster.transports.flower import _transport as flower
@@ -30,7 +30,7 @@ ASKED = [Task(Lloyd(), START)]
 def hurry(monkeypatch):
     """Look often: there is no network here."""
     monkeypatch.setattr(flower, "POLL", 0.002)
-    monkeypatch.setattr(_exchange, "LOOK_AROUND", 0.004)
+    monkeypatch.setattr(exchange, "LOOK_AROUND", 0.004)
 
 
 def federation(**how) -> tuple[RemoteEngine, ProcessGrid, dict[str, int]]:

@@ -43,13 +43,12 @@ from flwr.superlink.routers.control.router import router as control_router
 from flwr.superlink.routers.fleet.router import router as fleet_router
 from flwr.supernode import start_client_internal as loop
 
+from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._membership import Membership
-from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.site.membership import Membership
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import _supernode as supernode
+from fedcluster.transports.flower import coordinator, supernode
 from fedcluster.transports.flower._app import RunGrid
 from fedcluster.transports.flower._programs import Access, environment
 

@@ -10,9 +10,9 @@ import pytest
 from sklearn.mixture import GaussianMixture as PooledMixture
 
 from fedcluster import Client, Data, LocalEngine, State, run
-from fedcluster._choices import COVARIANCES
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Algorithm
+from fedcluster.options.choices import COVARIANCES
 from fedcluster.privacy import MinClusterSize
 
 K, D = 3, 4

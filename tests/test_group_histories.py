@@ -13,9 +13,9 @@ import pytest
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
-from fedcluster.privacy import _groups as grouping
+from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._means import GroupMeans
-from fedcluster.privacy._partition import Partition, UnitReader
+from fedcluster.privacy.partition import Partition, UnitReader
 
 P = 3
 PRIME = 2**31 - 1

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_protection import Chunks, P, grouped, hold
 
-from fedcluster._exact import ExactSums, exact_product
 from fedcluster.core import Column, Data
+from fedcluster.core.exact import ExactSums, exact_product
 from fedcluster.privacy import Grouping, Groups
 
 N_GROUPS, SIZE = 60, 8

@@ -12,20 +12,20 @@ from scipy.sparse import csr_array
 from test_cli import run
 from test_protection import P, patients, questions
 
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, Filter, Grouped, Limit, State, Summary, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
-from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.engines.client import Client
+from fedcluster.engines.wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics.external import Contingency
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.preprocessing._columns import Category
-from fedcluster.preprocessing._moments import histogram_task
+from fedcluster.preprocessing.columns import Category
+from fedcluster.preprocessing.moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_responder
 
 LEAST = 30
 CENTERS = np.array([[20.0, 20.0], [55.0, 30.0], [90.0, 40.0]])

@@ -15,14 +15,14 @@ from operated import Client, Operated, operated
 from prometheus_client.parser import text_string_to_metric_families
 from test_federation import invoke
 
-from fedcluster.engines._progress_log import PROGRESS
-from fedcluster.federation import _logs as logs
-from fedcluster.federation import _runs as queues
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._health import Health, days_of_certificate
-from fedcluster.federation._logs import logged
-from fedcluster.federation._operators import own_token
-from fedcluster.federation._runs import Run
+from fedcluster.coordinator import runs as queues
+from fedcluster.coordinator._health import Health, days_of_certificate
+from fedcluster.coordinator.folder import Federation, create
+from fedcluster.coordinator.operators import own_token
+from fedcluster.coordinator.runs import Run
+from fedcluster.engines.recorder import PROGRESS
+from fedcluster.site import logs
+from fedcluster.site.logs import logged
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_the_end_of_the_certificate_is_known(federation: Federation, tmp_path: P
 
 
 def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
-    from fedcluster.federation._service_client import Coordinator
+    from fedcluster.coordinator.service_client import Coordinator
 
     site = {"connected": True, "last_answer": 0.0, "answered": 2, "missed": 1}
     told = {"seconds_of_a_round": 1.25, "seconds_of_last_round": 1.5, "queue": 2}
@@ -225,7 +225,7 @@ def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
 def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys) -> None:
     path = tmp_path / "logs" / "site.jsonl"
     with logged(path, printed=True, site="north") as logger:
-        logging.getLogger("fedcluster.federation._runs").info(
+        logging.getLogger("fedcluster.coordinator.runs").info(
             "run is %s", "done", extra={"run": "r", "round": 3, "password": "x"}
         )
         try:

@@ -20,21 +20,21 @@ import pytest
 from grids import KNOWN
 from test_laws import STEPS, asked, by_name
 
-from fedcluster._ranges import Array, OneOf, Texts, Whole, allowed_of
 from fedcluster.algorithms import FFCM, FedAvg
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Step, Task
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._responder import Responder
+from fedcluster.core.ranges import Array, OneOf, Texts, Whole, allowed_of
+from fedcluster.engines import wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.responder import Responder
 from fedcluster.kernels.rows import leaf_sums, next_cuts
 from fedcluster.metrics.columns import ClusterColumns
 from fedcluster.metrics.external import Contingency
 from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Covariance, Missing, Principal
+from fedcluster.preprocessing.moments import Covariance, Missing, Principal
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._policy import Policy
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.policy import Policy
 
 MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "200"))
 SECONDS, MEGABYTES = 10.0, 600  # a question takes 0.4 s where nothing else runs

@@ -12,20 +12,19 @@ from grids import KNOWN
 from introductions import columns_told, labels_told
 from test_replies import Bend, Postman, changed, numbers
 
-from fedcluster._texts import first_not_plain, is_plain, printable
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, Job, SelectK, execute
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing._fitting import fit
-from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing.fitting import fit
+from fedcluster.preprocessing.spec import agree
 from fedcluster.rounds import run_plan
+from fedcluster.texts.untrusted import first_not_plain, is_plain, printable
 
 RNG = np.random.default_rng(9)
 SPOTS = {name: RNG.normal(size=(60, 3)) + RNG.integers(0, 3, (60, 1)) * 9 for name in "abc"}

@@ -25,8 +25,8 @@ from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.privacy._ledger import PolicyError
-from fedcluster.privacy._policy import Policy
+from fedcluster.privacy.budget import PolicyError
+from fedcluster.privacy.policy import Policy
 from fedcluster.rounds import run, with_preprocessing
 from fedcluster.testing import Example, check_laws
 

@@ -12,13 +12,13 @@ from scipy.spatial.distance import cdist
 from test_cli import fails, run
 
 from fedcluster import kernels
-from fedcluster._assignment import Assignment
 from fedcluster.core import State
 from fedcluster.io._files import CsvFile
-from fedcluster.io._outputs import harmless, write_joined
-from fedcluster.io._rows import FileSource
-from fedcluster.io._sources import OwnTable
+from fedcluster.io.outputs import harmless, write_joined
+from fedcluster.io.rows import FileSource
+from fedcluster.io.sources import OwnTable
 from fedcluster.model import Model
+from fedcluster.model.assignment import Assignment
 
 
 @pytest.fixture(autouse=True)

@@ -24,19 +24,18 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+from fedcluster.coordinator import lifecycle, renewal
+from fedcluster.coordinator.certificates import make_site_key, read_public_key
+from fedcluster.coordinator.folder import Federation, create
+from fedcluster.coordinator.lifecycle import is_noticed
 from fedcluster.errors import InputError
-from fedcluster.federation import _lifecycle as lifecycle
-from fedcluster.federation import _renewal as renewal
-from fedcluster.federation._certificates import make_site_key, read_public_key
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._lifecycle import is_noticed
-from fedcluster.federation._membership import Membership
+from fedcluster.site.membership import Membership
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as distrusting
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _registry as registries
-from fedcluster.transports.flower import _supernode as member
-from fedcluster.transports.flower import _supernode as standings
+from fedcluster.transports.flower import supernode as member
+from fedcluster.transports.flower import supernode as standings
 from fedcluster.transports.flower._programs import Access
 from fedcluster.transports.flower._registry import Registry, key_status, nodes_now
 

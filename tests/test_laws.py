@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partitions import Case, cases
 
-from fedcluster._random import stream
 from fedcluster.algorithms import (
     FFCM,
     FKM,
@@ -29,6 +28,7 @@ from fedcluster.algorithms import (
     TrimmedLloyd,
     VarianceTree,
 )
+from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells
 from fedcluster.core import (
     Algorithm,
@@ -41,15 +41,15 @@ from fedcluster.core import (
     Task,
     check_step,
 )
-from fedcluster.engines import _wire as wire
+from fedcluster.core.streams import stream
+from fedcluster.engines import wire
 from fedcluster.extend import Allowed, Array
 from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
-from fedcluster.metrics.agreement import Agreement, Separation
 from fedcluster.metrics.clusters import Scatter, Spread
 from fedcluster.metrics.columns import AxisCounts, ClusterCells, ClusterColumns, ColumnShape
-from fedcluster.metrics.external import Contingency, SiteARI
+from fedcluster.metrics.external import Agreement, Contingency, Separation, SiteARI
 from fedcluster.metrics.gaussians import LogLikelihood, MixtureOverlap
 from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics.objectives import PresentInertia
@@ -58,8 +58,7 @@ from fedcluster.metrics.silhouettes import (
     SimplifiedSilhouette,
     SquaredSilhouette,
 )
-from fedcluster.preprocessing._moments import Covariance, Histogram, Missing
-from fedcluster.recipes._crossover import ErrorAndUtility
+from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
 from fedcluster.testing import LAWS, Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"

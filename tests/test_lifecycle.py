@@ -19,12 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_priv
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
-from fedcluster.errors import InputError
-from fedcluster.federation import _lifecycle as lifecycle
-from fedcluster.federation import _private as commits
-from fedcluster.federation import _renewal as expiry
-from fedcluster.federation import _renewal as renewal
-from fedcluster.federation._certificates import (
+from fedcluster.coordinator import lifecycle, renewal
+from fedcluster.coordinator import renewal as expiry
+from fedcluster.coordinator.certificates import (
     Authority,
     accepted_keys,
     former_keys,
@@ -33,10 +30,12 @@ from fedcluster.federation._certificates import (
     read_public_key,
     site_key,
 )
-from fedcluster.federation._folder import Federation, bound, create
-from fedcluster.federation._lifecycle import is_running
-from fedcluster.federation._permits import authority_digest
-from fedcluster.federation._private import running
+from fedcluster.coordinator.folder import Federation, bound, create
+from fedcluster.coordinator.lifecycle import is_running
+from fedcluster.errors import InputError
+from fedcluster.site import owned_files as commits
+from fedcluster.site.owned_files import running
+from fedcluster.site.permits import authority_digest
 
 HOST = "cluster.example.org"
 

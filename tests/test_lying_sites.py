@@ -17,33 +17,30 @@ from typer.testing import CliRunner
 
 from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
-from fedcluster._bounds import Bounded, Box
-from fedcluster._ranges import allowed_of
-from fedcluster._report._messages import influence_line
 from fedcluster.algorithms import KFed, Lloyd
 from fedcluster.cli import app
-from fedcluster.client import Client
+from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.folder import Federation, bound, create, first_rows, keep_first_rows
+from fedcluster.coordinator.runs import content_without
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._reply_validation import Believed, check_answer, implausible
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import WireError
+from fedcluster.core.ranges import Bounded, Box, allowed_of
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.reply_validation import Believed, check_answer, implausible
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._bounds import first_rows, keep_first_rows
-from fedcluster.federation._conduct import conduct
-from fedcluster.federation._folder import Federation, bound, create
-from fedcluster.federation._runs import content_without
 from fedcluster.jobs import Fit, check_job, execute, write_job
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._columns import Category, NumericColumn
-from fedcluster.preprocessing._moments import Missing, Principal
+from fedcluster.preprocessing.columns import Category, NumericColumn
+from fedcluster.preprocessing.moments import Missing, Principal
 from fedcluster.privacy import Groups
 from fedcluster.recipes.robust import Robust, _spread, apart, majority
+from fedcluster.report.messages import influence_line
 from fedcluster.rounds import server_update
 
 SITES = ("north", "south")

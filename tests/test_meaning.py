@@ -9,10 +9,10 @@ from sklearn.metrics import silhouette_score
 from sklearn.preprocessing import scale
 
 from fedcluster import Client, Data, LocalEngine, State
-from fedcluster._report._messages import meaning
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.recipes import evaluation
 from fedcluster.recipes.scores import BY_CHANCE
+from fedcluster.report.messages import meaning
 from fedcluster.rounds import run_plan
 
 

@@ -14,9 +14,9 @@ from partitions import Case, cases
 from scipy.spatial.distance import cdist
 from sklearn import metrics as sk
 
-from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.kernels import memberships, nearest
 from fedcluster.metrics import METRICS
 from fedcluster.metrics._fuzzy import FuzzyScatter

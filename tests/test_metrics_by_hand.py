@@ -7,9 +7,9 @@ from math import log, pi, sqrt
 import numpy as np
 import pytest
 
-from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.metrics import METRICS, FuzzyObjective, Inertia
 from fedcluster.metrics._fuzzy import FuzzyScatter

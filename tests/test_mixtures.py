@@ -16,10 +16,10 @@ from sklearn.mixture import GaussianMixture as PooledMixture
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine, Model
-from fedcluster._choices import COVARIANCES, Covariance
 from fedcluster.cli import app
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
+from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.privacy import Groups
 
 IRIS = load_iris().data

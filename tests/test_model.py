@@ -107,7 +107,7 @@ def test_a_data_frame_gives_the_columns():
 def test_loading_needs_neither_numba_nor_scikit_learn(path):
     Model(NORTH, np.ones(4), ("a", "b")).save(path)
     code = (
-        "import sys; from fedcluster.model import Model; Model.load(sys.argv[1]);"
+        "import sys; from fedcluster.model.file import Model; Model.load(sys.argv[1]);"
         "print(*sys.modules.keys() & {'numba', 'sklearn', 'pandas'})"
     )
     ran = subprocess.run(

@@ -7,14 +7,14 @@ import openpyxl
 import pytest
 from test_cli import run
 
-from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._reading import read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._rows import FileSource
-from fedcluster.io._sources import open_source
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.rows import FileSource
+from fedcluster.io.sources import open_source
+from fedcluster.site.file import SiteFile
 
 RAW = ColumnRoles(raw=True)
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from federations import RunningFederation, federation, in_one_process, labelled, read_json
 
-from fedcluster._assignment import Assignment
+from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data
-from fedcluster.federation._audit_log import read_log
-from fedcluster.federation._folder import create
-from fedcluster.federation._log_messages import answers_of
 from fedcluster.jobs import Fit
 from fedcluster.model import Model
+from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.site.audit_log import read_log
+from fedcluster.site.logs import answers_of
 
 pytestmark = [
     pytest.mark.network,

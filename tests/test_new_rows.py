@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from fedcluster import FederatedKMeans, Model
 from fedcluster.cli import app
 from fedcluster.core import Column, Data
-from fedcluster.io._inputs import Frame
+from fedcluster.io.inputs import Frame
 from fedcluster.preprocessing import PreprocessingSpec
 
 SEEDS = range(2)
@@ -376,8 +376,8 @@ def test_no_cell_of_a_frame_of_numbers_is_read_alone(monkeypatch: pytest.MonkeyP
     def walked(*given: Any) -> None:
         raise AssertionError("cell by cell")
 
-    monkeypatch.setattr("fedcluster.io._inputs.as_arrow", walked)
-    monkeypatch.setattr("fedcluster.io._inputs.is_blank", walked)
+    monkeypatch.setattr("fedcluster.io.inputs.as_arrow", walked)
+    monkeypatch.setattr("fedcluster.io.inputs.is_blank", walked)
     columns: list[str] = []
     read = Frame.column
 

@@ -20,15 +20,15 @@ from fedcluster import (
     FederatedKMeans,
     LocalEngine,
 )
-from fedcluster._pages._live import measured_by
-from fedcluster._report._messages import objective
-from fedcluster._report._tables import number
 from fedcluster.cli import app
 from fedcluster.core import Column
 from fedcluster.jobs import Evaluate, Fit, JobReport, content_of, execute, model_of, write_job
 from fedcluster.metrics.objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.report.live import measured_by
+from fedcluster.report.messages import objective
+from fedcluster.report.tables import number
 
 CASES: dict[str, tuple[Fit, str, bool]] = {
     "k-means": (Fit(2), "inertia", True),

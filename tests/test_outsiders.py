@@ -14,11 +14,11 @@ from test_replies import Postman
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Summary
-from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.cli import app
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import STEPS
+from fedcluster.core.ranges import CENTERS, Allowed, Array
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, execute
 from fedcluster.model import Model

@@ -16,7 +16,7 @@ from pairs.arrays import Array, array, kept, with_needs
 from pairs.factors import JOBS, MEETING, Combination, defaults, factors_of, undeclared
 from pairs.laws import Case, laws_of
 
-from fedcluster._refusals import table
+from fedcluster.options.refusals import table
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
 """Draws other combinations."""

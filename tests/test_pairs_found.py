@@ -22,16 +22,16 @@ from secure_sites import Wire, federation, site
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.variance_tree import VarianceTree
-from fedcluster.engines._remote import RemoteEngine
+from fedcluster.coordinator.conduct import conduct
+from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation._conduct import conduct
 from fedcluster.jobs import Evaluate, Fit, execute, model_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
 from fedcluster.recipes._crossover import distinct
 from fedcluster.recipes._seeds import best_seeds
-from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection.verdict import _elbow
 
 ROWS = np.arange(12.0)[:, None]

@@ -12,16 +12,16 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
-from fedcluster._choices import AlgorithmName
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.client import Client
 from fedcluster.core import Algorithm, Answers, Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorder import RecordedEngine
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
+from fedcluster.options.choices import AlgorithmName
 from fedcluster.recipes.fit import Sampled
 from fedcluster.recipes.scores import objective_value
 from fedcluster.rounds import EarlyStop, Plan, everyone, run, run_plan, server_update

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcluster.engines._wire import WireError
+from fedcluster.coordinator.certificates import issue
+from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
-from fedcluster.federation import _audit_log
-from fedcluster.federation._audit_log import AuditLog, verify
-from fedcluster.federation._certificates import issue
-from fedcluster.federation._permits import (
+from fedcluster.site import audit_log
+from fedcluster.site.audit_log import AuditLog, verify
+from fedcluster.site.permits import (
     GRANTED,
+    Asked,
     Permit,
+    SitePermits,
     accepted,
     authority_digest,
     check_signature,
@@ -28,10 +30,10 @@ from fedcluster.federation._permits import (
     load_key,
     load_public_key,
     new_key,
+    next_round,
     sign,
     signatures,
 )
-from fedcluster.federation._site_permits import Asked, SitePermits, next_round
 
 
 class Federation:
@@ -426,7 +428,7 @@ def test_a_permit_survives_the_renaming_of_a_full_log(trial, monkeypatch):
     small = AuditLog(path, "north", 100)
     for _ in range(3):
         small.append(lambda head: {})
-    assert len(_audit_log.parts_of(path)) == 3
+    assert len(audit_log.parts_of(path)) == 3
     use(trial, "q3")
     with pytest.raises(WireError, match="all are used"):
         use(trial, "q4")

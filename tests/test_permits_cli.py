@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedcluster._site import SiteFile
-from fedcluster._specifications import RunOptions
 from fedcluster.cli import app
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
+from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.folder import Federation, create
+from fedcluster.coordinator.runs import Run, content_of, how_to_go_on
+from fedcluster.engines import wire
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._audit_log import read_log, verify
-from fedcluster.federation._conduct import conduct
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._membership import Membership, site_auditor, site_log, site_responder
-from fedcluster.federation._permits import NO_PERMIT
-from fedcluster.federation._runs import Run, content_of, how_to_go_on
 from fedcluster.jobs import Evaluate, Fit, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster.site.audit_log import read_log, verify
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_auditor, site_log, site_responder
+from fedcluster.site.permits import NO_PERMIT
 from fedcluster.transports.flower import flower_engine
 
 SITES = ["north", "south"]
@@ -415,6 +415,6 @@ def test_who_asked_is_the_certificate_that_was_checked(trial):
 
 
 def test_known_steps_cover_the_usual_ones():
-    from fedcluster.federation._permits import LABEL_STEPS, STEPS
+    from fedcluster.site.permits import LABEL_STEPS, STEPS
 
     assert set(STEPS + LABEL_STEPS) <= set(KNOWN["steps"])

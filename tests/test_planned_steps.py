@@ -14,26 +14,26 @@ from secure_sites import Wire, identities
 from test_permits import Federation, admitted
 
 from fedcluster import Client, Data, FederatedGaussianMixture, FederatedKMeans, LocalEngine
-from fedcluster._assigned_rows import row_transform
-from fedcluster._ranges import CENTERS, Allowed, OneOf
 from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.coordinator._relaying import Choosing
 from fedcluster.core import Column, State, Summary, Task
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._relay import Relay
-from fedcluster.engines._remote import Question, RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import WireError, digest, pack, unpack
+from fedcluster.core.ranges import CENTERS, Allowed, OneOf
+from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.engines.relay import Relay
+from fedcluster.engines.remote import Question, RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import WireError, digest, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._relaying import Choosing
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, steps_of
 from fedcluster.metrics import Inertia
 from fedcluster.model import Model
+from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._policy import Policy
-from fedcluster.secure._cohort import Terms
-from fedcluster.secure._engine import SecureEngine
-from fedcluster.secure._site import SecureSite
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.policy import Policy
+from fedcluster.secure.cohort import Terms
+from fedcluster.secure.engine import SecureEngine
+from fedcluster.secure.site import SecureSite
 from fedcluster.selection import Rule
 
 RNG = np.random.default_rng(5)

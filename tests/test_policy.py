@@ -16,7 +16,9 @@ from test_laws import STEPS, by_name
 from test_replies import Postman
 from test_replies import Told as Heard
 
-from fedcluster._ranges import (
+from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.core import Column, Data, State, Step, Summary, Task
+from fedcluster.core.ranges import (
     CLUSTERS,
     UNDECLARED,
     Allowed,
@@ -27,26 +29,24 @@ from fedcluster._ranges import (
     Whole,
     allowed_of,
 )
-from fedcluster._site import SiteFile
-from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.client import Client
-from fedcluster.core import Column, Data, State, Step, Summary, Task
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import DisclosedColumns, Responder
+from fedcluster.engines import wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import DisclosedColumns, Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._membership import Membership, site_responder
-from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._mixture import MixtureLikelihood
 from fedcluster.metrics.clusters import Spread
 from fedcluster.metrics.external import Contingency, contingency_table
 from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Covariance, Histogram, Missing, Principal
+from fedcluster.preprocessing.moments import Covariance, Histogram, Missing, Principal
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy._ledger import Ledger, PolicyError, PolicyLimits
-from fedcluster.privacy._policy import Policy
+from fedcluster.privacy.budget import Ledger, PolicyError, PolicyLimits
+from fedcluster.privacy.policy import Policy
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_responder
 
 COLUMNS = ("x", "y")
 CENTERS = State.at([[0.0, 0.0], [9.0, 9.0]])
@@ -526,7 +526,7 @@ def test_the_coordinator_and_the_log_are_told_of_a_refusal() -> None:
 
 
 def test_many_tasks_are_refused_before_they_are_read(monkeypatch) -> None:
-    monkeypatch.delattr("fedcluster.engines._responder.read_tasks")
+    monkeypatch.delattr("fedcluster.engines.responder.read_tasks")
     site = Responder(Client("a", Data(np.eye(9))), columns=())
     question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": [1] * 50_000}
     header, _ = wire.unpack(site.reply(wire.pack(question, {})))

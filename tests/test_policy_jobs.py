@@ -15,15 +15,15 @@ import pytest
 from grids import KNOWN
 from test_replies import Postman
 
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
-from fedcluster.client import Client
+from fedcluster.coordinator.conduct import conduct
 from fedcluster.core import Column, Data, Task
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.federation._conduct import conduct
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._policy import Policy
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.policy import Policy
 
 NUMBERS, SITES = ("age", "bmi", "hb"), "abc"
 

@@ -13,14 +13,14 @@ from sklearn.cluster import KMeans
 from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
-from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
 from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
-from fedcluster.io._inputs import read_table
-from fedcluster.io._reader import ColumnRoles
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import ColumnRoles
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
+from fedcluster.options.choices import MISSING, SCALES
 from fedcluster.preprocessing import PreprocessingSpec
 
 

@@ -18,17 +18,17 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from fedcluster import FederatedKMeans
-from fedcluster._choices import Scale
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.metrics.moments import Means
+from fedcluster.options.choices import Scale
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._fitting import fit
-from fedcluster.preprocessing._moments import Histogram, Principal, principal, quantiles
-from fedcluster.preprocessing._spec import agree, odd_sites
+from fedcluster.preprocessing.fitting import fit
+from fedcluster.preprocessing.moments import Histogram, Principal, principal, quantiles
+from fedcluster.preprocessing.spec import agree, odd_sites
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
 
@@ -801,7 +801,7 @@ def test_a_crowd_of_sites_is_prepared_as_one() -> None:
 def test_counts_are_the_same_however_many_sorted_columns_are_kept(
     monkeypatch: pytest.MonkeyPatch, room: int, n_kept: int
 ) -> None:
-    monkeypatch.setattr("fedcluster.preprocessing._moments.KEPT_BYTES", room)
+    monkeypatch.setattr("fedcluster.preprocessing.moments.KEPT_BYTES", room)
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(50, 4)), rng.uniform(1, 2, 50)
     edges = np.tile(np.linspace(-2.0, 2.0, 9), (4, 1))

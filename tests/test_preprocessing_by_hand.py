@@ -11,21 +11,21 @@ import pytest
 from introductions import columns_told
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster._choices import Missing
-from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError
+from fedcluster.options.choices import Missing
 from fedcluster.preprocessing import (
     Category,
     NumericColumn,
     PreprocessingSpec,
     Preprocessor,
-    _fitting,
-    _moments,
+    fitting,
+    moments,
 )
-from fedcluster.preprocessing._fitting import fit
-from fedcluster.preprocessing._moments import (
+from fedcluster.preprocessing.fitting import fit
+from fedcluster.preprocessing.moments import (
     Histogram,
     Principal,
     means_from_total,
@@ -33,8 +33,8 @@ from fedcluster.preprocessing._moments import (
     quantiles,
     variances,
 )
-from fedcluster.preprocessing._spec import FitReport, agree, in_words, noticed_in_words
-from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.preprocessing.spec import FitReport, agree, in_words, noticed_in_words
+from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.rounds import run_plan
 
 
@@ -510,7 +510,7 @@ def test_quartiles_are_told_apart_by_more_than_the_steps_of_both(
         yield from ()
         return on_line(1, 2, 4), on_line(*steps), np.array([7.0])
 
-    monkeypatch.setattr(_fitting, "_quantiles", known)
+    monkeypatch.setattr(fitting, "_quantiles", known)
     [column] = fitted({"a": numbers(*range(9))}, scale="robust").preprocessor.columns
     assert (column.shift, column.scale) == (2, scale)
 
@@ -552,7 +552,7 @@ def test_sorted_columns_are_kept_as_long_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     X = np.random.default_rng(0).normal(size=(50, 3))
-    monkeypatch.setattr(_moments, "KEPT_BYTES", room * X[:, 0].nbytes)
+    monkeypatch.setattr(moments, "KEPT_BYTES", room * X[:, 0].nbytes)
     data, rng = Data(X), np.random.default_rng(0)
     memory = {"columns": np.arange(3.0), "edges": np.array([[-np.inf, 0, np.inf]] * 3)}
     first, again = (Histogram().client_step(State(memory=memory), data, rng) for _ in range(2))
@@ -598,7 +598,7 @@ def test_directions_that_are_found_in_turns_belong_to_their_variances(
     plain = X - X.mean(axis=0)
     exact = np.linalg.svd(plain)[1][:2] ** 2 / 299
     for most, rounds in ((3, 3), (40, 40)):
-        monkeypatch.setattr(_moments, "MOST_ROUNDS", most)
+        monkeypatch.setattr(moments, "MOST_ROUNDS", most)
         outcome = run_plan(principal(2, whole=10), engine_of({"a": Data(X)}))
         assert len(outcome.communication_rounds) <= 1 + rounds
         components = np.array(outcome.value.components)
@@ -752,7 +752,7 @@ def test_a_categorical_preprocessor_counts_by_blocks_of_rows(
     whole = preprocessor.apply(data).X
     assert np.isnan(whole[4]).tolist() == [True, True, True, False]
     for size in (1, 4, 13, 1000):
-        monkeypatch.setattr("fedcluster.preprocessing._transform.BLOCK", size)
+        monkeypatch.setattr("fedcluster.preprocessing.transform.BLOCK", size)
         assert_array_equal(preprocessor.apply(data).X, whole)
 
 

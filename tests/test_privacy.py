@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.core import Data, Grouped, Summary
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy._limits import MANY, GroupCounter, Persons, behind_groups
+from fedcluster.privacy.limits import MANY, GroupCounter, Persons, behind_groups
 
 
 def lines(*rows: float) -> Summary:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._private import check_private, private_files
-from fedcluster.transports.flower._supernode import take_part
+from fedcluster.site.owned_files import check_private, private_files
+from fedcluster.transports.flower.supernode import take_part
 
 OTHER = 65534
 

@@ -10,16 +10,16 @@ import pytest
 from scipy.spatial.distance import cdist
 from test_laws import PRIVATE, asked
 
-from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import Lloyd, RelativeLloyd
 from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells
-from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Result, State, Summary, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy._accounting import Budget, rho_of
+from fedcluster.privacy.budget import Budget, rho_of
 from fedcluster.recipes.private import Releases, fewest_rows, nearest_counts, private_clustering
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, each_task, run_plan
 
 STEPS: list[Any] = [*PRIVATE, RelativeLloyd()]

@@ -19,21 +19,21 @@ from typer.testing import CliRunner
 
 from benchmarks.canaries import Understated, lower_bound, mechanism
 from fedcluster import FederatedKMeans, Model
-from fedcluster._ranges import allowed_of
-from fedcluster._site import SiteFile
 from fedcluster.cli import app
-from fedcluster.client import Client
+from fedcluster.coordinator.folder import create
 from fedcluster.core import Data, Sensitive, State, Task, on_grid
+from fedcluster.core.ranges import allowed_of
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._wire import STEPS
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._folder import create
-from fedcluster.federation._membership import Membership, site_budget, site_responder
 from fedcluster.jobs import Fit, execute
 from fedcluster.privacy import Groups
-from fedcluster.privacy._accounting import Budget
+from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_budget, site_responder
 
 RNG = np.random.default_rng(0)
 MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])
@@ -404,7 +404,7 @@ def check_spent(home: SiteFile) -> None:
 
 def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path):
     """By the ranges of columns and the rows that the federation states."""
-    from fedcluster.federation._conduct import conduct
+    from fedcluster.coordinator.conduct import conduct
 
     job = Fit(3, epsilon=2.0, bounds=None)
     content: dict[str, Any] = {
@@ -431,7 +431,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
 
 
 def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
-    from fedcluster.federation._conduct import conduct
+    from fedcluster.coordinator.conduct import conduct
 
     job = Fit(3, epsilon=0.05, bounds=BOUNDS)
     content: dict[str, Any] = {

@@ -23,13 +23,19 @@ from fedcluster import (
     Model,
     PreprocessingSpec,
 )
-from fedcluster._cluster_names import checked_names, proposed
-from fedcluster._profiles import NumberProfile, Profiles, TextProfile, cramers_v
 from fedcluster.core import Column, State
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Profile, execute
 from fedcluster.metrics.columns import ClusterColumns
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
+from fedcluster.model.profiles import (
+    NumberProfile,
+    Profiles,
+    TextProfile,
+    checked_names,
+    cramers_v,
+    proposed,
+)
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.recipes.profiling import profiles_of, profiling

@@ -1,6 +1,7 @@
 """The project's own files: what they name is there, and what two of them say is the same."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def test_no_page_sends_its_readers_to_a_private_module():
     dotted = re.compile(r"\bfedcluster(?:\.\w+)*(?:\._|(?:\.\w+)* import _)(?!_)\w+")
     assert len(shown) > 50
     assert dotted.search("from fedcluster.io import _csv")
-    assert dotted.search("`fedcluster._ranges`")
+    assert dotted.search("`fedcluster.metrics._fuzzy`")
     for page in shown:
         assert dotted.findall(page.read_text("utf-8")) == [], page.name
 
@@ -119,3 +120,24 @@ def test_the_oldest_versions_of_all_extras_but_transports_are_tested():
     named = re.findall(r"^EXTRAS := '\.\[(.+)\]'$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     extras = PROJECT["project"]["optional-dependencies"].keys() - {"flare", "flower"}
     assert named == [",".join(sorted(extras))]
+
+
+def test_the_drawings_of_the_design_are_those_of_the_code():
+    """Otherwise: python docs/hooks/rooms.py."""
+    made = runpy.run_path(str(ROOT / "docs" / "hooks" / "rooms.py"))["page"]()
+    assert made == (ROOT / "docs" / "design.md").read_text("utf-8")
+
+
+def test_files_that_the_design_names_are_there():
+    text = (ROOT / "docs" / "design.md").read_text("utf-8")
+    folders = [ROOT / "src" / "fedcluster", ROOT / "tests", ROOT / "benchmarks", ROOT]
+    there = {
+        name
+        for folder in folders
+        for path in folder.rglob("*.py")
+        if ".venv" not in path.parts
+        for name in (path.name, path.relative_to(folder).as_posix())
+    }
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert len(named) > 20
+    assert named <= there

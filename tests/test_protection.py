@@ -12,9 +12,9 @@ import pytest
 from test_laws import STEPS, asked
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, Filter, Grouped, State, Step, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
@@ -23,10 +23,10 @@ from fedcluster.metrics.clusters import Scatter
 from fedcluster.metrics.external import Contingency, SiteARI
 from fedcluster.metrics.moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._columns import Category, NumericColumn
-from fedcluster.preprocessing._moments import Covariance, Principal
+from fedcluster.preprocessing.columns import Category, NumericColumn
+from fedcluster.preprocessing.moments import Covariance, Principal
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
-from fedcluster.privacy import _partition as partitions
+from fedcluster.privacy import partition as partitions
 
 TOWNS = ("Ahlen", "Bonn", "Celle", "Zell")
 COLUMNS = (Column("age"), Column("bmi"), Column("town", "text", TOWNS))
@@ -80,7 +80,7 @@ def members(data: Data, groups: Groups | Grouping | int = P) -> list[np.ndarray]
             return out
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedcluster.privacy._groups.NewGroups", Spy)
+        patch.setattr("fedcluster.privacy.groups.NewGroups", Spy)
         grouped(data, groups)
     return [np.array(rows) for _, rows in sorted(seen.items())]
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from test_federation import content, invoke
 
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
+from fedcluster.coordinator.conduct import conduct
 from fedcluster.core import State, Task
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._wire import PROTOCOL, pack, unpack
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError
-from fedcluster.federation._conduct import conduct
-from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_responder
 
 SITES = ("north", "south")
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
-from fedcluster.client import Client
+from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.core import Data, State
+from fedcluster.core.streams import stream
 from fedcluster.engines import LocalEngine
-from fedcluster.recipes._crossover import ErrorAndUtility
+from fedcluster.engines.client import Client
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import run, run_plan

@@ -10,10 +10,10 @@ import pytest
 from grids import flower_engine
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
 from fedcluster.core import ALL_SITES, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorder import RecordedEngine, kept_answers
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine, kept_answers
 from fedcluster.errors import InputError
 from fedcluster.io import open_rows
 from fedcluster.recipes import FitSpec, clustering

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from fedcluster._records import load_record, record, record_or
 from fedcluster.errors import InputError
+from fedcluster.io.records import load_record, record, record_or
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,29 +20,29 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, select_k
-from fedcluster._combinations import CONDITIONS
-from fedcluster._refusals import table
-from fedcluster._site import SiteFile
-from fedcluster._specifications import RunOptions
 from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
 from fedcluster.cli import app
-from fedcluster.client import Client
+from fedcluster.coordinator.folder import create
+from fedcluster.coordinator.relay_site import _check as check_relay
+from fedcluster.coordinator.runs import content_of
 from fedcluster.core import Column, Data, Engine, Limit, State
 from fedcluster.engines import LocalEngine, Relay
-from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import InputError
-from fedcluster.federation._folder import create
-from fedcluster.federation._membership import Membership, site_permits, site_secure
-from fedcluster.federation._relay_site import _check as check_relay
-from fedcluster.federation._runs import content_of
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.metrics import Inertia
 from fedcluster.model import Model
+from fedcluster.options.refusals import table
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
-from fedcluster.privacy._accounting import Budget
-from fedcluster.secure._engine import SecureEngine
+from fedcluster.privacy.budget import Budget
+from fedcluster.recipes.combinations import CONDITIONS
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection import Rule
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_permits, site_secure
 
 ROOT = Path(__file__).parents[1]
 

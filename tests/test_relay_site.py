@@ -16,24 +16,24 @@ from grids import KNOWN
 from operated import operated
 from test_site_worker import question
 
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.client import Client
+from fedcluster.coordinator import _relaying as relaying
+from fedcluster.coordinator import relay_site
+from fedcluster.coordinator.folder import CANCEL, Federation, create
+from fedcluster.coordinator.operators import add_operator
+from fedcluster.coordinator.relay_site import RelayedRuns, answering
 from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import unpack
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
-from fedcluster.federation import _relay_site as relay_site
-from fedcluster.federation import _relaying as relaying
-from fedcluster.federation._audit_log import read_log
-from fedcluster.federation._folder import CANCEL, Federation, create
-from fedcluster.federation._membership import Membership
-from fedcluster.federation._operators import add_operator
-from fedcluster.federation._relay_site import RelayedRuns, answering
-from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.site.audit_log import read_log
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership
 
 RNG = np.random.default_rng(3)
 ROWS = {name: RNG.normal(size=(30, 2)) + 5 * (i % 2) for i, name in enumerate("abcdef")}

@@ -20,15 +20,14 @@ from test_replies import Postman
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Summary, Task
 from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Algorithm, Answers, Column, Engine, Limit, SiteInfo
-from fedcluster.engines import CrowdEngine, Relay
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._reply_validation import NOTHING_STATED, check_answer
-from fedcluster.engines._responder import Responder
+from fedcluster.engines import CrowdEngine, Relay, wire
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.reply_validation import NOTHING_STATED, check_answer
+from fedcluster.engines.responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
-from fedcluster.privacy._ledger import PolicyError
+from fedcluster.privacy.budget import PolicyError
 from fedcluster.rounds import iterate, run_plan
 
 RNG = np.random.default_rng(3)

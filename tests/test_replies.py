@@ -15,15 +15,13 @@ import pytest
 from introductions import columns_told, labels_told
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, Limit, State, Task
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._audit import AuditEntry, Auditor
-from fedcluster.engines._protocol import about
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._reply_validation import Believed
-from fedcluster.engines._responder import Responder
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.reply_validation import Believed
+from fedcluster.engines.responder import AuditEntry, Auditor, Responder
+from fedcluster.engines.wire import about
 from fedcluster.errors import SiteError
 from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
@@ -207,7 +205,7 @@ def test_nothing_is_believed_of_a_step_that_does_not_tell_its_shape(monkeypatch)
         raise KeyError("basis")
 
     monkeypatch.setattr(Lloyd, "answer_shape", raises)
-    monkeypatch.setattr("fedcluster.privacy._policy._answered", lambda *_: 0)  # of sites
+    monkeypatch.setattr("fedcluster.privacy.policy._answered", lambda *_: 0)  # of sites
     engine = RemoteEngine(Postman(responders()), ROWS)
     with pytest.raises(SiteError, match="Lloyd: the step does not tell the shape"):
         engine.ask(ASKED)

@@ -12,19 +12,18 @@ from introductions import columns_told
 from test_replies import Bend, Postman, changed
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.errors import SiteError
-from fedcluster.federation._audit_log import AuditLog, read_log
-from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
-from fedcluster.federation._log_messages import answer_line, answers_of
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Missing
+from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.site._auditor import QuestionFolder, SiteAuditor
+from fedcluster.site.audit_log import AuditLog, read_log
+from fedcluster.site.logs import answer_line, answers_of
 
 RNG = np.random.default_rng(0)
 COLUMNS = (Column("age"), Column("sex", "text", ("F", "M")))

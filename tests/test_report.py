@@ -12,17 +12,17 @@ from browser import page as browser_page
 from browser import program
 from typer.testing import CliRunner
 
-from fedcluster._html import element
-from fedcluster._pages import _page
-from fedcluster._pages._charts import Axis, curve, plane
-from fedcluster._pages._run import Run
-from fedcluster._report._records import plain
-from fedcluster._stability import Stability
 from fedcluster.cli import app
+from fedcluster.model.stability import Stability
+from fedcluster.report import page
+from fedcluster.report.charts import Axis, curve, plane
+from fedcluster.report.records import plain
+from fedcluster.report.run import Run
+from fedcluster.texts.html import element
 
 report_page, NAMES = (
-    _page.report_page,
-    [key for key in _page.NAMES if key not in ("now", "silhouettes")],
+    page.report_page,
+    [key for key in page.NAMES if key not in ("now", "silhouettes")],
 )
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\x1b\u202e&amp;"
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fedcluster._random import stream
 from fedcluster.algorithms import FKM, KFed, Lloyd
-from fedcluster.client import Client
 from fedcluster.core import Answers, Data, State, Summary, Task
+from fedcluster.core.streams import stream
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import Preprocessor

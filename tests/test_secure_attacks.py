@@ -13,18 +13,16 @@ from grids import KNOWN
 from secure_sites import federation, identities, site
 
 from fedcluster.algorithms import FKM, Lloyd, SphericalKMeans
-from fedcluster.client import Client
+from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines._remote import Question
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import PROTOCOL, pack, unpack
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import Question
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._folder import create
-from fedcluster.io._site_state import SiteState
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.secure._cohort import Cohort, Terms, earlier_cohorts
-from fedcluster.secure._engine import SecureEngine
+from fedcluster.privacy.site_state import SiteState
 from fedcluster.secure._fixed_point import SIZE, format_for
 from fedcluster.secure._masks import (
     Sealer,
@@ -35,7 +33,9 @@ from fedcluster.secure._masks import (
     pair_mask,
     remaining,
 )
-from fedcluster.transports.flower._supernode import take_part
+from fedcluster.secure.cohort import Cohort, Terms, earlier_cohorts
+from fedcluster.secure.engine import SecureEngine
+from fedcluster.transports.flower.supernode import take_part
 
 STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
 LLOYD = [Task(Lloyd(), STATE)]
@@ -324,7 +324,7 @@ def test_a_kill_between_the_memory_and_the_answer_costs_an_answer_and_nothing_el
     liar.sites["north"] = site("north", rows(1), keys, state=state)
     liar.begin()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedcluster.secure._site.pair_mask", killed)
+        patch.setattr("fedcluster.secure.site.pair_mask", killed)
         with pytest.raises(KeyboardInterrupt):
             liar.masked("north")
     assert earlier_cohorts(state) == {NAMES}

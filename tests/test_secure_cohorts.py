@@ -21,25 +21,25 @@ import numpy as np
 import pytest
 from secure_sites import Wire, federation, identities, site
 
-from fedcluster._site import SiteFile
-from fedcluster._specifications import RunOptions
 from fedcluster.algorithms import Lloyd
+from fedcluster.coordinator.folder import create, grant
+from fedcluster.coordinator.runs import content_of, content_without
 from fedcluster.core import Data, State, Summary, Task
-from fedcluster.engines._remote import Question
-from fedcluster.engines._wire import WireError, unpack
+from fedcluster.engines.remote import Question
+from fedcluster.engines.wire import WireError, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._folder import create, grant
-from fedcluster.federation._identity import identity, public_text
-from fedcluster.federation._membership import Membership, site_secure
-from fedcluster.federation._runs import content_of, content_without
-from fedcluster.io._outputs import write_json
-from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
-from fedcluster.secure._cohort import Cohort, Terms, add_cohort, earlier_cohorts
-from fedcluster.secure._engine import SecureEngine
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure._fixed_point import Words, format_for
-from fedcluster.secure._site import SecureSite
-from fedcluster.transports.flower._supernode import check_files
+from fedcluster.secure.cohort import Cohort, Terms, add_cohort, earlier_cohorts
+from fedcluster.secure.engine import SecureEngine
+from fedcluster.secure.site import SecureSite
+from fedcluster.site.file import SiteFile
+from fedcluster.site.identity import identity, public_text
+from fedcluster.site.membership import Membership, site_secure
+from fedcluster.transports.flower.supernode import check_files
 
 TASK = Task(Lloyd(), State.at([[0.0], [4.0]]))
 SEVEN = tuple("abcdefg")

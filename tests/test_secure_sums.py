@@ -16,26 +16,26 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from secure_sites import federation
 
-from fedcluster._html import Table
 from fedcluster.algorithms import Lloyd
-from fedcluster.client import Client
+from fedcluster.coordinator.messages import shown
 from fedcluster.core import ALL_SITES, Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._wire import unpack
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation._messages import shown
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of, write_job
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._columns import NumericColumn
+from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.secure._cohort import fewest
-from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._fixed_point import NARROW, SIZE, WIDE, FixedPoint, format_for, size_of
 from fedcluster.secure._masks import SumSecrets, combined, shares, stream
+from fedcluster.secure.cohort import fewest
+from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection import Selection
+from fedcluster.texts.html import Table
 
 NAMES = [f"site-{i}" for i in range(10)]
 

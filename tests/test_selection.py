@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
-from fedcluster._choices import RULES, RuleName
 from fedcluster.core import Result, State
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, JUDGES
 from fedcluster.metrics.moments import Moments
+from fedcluster.options.choices import RULES, RuleName
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
 from fedcluster.selection import INDICES, Rule

@@ -13,12 +13,10 @@ import pytest
 from operated import FIT, Operated, operated
 from test_federation import invoke
 
-from fedcluster.errors import InputError
-from fedcluster.federation import _runs as queues
-from fedcluster.federation import _service as services
-from fedcluster.federation._audit_log import read_log, verify
-from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._operators import (
+from fedcluster.coordinator import runs as queues
+from fedcluster.coordinator import service as services
+from fedcluster.coordinator.folder import Federation, create
+from fedcluster.coordinator.operators import (
     OPERATORS,
     TOKEN,
     add_operator,
@@ -28,7 +26,9 @@ from fedcluster.federation._operators import (
     own_token,
     remove_operator,
 )
-from fedcluster.federation._runs import Run, prune
+from fedcluster.coordinator.runs import Run, prune
+from fedcluster.errors import InputError
+from fedcluster.site.audit_log import read_log, verify
 
 SITES = ["north", "south"]
 MODEL = {"centers": [[0.0]]}

@@ -16,16 +16,16 @@ import pytest
 from operated import ScriptedCarrier
 from test_federation import invoke
 
-from fedcluster._specifications import RunOptions
+from fedcluster.coordinator import runs as queues
+from fedcluster.coordinator import service as servers
+from fedcluster.coordinator import service_client as clients
+from fedcluster.coordinator.folder import ADDRESS, Federation, create
+from fedcluster.coordinator.operators import own_token, remove_operator
+from fedcluster.coordinator.service import operated, served
+from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation import _runs as queues
-from fedcluster.federation import _service as servers
-from fedcluster.federation import _service_client as clients
-from fedcluster.federation._folder import ADDRESS, Federation, create
-from fedcluster.federation._operators import own_token, remove_operator
-from fedcluster.federation._service import operated, served
-from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import Fit, Profile
+from fedcluster.recipes.specifications import RunOptions
 
 SITES = ["north", "south"]
 

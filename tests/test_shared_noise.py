@@ -12,23 +12,22 @@ from secure_sites import STEPS, Wire, identities
 from test_budget import SITE
 from test_noise import SumsByCentre
 
-from fedcluster._assigned_rows import row_transform
-from fedcluster._site import SiteFile
-from fedcluster.client import Client
 from fedcluster.core import Data, Limit, State, Task
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import WireError
+from fedcluster.engines.client import Client
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._membership import Membership, site_responder
-from fedcluster.io._site_state import SiteState
 from fedcluster.jobs import Fit, execute
+from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy._accounting import Budget
-from fedcluster.privacy._budget import BudgetLedger
-from fedcluster.privacy._policy import Policy
-from fedcluster.secure._cohort import Terms
-from fedcluster.secure._engine import SecureEngine
-from fedcluster.secure._site import SecureSite
+from fedcluster.privacy.budget import Budget, BudgetLedger
+from fedcluster.privacy.policy import Policy
+from fedcluster.privacy.site_state import SiteState
+from fedcluster.secure.cohort import Terms
+from fedcluster.secure.engine import SecureEngine
+from fedcluster.secure.site import SecureSite
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_responder
 
 RNG = np.random.default_rng(0)
 MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])
@@ -168,7 +167,7 @@ def test_noise_is_shared_under_secure_sums_only(folder):
 
 def test_nothing_but_noisy_totals_leaves(tmp_path):
     """The size that tells whether sums have room would see each site's own part of the noise."""
-    from fedcluster.secure import _site as secure_site
+    from fedcluster.secure import site as secure_site
     from fedcluster.secure._fixed_point import SIZE, format_for
 
     asked = Task(SumsByCentre(), MANY, preprocessor=BOX, noise=1.0, shares=6)

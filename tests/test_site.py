@@ -18,16 +18,16 @@ import scipy.sparse
 from test_cli import fails, run
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
-from fedcluster.io import _table_rows as spool
 from fedcluster.io import open_rows
+from fedcluster.io import table_rows as spool
 from fedcluster.io._files import CsvFile
-from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._table_rows import DiskCache, cached_rows
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.table_rows import DiskCache, cached_rows
 from fedcluster.metrics import Inertia
-from fedcluster.privacy._limits import GroupCounter
+from fedcluster.privacy.limits import GroupCounter
+from fedcluster.site.file import SiteFile
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
 FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(

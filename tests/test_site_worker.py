@@ -18,25 +18,24 @@ from federations import labelled
 from grids import KNOWN
 from typer.testing import CliRunner
 
-from fedcluster._site import SiteFile
-from fedcluster._worker import Worker
 from fedcluster.algorithms import FKM, FedAvg, Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._turns import Turns
-from fedcluster.engines._wire import pack, unpack, write_tasks
-from fedcluster.federation._membership import Membership, site_responder
-from fedcluster.federation._results import ReceivedModels, keep_results
-from fedcluster.federation._site_worker import Labelling
-from fedcluster.io._site_state import STATE_FILE, SiteState
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder, Turns
+from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._columns import Category, NumericColumn
-from fedcluster.privacy._policy import Policy
+from fedcluster.preprocessing.columns import Category, NumericColumn
+from fedcluster.privacy.policy import Policy
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.site._results import ReceivedModels, keep_results
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_responder
+from fedcluster.site.process import Worker
+from fedcluster.site.worker import Labelling
 
 RNG = np.random.default_rng(5)
 ROWS = RNG.normal(size=(400, 2)) + RNG.choice([-4.0, 4.0], (400, 1))
@@ -160,7 +159,7 @@ def test_a_hundred_thousand_tasks_do_not_hang_a_site(site):
 
 
 def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
-    monkeypatch.setattr("fedcluster.engines._turns.GRACE", 0.2)
+    monkeypatch.setattr("fedcluster.engines.responder.GRACE", 0.2)
     monkeypatch.setattr(Policy, "check", lambda *_: None)
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))

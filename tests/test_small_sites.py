@@ -18,10 +18,9 @@ from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._batched import FEWEST, BatchedAnswers, kind_of
-from fedcluster.engines._stacked import Stacked
+from fedcluster.engines.batched import FEWEST, BatchedAnswers, Stacked, kind_of
 from fedcluster.errors import SiteError
-from fedcluster.io._inputs import numbered
+from fedcluster.io.inputs import numbered
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
@@ -245,7 +244,7 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     once = model.fit(X, sites=where)
     labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
     influence = once.influence_
-    monkeypatch.setattr("fedcluster.engines._batched.FEWEST", 1000)
+    monkeypatch.setattr("fedcluster.engines.batched.FEWEST", 1000)
     model.fit(X, sites=where)
     assert_array_equal(model.labels_, labels)
     assert_array_equal(model.cluster_centers_, centers)
@@ -396,7 +395,7 @@ def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
         return caplog.text, answers.total().planes.tobytes(), done.communication_rounds
 
     once = outcome()
-    monkeypatch.setattr("fedcluster.engines._batched.FEWEST", 1000)
+    monkeypatch.setattr("fedcluster.engines.batched.FEWEST", 1000)
     assert outcome() == once
     harmless = wrong == "as large as may be"
     n_large = 0 if harmless else len(WRONG[wrong])

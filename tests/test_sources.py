@@ -20,17 +20,16 @@ import scipy.sparse
 from test_cli import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster._choices import Scale
-from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._reading import read_sites
 from fedcluster.errors import InputError
-from fedcluster.io import ColumnRoles, FileSource, open_rows
-from fedcluster.io import _sources as sources
-from fedcluster.io._columns import MISSING, is_missing
-from fedcluster.io._inputs import read_table
-from fedcluster.io._reader import TablePart
-from fedcluster.io._sources import Format
+from fedcluster.io import ColumnRoles, FileSource, open_rows, sources
+from fedcluster.io.columns import MISSING, is_missing
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import TablePart
+from fedcluster.io.sources import Format
+from fedcluster.options.choices import Scale
+from fedcluster.site.file import SiteFile
 
 NAMES = ["age", "bmi", "dose"]
 ROWS = (np.random.default_rng(0).normal(size=(60, 3)) + np.arange(60)[:, None] % 3 * 9).round(3)

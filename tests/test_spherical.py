@@ -25,7 +25,7 @@ from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.metrics import Inertia
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
-from fedcluster.preprocessing._transform import to_unit_length
+from fedcluster.preprocessing.transform import to_unit_length
 from fedcluster.rounds import run
 
 RNG = np.random.default_rng(0)

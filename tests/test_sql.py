@@ -15,11 +15,11 @@ from databases import PASSWORD, Server
 
 from fedcluster.errors import InputError
 from fedcluster.io import SqlSource
-from fedcluster.io import _rows as reading
-from fedcluster.io import _table_rows as spool
-from fedcluster.io._reader import ColumnRoles
+from fedcluster.io import rows as reading
+from fedcluster.io import table_rows as spool
 from fedcluster.io._sql import Query
-from fedcluster.io._table_rows import cached_rows
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.table_rows import cached_rows
 
 ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
 

@@ -14,16 +14,16 @@ from test_cli import run
 from test_federation_jobs import over, trial  # noqa: F401
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, State, Task
-from fedcluster._resampling import resampled
-from fedcluster._stability import Stability, jaccards
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Grouped
-from fedcluster.engines import _wire as wire
+from fedcluster.engines import wire
+from fedcluster.engines.client import resampled
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
-from fedcluster.metrics.agreement import Agreement, Separation
-from fedcluster.privacy._ledger import PolicyError
-from fedcluster.privacy._policy import Policy
+from fedcluster.metrics.external import Agreement, Separation
+from fedcluster.model.stability import Stability, jaccards
+from fedcluster.privacy.budget import PolicyError
+from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.bootstrap import MOST_ROUNDS
 
 RNG = np.random.default_rng(0)

@@ -12,12 +12,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import FederatedFuzzyCMeans
-from fedcluster._random import stream
-from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
-from fedcluster.client import Client
 from fedcluster.core import Data, Limit, Result, SiteInfo, State
+from fedcluster.core.streams import stream
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.kernels.fuzzy import fuzzy_cmeans
@@ -29,6 +28,7 @@ from fedcluster.recipes import fit as starts
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds
 from fedcluster.recipes.fit import canonical, clustering
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.baselines import central_fuzzy_cmeans
 from reproduction.datasets import plane16

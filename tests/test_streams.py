@@ -24,7 +24,7 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Step
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io import ColumnRoles, open_rows
-from fedcluster.io._rows import side_by_side
+from fedcluster.io.rows import side_by_side
 from fedcluster.metrics import Inertia
 
 ADDITIVE = [step for step in STEPS if step.client_additive]

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedcluster import Client, Data, Task
 from fedcluster.core import Step
-from fedcluster.io._rows import in_order
+from fedcluster.io.rows import in_order
 from fedcluster.kernels.runtime import blas_on_one_thread
 
 RNG = np.random.default_rng(0)

@@ -15,14 +15,14 @@ from federations import PATIENCE, RunningFederation, federation, read_json
 from flares import RunningFlare, flare, written
 from typer.testing import CliRunner
 
-from fedcluster._specifications import RunOptions
 from fedcluster.cli import app
-from fedcluster.federation import _runs as runs
-from fedcluster.federation._service_client import Coordinator
+from fedcluster.coordinator import runs
+from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.jobs import Fit, Job, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.transports.flare._coordinator import FlareCarrier, session
-from fedcluster.transports.flare._locks import write_flare_job
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster.transports.flare.coordinator import FlareCarrier, session
+from fedcluster.transports.flare.locks import write_flare_job
 
 pytestmark = [
     pytest.mark.long,

@@ -17,7 +17,7 @@ from trap_files import Trap, clean, traps
 from fedcluster.cli._comparison import Comparison, compared
 from fedcluster.cli._options import FileOptions, Scaling, asked
 from fedcluster.errors import InputError
-from fedcluster.io._columns import codes
+from fedcluster.io.columns import codes
 
 TRAPS = {each.name: each for each in traps()}
 CLEAN = clean()

@@ -14,17 +14,17 @@ from sklearn.metrics import adjusted_rand_score
 from test_cli import fails, run
 
 from fedcluster import Client, LocalEngine
-from fedcluster._site import SiteFile
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
-from fedcluster.io._columns import NumberSample, SourceSummary
+from fedcluster.io.columns import NumberSample, SourceSummary
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
 from fedcluster.preprocessing._differences import unit_factor, unit_warnings
-from fedcluster.preprocessing._screening import screened
+from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import Groups
+from fedcluster.site.file import SiteFile
 
 HOSPITALS = ("east", "north", "south")
 DATES = "dates; --dates age, month, weekday or since makes numbers of them"

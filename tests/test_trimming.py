@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, TrimmedLloyd
 from fedcluster.algorithms.trimmed import RadiusSearch
 from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary
+from fedcluster.core.streams import stream
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.model import Model
 from fedcluster.recipes._trimming import kept_weights, trimmed_seeds

@@ -14,20 +14,20 @@ from federations import labelled
 from test_site_worker import START, ByHand, question, started
 from typer.testing import CliRunner
 
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Task
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._turns import Turns
-from fedcluster.engines._wire import unpack
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Turns
+from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
-from fedcluster.federation._audit_log import read_log
-from fedcluster.federation._reloading import ReloadingSite, reload
-from fedcluster.federation._site_worker import RUNS, Versions, _Call, _Holder
 from fedcluster.io import SqlSource, _sql
-from fedcluster.io._site_state import STATE_FILE, SiteState
 from fedcluster.jobs import Fit, execute, write_job
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.site.audit_log import read_log
+from fedcluster.site.file import SiteFile
+from fedcluster.site.worker import RUNS, Versions, _Call, _Holder
+from fedcluster.transports.reloading import ReloadingSite, reload
 
 TASK = Task(Lloyd(), START)
 CHANGED = "the rows have changed since the run began: start it anew"

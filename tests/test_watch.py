@@ -13,13 +13,13 @@ from test_report import made
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, LocalEngine, State
-from fedcluster._pages._live import MIXTURE, Progress, Server, Watched, followed, read_progress
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Answers
-from fedcluster.engines._progress_log import PROGRESS, WatchedEngine, note
-from fedcluster.engines._remote import Refusal
+from fedcluster.engines.recorder import PROGRESS, WatchedEngine, note
+from fedcluster.engines.remote import Refusal
 from fedcluster.errors import SiteError
+from fedcluster.report.live import MIXTURE, Progress, Server, Watched, followed, read_progress
 from fedcluster.rounds import run
 
 LIVE = " data-live>"

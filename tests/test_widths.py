@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedcluster._html import Table
 from fedcluster.cli import app
 from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_table
 from fedcluster.kernels.runtime import announcer
+from fedcluster.texts.html import Table
 
 WIDTHS = (40, 80, 120)
 

@@ -11,10 +11,10 @@ import pytest
 
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import State, Step, Task
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._wire import WireError
+from fedcluster.engines import wire
+from fedcluster.engines.wire import WireError
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Principal
+from fedcluster.preprocessing.moments import Principal
 
 CENTERS = np.array([[0.5, 1.0], [2.0, np.pi], [np.nan, -np.inf]])
 

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 from worker_jobs import make
 
-from fedcluster._worker import Cost, Worker
-from fedcluster.engines._audit import Request
-from fedcluster.engines._turns import CANCELLED, Turns
-from fedcluster.engines._wire import pack
+from fedcluster.engines.responder import CANCELLED, Request, Turns
+from fedcluster.engines.wire import pack
 from fedcluster.errors import EndedError, InputError
+from fedcluster.site.process import Cost, Worker
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def test_what_costs_too_much_is_ended_and_the_next_call_is_answered(worker, what
 
 
 def test_a_call_that_waits_is_ended_by_the_clock(monkeypatch):
-    monkeypatch.setattr("fedcluster._worker.PATIENCE", 1)
+    monkeypatch.setattr("fedcluster.site.process.PATIENCE", 1)
     with working(1, 600) as worker, pytest.raises(EndedError, match="no answer by the clock"):
         worker("hold")
 
@@ -112,7 +111,7 @@ PARENT = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
 from worker_jobs import make
-from fedcluster._worker import Cost, Worker
+from fedcluster.site.process import Cost, Worker
 worker = Worker(make, Cost(600, 10_000))
 print(worker("pid"), flush=True)
 if {busy!r}:
@@ -193,7 +192,7 @@ class Desk:
 
 @pytest.fixture
 def desk(monkeypatch) -> Desk:
-    monkeypatch.setattr("fedcluster.engines._turns.GRACE", 0.3)
+    monkeypatch.setattr("fedcluster.engines.responder.GRACE", 0.3)
     return Desk()
 
 

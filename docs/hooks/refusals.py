@@ -9,7 +9,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from fedcluster._refusals import RefusedCombination, table
+from fedcluster.options.refusals import RefusedCombination, table
 
 PAGE = Path(__file__).parents[1] / "refusals.md"
 INTRODUCTION = """\

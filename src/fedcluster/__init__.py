@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcluster._lazy import names_from
-from fedcluster._version import VERSION
+from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster._site import SiteFile
-    from fedcluster.client import Client
     from fedcluster.core import Data, Result, State, Summary, Task
     from fedcluster.engines import LocalEngine
+    from fedcluster.engines.client import Client
     from fedcluster.estimators import (
         FederatedFuzzyCMeans,
         FederatedGaussianMixture,
@@ -27,9 +25,10 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing import PreprocessingSpec
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
+    from fedcluster.site.file import SiteFile
 
 
-__version__ = VERSION
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Client",
@@ -55,14 +54,14 @@ __all__ = [
 __getattr__ = names_from(
     __name__,
     {
-        "Client": "client",
+        "Client": "engines.client",
         "Data Result State Summary Task": "core",
         "FederatedFuzzyCMeans FederatedGaussianMixture FederatedKMeans select_k": "estimators",
         "LocalEngine": "engines",
         "MinClusterSize MinRows": "privacy",
         "Model": "model",
         "PreprocessingSpec": "preprocessing",
-        "SiteFile": "_site",
+        "SiteFile": "site.file",
         "nearest": "kernels",
         "run": "rounds",
     },

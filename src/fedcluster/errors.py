@@ -14,7 +14,7 @@ class InputError(ValueError):
     Attributes
     ----------
     refusal : RefusedCombination or None
-        What is refused, where options do not go together; see `fedcluster._refusals`.
+        What is refused, where options do not go together; see `fedcluster.options.refusals`.
     """
 
     refusal: Any = None

@@ -19,20 +19,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fedcluster._assigned_rows import row_transform
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._plugins import load_plugins
-from fedcluster._ranges import CENTERS, Allowed, Array, OneOf, Real, Whole
 from fedcluster.algorithms import means, total
-from fedcluster.client import Client
-from fedcluster.engines._remote import RemoteEngine, Transport
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._wire import WireError, pack, steps_by_name, unpack
-from fedcluster.io._reader import ArrowTable
-from fedcluster.io._sources import Format
+from fedcluster.core.ranges import CENTERS, Allowed, Array, Box, LineBounds, OneOf, Real, Whole
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine, Transport
+from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import WireError, pack, steps_by_name, unpack
+from fedcluster.io.plugins import load_plugins
+from fedcluster.io.reader import ArrowTable
+from fedcluster.io.sources import Format
 from fedcluster.metrics.moments import Means, Squares
+from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preparation
-from fedcluster.preprocessing._fitting import STEPS as PREPARATION
+from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 
 __all__ = [
     "CENTERS",

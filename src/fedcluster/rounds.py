@@ -17,10 +17,10 @@ from typing import Any, Generic, Protocol, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcluster._random import sampled, stream
-from fedcluster._ranges import allowed_of
 from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
-from fedcluster.engines._reply_validation import without_too_large
+from fedcluster.core.ranges import allowed_of
+from fedcluster.core.streams import sampled, stream
+from fedcluster.engines.reply_validation import without_too_large
 from fedcluster.errors import HeldBackError, SiteError
 
 __all__ = ["Outcome", "Plan", "everyone", "gather", "iterate", "run", "run_plan", "server_update"]

@@ -38,12 +38,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from fedcluster._assignment import Assignment
-from fedcluster._random import stream
-from fedcluster._ranges import allowed_of
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.merging import total
-from fedcluster.client import Client
 from fedcluster.core import (
     Algorithm,
     Assigns,
@@ -57,10 +53,13 @@ from fedcluster.core import (
     Task,
     check_step,
 )
-from fedcluster.engines import LocalEngine
-from fedcluster.engines import _wire as wire
-from fedcluster.engines._reply_validation import Believed, check_answer
+from fedcluster.core.ranges import allowed_of
+from fedcluster.core.streams import stream
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
+from fedcluster.engines.reply_validation import Believed, check_answer
 from fedcluster.errors import HeldBackError
+from fedcluster.model.assignment import Assignment
 from fedcluster.recipes.fit import canonical
 
 __all__ = ["Example", "check_laws"]

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Rule
+from fedcluster.site.file import SiteFile
 
 Factors = Mapping[str, Mapping[str, Any]]
 """Of each factor its values, by what they are called."""

@@ -20,7 +20,7 @@ import numpy as np
 from pandas import DataFrame
 
 from fedcluster.core import Result, Task
-from fedcluster.engines._wire import read_summaries, unpack
+from fedcluster.engines.wire import read_summaries, unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import Fit, JobReport, clustering_of, model_of
 from fedcluster.model import Model

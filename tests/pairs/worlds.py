@@ -20,22 +20,22 @@ import pandas as pd
 from scipy import sparse
 from secure_sites import STEPS, Wire, identities
 
-from fedcluster._assigned_rows import row_transform
-from fedcluster._site import SiteFile
-from fedcluster.client import Client
 from fedcluster.core import Answers, Engine, SiteInfo, State, Task
 from fedcluster.engines import LocalEngine, Relay
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._responder import Responder
-from fedcluster.federation._membership import site_budget
+from fedcluster.engines.client import Client
+from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
 from fedcluster.model import Model
+from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.privacy._policy import Policy
-from fedcluster.secure._cohort import Terms
-from fedcluster.secure._engine import SecureEngine
-from fedcluster.secure._site import SecureSite
+from fedcluster.privacy.policy import Policy
+from fedcluster.secure.cohort import Terms
+from fedcluster.secure.engine import SecureEngine
+from fedcluster.secure.site import SecureSite
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import site_budget
 from pairs.factors import JOBS, MEANS, Combination, factors_of
 
 NUMBERS = ("x", "y", "z")

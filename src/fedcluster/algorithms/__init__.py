@@ -4,12 +4,11 @@ from fedcluster.algorithms._fedavg import FedAvg
 from fedcluster.algorithms._ffcm import FFCM
 from fedcluster.algorithms._incomplete import IncompleteKMeans
 from fedcluster.algorithms._kfed import KFed
-from fedcluster.algorithms._lloyd import Lloyd
-from fedcluster.algorithms._spherical import SphericalKMeans
+from fedcluster.algorithms._lloyd import Lloyd, SphericalKMeans
 from fedcluster.algorithms.fkm import FKM
 from fedcluster.algorithms.gaussian_mixture import GaussianMixture
 from fedcluster.algorithms.merging import means, total
-from fedcluster.algorithms.relative_lloyd import RelativeLloyd
+from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.algorithms.summaries import SiteSummaries
 from fedcluster.algorithms.trimmed import TrimmedLloyd
 from fedcluster.algorithms.variance_tree import VarianceTree

@@ -38,11 +38,21 @@ from typing import Literal, Self
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._random import stream
-from fedcluster._ranges import CENTERS, LARGEST, TOLERANCE, Allowed, Array, OneOf, Real, Whole
 from fedcluster.algorithms.merging import as_sums, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
+from fedcluster.core.ranges import (
+    CENTERS,
+    LARGEST,
+    TOLERANCE,
+    Allowed,
+    Array,
+    Box,
+    LineBounds,
+    OneOf,
+    Real,
+    Whole,
+)
+from fedcluster.core.streams import stream
 from fedcluster.kernels.iteration import minibatch_epochs
 from fedcluster.metrics import Inertia
 

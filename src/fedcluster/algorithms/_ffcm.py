@@ -44,10 +44,18 @@ from typing import Literal, Self
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import CENTERS, EITHER, FUZZIFIER, TOLERANCE, Allowed, OneOf
 from fedcluster.algorithms.merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
+from fedcluster.core.ranges import (
+    CENTERS,
+    EITHER,
+    FUZZIFIER,
+    TOLERANCE,
+    Allowed,
+    Box,
+    LineBounds,
+    OneOf,
+)
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, nearest
 from fedcluster.kernels.fuzzy import FuzzyPass, fuzzy_cmeans
 from fedcluster.kernels.iteration import lloyd

@@ -25,10 +25,9 @@ from typing import Self
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
 from fedcluster.algorithms.merging import total
 from fedcluster.core import Data, FitParameters, Floats, Labels, Rows, State, Summary
+from fedcluster.core.ranges import CENTERS, TOLERANCE, Allowed, Box, LineBounds
 from fedcluster.metrics.moments import add_by_cluster, in_parts, row_weights
 from fedcluster.metrics.objectives import PresentInertia, nearest_present
 

@@ -25,10 +25,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import ANY_CENTERS, CLUSTERS, Allowed
 from fedcluster.algorithms.merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
+from fedcluster.core.ranges import ANY_CENTERS, CLUSTERS, Allowed, Box, LineBounds
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import lloyd

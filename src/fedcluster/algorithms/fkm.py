@@ -34,10 +34,19 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import ANY_CENTERS, CLUSTERS, EITHER, TOLERANCE, Allowed, OneOf, Whole
 from fedcluster.algorithms.merging import as_sums, pool, site_tolerance, tolerance, too_few
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
+from fedcluster.core.ranges import (
+    ANY_CENTERS,
+    CLUSTERS,
+    EITHER,
+    TOLERANCE,
+    Allowed,
+    Box,
+    LineBounds,
+    OneOf,
+    Whole,
+)
 from fedcluster.kernels import kmeans, kmeans_plusplus
 from fedcluster.kernels.iteration import LloydFit, lloyd
 from fedcluster.metrics import Inertia

@@ -26,8 +26,6 @@ from typing import Self
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._choices import COVARIANCES
-from fedcluster._ranges import CENTERS, EITHER, TOLERANCE, Allowed, Array
 from fedcluster.algorithms._mixture_sums import (
     ComponentSums,
     Layout,
@@ -37,6 +35,7 @@ from fedcluster.algorithms._mixture_sums import (
 )
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, Rows, State, Summary
+from fedcluster.core.ranges import CENTERS, EITHER, TOLERANCE, Allowed, Array
 from fedcluster.kernels.em import em_pass
 from fedcluster.metrics.gaussians import (
     FIELDS,
@@ -52,6 +51,7 @@ from fedcluster.metrics.gaussians import (
     texts_of,
     variance_within,
 )
+from fedcluster.options.choices import COVARIANCES
 
 NOISE = 0.05
 """Share of noise at first, where the start has no weight of it."""

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import MEANS, NO_CENTERS, Allowed, Whole
 from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.variance_tree import VarianceTree
 from fedcluster.core import Data, Floats, Rows, State, Summary
+from fedcluster.core.ranges import MEANS, NO_CENTERS, Allowed, Box, LineBounds, Whole
 from fedcluster.kernels import hard_pass, kmeans
 from fedcluster.metrics import Inertia
 

@@ -27,10 +27,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import CENTERS, TOLERANCE, Allowed, Array, Real, Whole
 from fedcluster.algorithms.merging import mean_variance, means, total
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
+from fedcluster.core.ranges import CENTERS, TOLERANCE, Allowed, Array, Box, LineBounds, Real, Whole
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_weights

@@ -28,10 +28,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import MEANS, Allowed, Array, Whole
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core.ranges import MEANS, Allowed, Array, Box, LineBounds, Whole
 from fedcluster.kernels import hard_pass
 from fedcluster.kernels.rows import Cuts, Places, leaf_sums
 from fedcluster.metrics import Inertia

@@ -11,8 +11,8 @@ from fedcluster.cli import _federation, _lifecycle  # noqa: F401 - both add comm
 from fedcluster.cli import _flare as flare
 from fedcluster.cli import _results as results
 from fedcluster.cli import _site as site
+from fedcluster.cli._operators import app as federation_app
 from fedcluster.cli._screen import OneLine
-from fedcluster.cli._service import app as federation_app
 
 app = typer.Typer(
     name="fedcluster",

@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from fedcluster._specifications import Fit, SelectK
 from fedcluster.cli._options import (
     AsJson,
     Columns,
@@ -41,6 +40,7 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import Screen
+from fedcluster.recipes.specifications import Fit, SelectK
 
 
 @with_options
@@ -90,10 +90,9 @@ def fit(
         rows = replace(rows, id_column=join.id_column)
         joined = joining.opened(files, join, rows, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as tables
-        from fedcluster._report._tables import profiles_shown
         from fedcluster.cli import _runs as runs
+        from fedcluster.report import messages, tables
+        from fedcluster.report.tables import profiles_shown
 
         job = runs.with_dates(job, read.dates)
         fitted = screen.wait_for(
@@ -207,11 +206,11 @@ def demo(
     Writes what fit writes and, with matplotlib, centers.png.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import _demo as digits
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
-        from fedcluster._report._records import plain
+        from fedcluster import datasets as digits
         from fedcluster.cli import _runs as runs
+        from fedcluster.report import messages
+        from fedcluster.report import tables as report
+        from fedcluster.report.records import plain
 
         job = Fit(10, seed=seed)
         check_options(job)
@@ -289,10 +288,10 @@ def audit(
     """
     logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # many are refused
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster._attacks._audit import audit as played
-        from fedcluster._attacks._audit import audit_table, content, rows_of, sentences
+        from fedcluster.attacks.audit import audit as played
+        from fedcluster.attacks.audit import audit_table, content, rows_of, sentences
         from fedcluster.errors import InputError
-        from fedcluster.io._outputs import write_json
+        from fedcluster.io.outputs import write_json
 
         if simulated == (site_file is not None):
             raise InputError("name a site.toml, or give --simulated")

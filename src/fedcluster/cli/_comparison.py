@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedcluster._html import Table
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._reading import Reading, read
 from fedcluster.cli._runs import clients_of
 from fedcluster.engines import LocalEngine
-from fedcluster.io._rows import SiteRows
+from fedcluster.io.rows import SiteRows
 from fedcluster.jobs import fitted_preprocessing
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.privacy import MinRows
+from fedcluster.texts.html import Table
 
 KIND = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothing"}
 

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcluster._specifications import Evaluate, Fit, Profile, RunOptions, SelectK
-from fedcluster.cli._operators import operator_app
+from fedcluster.cli._operators import (
+    Folder,
+    OutAgain,
+    app,
+    begin,
+    coordinator_at,
+    federation_at,
+    follow,
+    operator_app,
+)
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
@@ -35,18 +43,10 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling
-from fedcluster.cli._service import (
-    Folder,
-    OutAgain,
-    app,
-    begin,
-    coordinator_at,
-    federation_at,
-    follow,
-)
+from fedcluster.recipes.specifications import Evaluate, Fit, Profile, RunOptions, SelectK
 
 if TYPE_CHECKING:
-    from fedcluster.federation._folder import Federation
+    from fedcluster.coordinator.folder import Federation
 
 
 run_app = typer.Typer(
@@ -104,8 +104,7 @@ def new(
     README describes the next steps.
     """
     needs("flwr", "flower")
-    from fedcluster.federation._bounds import ranges_from_options, rows_from_options
-    from fedcluster.federation._folder import create
+    from fedcluster.coordinator.folder import create, ranges_from_options, rows_from_options
 
     federation = create(
         folder,
@@ -130,8 +129,7 @@ def bounds(folder: Folder, rows: MostRows = None, ranges: Ranges = None) -> None
     Without options, show them. Changes apply to runs that begin later.
     """
     federation = _loaded(folder)
-    from fedcluster.federation._bounds import ranges_from_options, rows_from_options
-    from fedcluster.federation._folder import bound
+    from fedcluster.coordinator.folder import bound, ranges_from_options, rows_from_options
 
     if rows or ranges:
         given = rows_from_options(rows or ()), ranges_from_options(ranges or ())
@@ -152,10 +150,10 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: Plugin =
     """
     federation = _loaded(folder)
     from fedcluster.cli._screen import until_interrupted
+    from fedcluster.coordinator.renewal import expiry_notice
+    from fedcluster.coordinator.service import operated
     from fedcluster.errors import InputError
-    from fedcluster.federation._renewal import expiry_notice
-    from fedcluster.federation._service import operated
-    from fedcluster.transports.flower._coordinator import carry_out, serve
+    from fedcluster.transports.flower.coordinator import carry_out, serve
 
     if federation.has_flare:
         server = federation.file("flare", "server")
@@ -211,9 +209,9 @@ def permit(
     Then use it: fedcluster federation run DIR fit --permit ID.
     """
     federation = _loaded(folder)
-    from fedcluster.federation._folder import grant
-    from fedcluster.federation._permits import LABEL_STEPS, STEPS
-    from fedcluster.io._columns import column_list
+    from fedcluster.coordinator.folder import grant
+    from fedcluster.io.columns import column_list
+    from fedcluster.site.permits import LABEL_STEPS, STEPS
 
     usual = STEPS + LABEL_STEPS if labels else STEPS
     path = grant(

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli._operators import Folder
 from fedcluster.cli._options import AsJson, argument, option
 from fedcluster.cli._screen import Screen, needs, say
-from fedcluster.cli._service import Folder
 
 app = typer.Typer(
     help="Cluster over a network by NVIDIA FLARE.", no_args_is_help=True, rich_markup_mode=None
@@ -38,8 +38,8 @@ def kit(
     make the folder of the federation first.
     """
     needs("nvflare", "flare")
-    from fedcluster.federation._folder import Federation, create
-    from fedcluster.transports.flare._kit import make_kits
+    from fedcluster.coordinator.folder import Federation, create
+    from fedcluster.transports.flare.kit import make_kits
 
     if sites:
         federation = create(folder, sites.split(","), address, insecure=False)
@@ -72,7 +72,7 @@ def harden(
     no log leaves. Other components and rights of the kit are replaced.
     """
     from fedcluster.errors import InputError
-    from fedcluster.transports.flare import _locks as locks
+    from fedcluster.transports.flare import locks
 
     kind = locks.kind_of(kit)
     if (site_file and kind != "site") or (federation and kind != "server"):
@@ -90,7 +90,7 @@ def check(kit: Kit, as_json: AsJson = False) -> None:
 
     Neither fedcluster's part of a site nor that of the server starts in a kit that lacks one.
     """
-    from fedcluster.transports.flare._locks import kind_of, lacking
+    from fedcluster.transports.flare.locks import kind_of, lacking
 
     with Screen(as_json=as_json, quiet=False) as screen:
         kind, missing = kind_of(kit), lacking(kit)
@@ -102,7 +102,7 @@ def check(kit: Kit, as_json: AsJson = False) -> None:
 
 def _checked(kit: Path) -> None:
     from fedcluster.errors import InputError
-    from fedcluster.transports.flare._locks import lacking
+    from fedcluster.transports.flare.locks import lacking
 
     if missing := lacking(kit):
         raise InputError(f"{kit} is locked but for: {missing[0]}")
@@ -118,8 +118,8 @@ def start(kit: Kit) -> None:
     """
     needs("nvflare", "flare")
     from fedcluster.cli._warming import ensure_warmed
-    from fedcluster.transports.flare._kit import kit_notice, start_kit
-    from fedcluster.transports.flare._locks import check_locks, kind_of
+    from fedcluster.transports.flare.kit import kit_notice, start_kit
+    from fedcluster.transports.flare.locks import check_locks, kind_of
 
     check_locks(kit)
     if notice := kit_notice(kit):
@@ -142,9 +142,9 @@ def job(
     """
     import json
 
+    from fedcluster.coordinator.folder import Federation
     from fedcluster.errors import InputError
-    from fedcluster.federation._folder import Federation
-    from fedcluster.transports.flare._locks import write_flare_job
+    from fedcluster.transports.flare.locks import write_flare_job
 
     federation = Federation.load(folder)
     quorum: list[int] = []

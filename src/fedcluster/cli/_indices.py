@@ -10,17 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster._html import Table
-from fedcluster._refusals import refused
-from fedcluster._report._records import SiteRecord, plain
-from fedcluster._report._tables import number
 from fedcluster.cli import _runs as runs
-from fedcluster.client import Client
 from fedcluster.core import Filter
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io._columns import label_counts
-from fedcluster.io._rows import SiteRows, chunks_of, error_prefix
+from fedcluster.io.columns import label_counts
+from fedcluster.io.rows import SiteRows, chunks_of, error_prefix
 from fedcluster.jobs import (
     Evaluate,
     JobReport,
@@ -32,8 +28,12 @@ from fedcluster.jobs import (
     within,
 )
 from fedcluster.model import Model
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.report.records import SiteRecord, plain
+from fedcluster.report.tables import number
+from fedcluster.texts.html import Table
 
 NOTHING = "–"
 GAP = 2

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcluster.cli._operators import Folder, app, federation_at
 from fedcluster.cli._options import argument, option
 from fedcluster.cli._screen import needs, say
-from fedcluster.cli._service import Folder, app, federation_at
 
 if TYPE_CHECKING:
-    from fedcluster.federation._folder import Federation
+    from fedcluster.coordinator.folder import Federation
 
 SHORTLY = 10.0
 """Seconds that a coordinator which runs has to take notice of a change."""
@@ -43,11 +43,11 @@ def add_site(
     later ask it, too.
     """
     before = federation_at(folder)
-    from fedcluster.federation._lifecycle import add_sites
+    from fedcluster.coordinator.lifecycle import add_sites
 
     if before.has_flare:
         needs("nvflare", "flare")
-        from fedcluster.transports.flare._kit import add_kits, lead_by_authority
+        from fedcluster.transports.flare.kit import add_kits, lead_by_authority
 
         lead_by_authority(before)
     federation = add_sites(folder, names, public_key)
@@ -68,7 +68,7 @@ def remove_site(folder: Folder, site: Site) -> None:
     it. Records and results of earlier runs stay. To cut a site off at once, use revoke.
     """
     federation_at(folder)
-    from fedcluster.federation import _lifecycle as lifecycle
+    from fedcluster.coordinator import lifecycle
 
     federation = lifecycle.remove_site(folder, site)
     say(f"Removed {site}; the federation has {len(federation.sites)} sites.")
@@ -82,8 +82,8 @@ def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None
     A site whose key was revoked is let in again by the new one.
     """
     federation = federation_at(folder)
-    from fedcluster.federation import _lifecycle as lifecycle
-    from fedcluster.federation._certificates import digest_of
+    from fedcluster.coordinator import lifecycle
+    from fedcluster.coordinator.certificates import digest_of
 
     path = lifecycle.rotate_key(folder, site, public_key)
     if public_key is not None:
@@ -102,7 +102,7 @@ def revoke(folder: Folder, site: Site) -> None:
     need it, or a quorum without it, until rotate-key lets it in or remove-site takes it out.
     """
     federation = federation_at(folder)
-    from fedcluster.federation import _lifecycle as lifecycle
+    from fedcluster.coordinator import lifecycle
 
     lifecycle.revoke(folder, site)
     say(f"The key of {site} does not count any more.")
@@ -145,9 +145,9 @@ def renew_certificates(
     other certificates, and no option but --new-authority has a meaning.
     """
     federation = federation_at(folder)
+    from fedcluster.coordinator import renewal
+    from fedcluster.coordinator.certificates import DAYS
     from fedcluster.errors import InputError
-    from fedcluster.federation import _renewal as renewal
-    from fedcluster.federation._certificates import DAYS
 
     plain = not (days or authority_key or new_key or switch or drop_old)
     if plain and federation.has_flare:
@@ -176,8 +176,8 @@ def renew_certificates(
 
 def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
     needs("nvflare", "flare")
-    from fedcluster.federation._renewal import FLARE, certificate_end
-    from fedcluster.transports.flare._kit import renew_kits
+    from fedcluster.coordinator.renewal import FLARE, certificate_end
+    from fedcluster.transports.flare.kit import renew_kits
 
     renew_kits(federation, new_authority=new_authority)
     kit = federation.file("sites", "SITE", "flare")
@@ -192,7 +192,7 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
 def csr(folder: Folder) -> None:
     """Write a request for a certificate by an authority of your organisation, or a public one."""
     federation_at(folder)
-    from fedcluster.federation._renewal import signing_request
+    from fedcluster.coordinator.renewal import signing_request
 
     say(f"Wrote {signing_request(folder)}: have it signed, then use federation certificate.")
 
@@ -212,7 +212,7 @@ def certificate(
 ) -> None:
     """Use a certificate that an authority of your organisation, or a public one, has signed."""
     federation_at(folder)
-    from fedcluster.federation._renewal import install
+    from fedcluster.coordinator.renewal import install
 
     end = install(folder, file, ca)
     say(f"The certificate is valid until {end:%Y-%m-%d}.")
@@ -222,7 +222,7 @@ def certificate(
 
 def _told(federation: Federation) -> None:
     """Wait until a coordinator that runs has taken notice of a change, and say so."""
-    from fedcluster.federation._lifecycle import is_noticed, is_running
+    from fedcluster.coordinator.lifecycle import is_noticed, is_running
 
     end = time.monotonic() + SHORTLY
     while is_running(federation) and time.monotonic() < end:

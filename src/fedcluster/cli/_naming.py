@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster._refusals import refused
-from fedcluster._site import SiteFile
 from fedcluster.cli._options import JoinOptions, ValueOptions
 from fedcluster.core import Labels
 from fedcluster.errors import InputError
-from fedcluster.io._cells import COMMA, POINT
-from fedcluster.io._columns import column_list
-from fedcluster.io._outputs import write_joined
-from fedcluster.io._remote import SCHEMES, fetched
-from fedcluster.io._rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of
-from fedcluster.io._sources import CSV, FORMATS, OwnTable, suffix_of
+from fedcluster.io.cells import COMMA, POINT
+from fedcluster.io.columns import column_list
+from fedcluster.io.outputs import write_joined
+from fedcluster.io.remote import SCHEMES, fetched
+from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of
+from fedcluster.io.sources import CSV, FORMATS, OwnTable, suffix_of
 from fedcluster.model import Model
+from fedcluster.options.refusals import refused
+from fedcluster.site.file import SiteFile
 
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 OPTION = re.compile(rf":({'|'.join(FILE_OPTIONS)})=")

@@ -1,16 +1,99 @@
-"""Commands for those who run a coordinator: its operators, its runs, and the log of both."""
+"""Runs as operators ask the coordinator for them: begun, followed, fetched.
+
+Commands for those who run a coordinator: its operators, its runs, and the log of both.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._options import AsJson, Quiet, argument, option
-from fedcluster.cli._screen import Screen, say
-from fedcluster.cli._service import Folder, OutAgain, app, coordinator_at, federation_at
+from fedcluster.cli._options import AsJson, Quiet, ShowOptions, argument, option
+from fedcluster.cli._screen import Screen, needs, say
+from fedcluster.recipes.specifications import RunOptions
+
+if TYPE_CHECKING:
+    from fedcluster.coordinator.folder import Federation
+    from fedcluster.coordinator.service_client import Coordinator
+    from fedcluster.jobs import Job
+
+
+app = typer.Typer(
+    help="Cluster over a network: for the coordinator.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Folder = Annotated[Path, argument("DIR", "Folder of the federation.")]
+OutAgain = Annotated[
+    Path | None,
+    option("DIR", "Folder to write.", "--out", "-o", show_default="as when the run was begun"),
+]
+
+
+def federation_at(folder: Path) -> Federation:
+    """Return the federation of a folder; asks first for what only federations need."""
+    needs("cryptography", "flower")
+    from fedcluster.coordinator.folder import Federation
+
+    return Federation.load(folder)
+
+
+@contextmanager
+def coordinator_at(
+    folder: Path, *, options: RunOptions | None = None, run: str | None = None
+) -> Iterator[Coordinator]:
+    """Yield the coordinator of a folder, that of its federation or of an operator.
+
+    Options, or the name of a run, are checked before anything is asked. Over FLARE, whose server
+    is started by itself, this program is the coordinator where no other is.
+    """
+    needs("httpx", "flower")
+    from fedcluster.coordinator.service_client import Coordinator
+
+    coordinator = Coordinator.at(folder)
+    coordinator.check(options=options, run=run)
+    federation = coordinator.federation
+    if federation is None or not federation.has_flare or coordinator.answers():
+        yield coordinator
+        return
+    needs("nvflare", "flare")
+    from fedcluster.coordinator.service import operated
+    from fedcluster.site.owned_files import running
+    from fedcluster.transports.flare.coordinator import FlareCarrier
+
+    with running(federation.folder), operated(FlareCarrier(federation)):
+        yield coordinator
+
+
+def begin(
+    folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: str | None = None
+) -> None:
+    """Have a job done and show its outcome."""
+    from fedcluster.io.columns import column_list
+
+    show.check_folder(options.out)
+    if columns is not None:
+        options = replace(options, columns=column_list(columns))
+    screen = Screen(as_json=show.as_json, quiet=show.quiet)
+    with coordinator_at(folder, options=options) as coordinator:
+        follow(coordinator, screen, lambda: coordinator.begin(job, options), options.out)
+
+
+def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], out: Path) -> None:
+    """Begin a run, wait for its outcome, write its files and show it."""
+    from fedcluster.coordinator.messages import shown
+
+    with screen:
+        screen.doing("handing the job to the coordinator")
+        outcome = coordinator.wait(begun(), out, screen.doing)
+        screen.warnings += outcome.pop("doubts", [])
+    screen.result(outcome, shown(outcome, screen.width))
+
 
 operator_app = typer.Typer(
     help="Say who may start runs.", no_args_is_help=True, rich_markup_mode=None
@@ -26,7 +109,7 @@ RunName = Annotated[str, argument("RUN", "Name of the run.")]
 @app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """List the sites and the runs, and how both are."""
-    from fedcluster._html import Table
+    from fedcluster.texts.html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         told = coordinator.get("/sites")
@@ -87,7 +170,7 @@ def _became(run: dict[str, Any]) -> str:
 @app.command(epilog="Example: fedcluster federation runs trial")
 def runs(folder: Folder, as_json: AsJson = False) -> None:
     """List the runs: how they ended, who asked for what and when, and how long they took."""
-    from fedcluster._html import Table
+    from fedcluster.texts.html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         told = coordinator.get("/runs")["runs"]
@@ -128,8 +211,8 @@ def result(
     quiet: Quiet = False,
 ) -> None:
     """Fetch the files of a run that is done."""
+    from fedcluster.coordinator.messages import shown
     from fedcluster.errors import InputError
-    from fedcluster.federation._messages import shown
 
     with (
         Screen(as_json=as_json, quiet=quiet) as screen,
@@ -159,8 +242,8 @@ def prune(
     from fedcluster.errors import InputError
 
     federation = federation_at(folder)
-    from fedcluster.federation._operators import operators_log
-    from fedcluster.federation._runs import prune as prune_runs
+    from fedcluster.coordinator.operators import operators_log
+    from fedcluster.coordinator.runs import prune as prune_runs
 
     if days is None and keep is None:
         raise InputError("say of which runs: --older-than DAYS, --keep N, or both")
@@ -181,8 +264,8 @@ def log(
 ) -> None:
     """Show who asked this coordinator for what, and what was refused."""
     federation = federation_at(folder)
-    from fedcluster.federation._audit_log import read_log
-    from fedcluster.federation._operators import log_line, operators_log
+    from fedcluster.coordinator.operators import log_line, operators_log
+    from fedcluster.site.audit_log import read_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
         path = operators_log(federation.folder).path
@@ -207,8 +290,8 @@ def verify_log(
     from fedcluster.errors import InputError
 
     federation = federation_at(folder)
-    from fedcluster.federation._audit_log import verify
-    from fedcluster.federation._operators import operators_log
+    from fedcluster.coordinator.operators import operators_log
+    from fedcluster.site.audit_log import verify
 
     with Screen(as_json=as_json, quiet=False) as screen:
         path = operators_log(federation.folder).path
@@ -244,8 +327,8 @@ def add(
 ) -> None:
     """Add an operator, and show the token once: only a hash of it is kept."""
     federation = federation_at(folder)
-    from fedcluster.federation._operators import VARIABLE, add_operator, operators_log
-    from fedcluster.federation._service_client import check_remote, write_remote
+    from fedcluster.coordinator.operators import VARIABLE, add_operator, operators_log
+    from fedcluster.coordinator.service_client import check_remote, write_remote
 
     if out is not None:
         check_remote(federation, out)
@@ -264,7 +347,7 @@ def add(
 def remove(folder: Folder, name: OperatorName) -> None:
     """Remove an operator; the token is refused from now on."""
     federation = federation_at(folder)
-    from fedcluster.federation._operators import operators_log, remove_operator
+    from fedcluster.coordinator.operators import operators_log, remove_operator
 
     remove_operator(federation.folder, name)
     operators_log(federation.folder).append(
@@ -277,8 +360,8 @@ def remove(folder: Folder, name: OperatorName) -> None:
 def list_operators(folder: Folder, as_json: AsJson = False) -> None:
     """List who may start runs."""
     federation = federation_at(folder)
-    from fedcluster._html import Table
-    from fedcluster.federation._operators import operators
+    from fedcluster.coordinator.operators import operators
+    from fedcluster.texts.html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen:
         known = operators(federation.folder)

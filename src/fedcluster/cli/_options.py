@@ -14,11 +14,11 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
-from fedcluster._choices import MISSING as MISSING_TREATMENTS
-from fedcluster._refusals import refused
-from fedcluster._specifications import SEED, Fit, parameter
 from fedcluster.errors import InputError
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
+from fedcluster.options.choices import MISSING as MISSING_TREATMENTS
+from fedcluster.options.refusals import refused
+from fedcluster.recipes.specifications import SEED, Fit, parameter
 
 OWN = ("help", "flags", "choices", "least")
 """What `parameter` keeps that is not typer's."""
@@ -76,7 +76,7 @@ GapBounds = Annotated[
 def from_current_folder(given: Any) -> Any:
     """Return what an option was given; modules of the current folder can be imported by it."""
     if given:
-        from fedcluster._plugins import import_from_current_folder
+        from fedcluster.io.plugins import import_from_current_folder
 
         import_from_current_folder()
     return given
@@ -85,7 +85,7 @@ def from_current_folder(given: Any) -> Any:
 def load_named(given: list[str] | None) -> list[str] | None:
     """Load the plugins that an option names, also from the current folder."""
     if from_current_folder(given):
-        from fedcluster._plugins import load_plugins
+        from fedcluster.io.plugins import load_plugins
 
         load_plugins(given or ())
     return given
@@ -232,7 +232,7 @@ class ShowOptions:
     def check_folder(self, out: Path | None) -> None:
         """Refuse a folder that cannot be written, if there is to be one."""
         if out is not None:
-            from fedcluster.io._outputs import check_folder
+            from fedcluster.io.outputs import check_folder
 
             check_folder(out, overwrite=self.overwrite)
 
@@ -428,7 +428,7 @@ NO_SHAPING = Shaping()
 
 def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) -> Any:
     """Return the options as a `PreprocessingSpec`; None where rows are to be taken as they are."""
-    from fedcluster.io._columns import column_list
+    from fedcluster.io.columns import column_list
     from fedcluster.preprocessing import PreprocessingSpec
 
     categories = scaling.categories

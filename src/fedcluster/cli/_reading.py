@@ -11,25 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster._refusals import refused
-from fedcluster._site import SiteFile
 from fedcluster.cli._naming import are_site_files, named_sources
 from fedcluster.cli._options import FileOptions, ValueOptions
-from fedcluster.client import Client
 from fedcluster.core import Data
+from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed
-from fedcluster.io._columns import (
-    SourceSummary,
-    choose,
-    column_list,
-    common_columns,
-    is_index,
-)
-from fedcluster.io._matrices import Matrix
-from fedcluster.io._reader import ColumnRoles, Table, counts_rows
-from fedcluster.io._recoding import HOW, Recoding, checked_how, recoding_from_options
-from fedcluster.io._rows import FileSource, SiteRows
-from fedcluster.io._sources import (
+from fedcluster.io.columns import SourceSummary, choose, column_list, common_columns, is_index
+from fedcluster.io.matrices import Matrix
+from fedcluster.io.reader import ColumnRoles, Table, counts_rows
+from fedcluster.io.recoding import HOW, Recoding, checked_how, recoding_from_options
+from fedcluster.io.rows import FileSource, SiteRows
+from fedcluster.io.sources import (
     load,
     load_readable,
     names_of,
@@ -38,9 +30,11 @@ from fedcluster.io._sources import (
     read_as,
 )
 from fedcluster.model import Model
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing._screening import Screening, screened
+from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.privacy import Groups
+from fedcluster.site.file import SiteFile
 
 Doing = Callable[[str], None]
 

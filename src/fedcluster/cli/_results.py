@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from fedcluster._specifications import Profile
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
@@ -31,6 +30,7 @@ from fedcluster.cli._options import (
 )
 from fedcluster.cli._screen import Screen, say, until_interrupted
 from fedcluster.errors import InputError
+from fedcluster.recipes.specifications import Profile
 
 
 @with_options
@@ -61,11 +61,11 @@ def predict(
         joined = joining.opened(files, join, values)
         rows = FileOptions(**asdict(values), id_column=join.id_column)
         tables = reading.read_for(model, files, rows, screen.doing)
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
-        from fedcluster._report._records import plain
         from fedcluster.cli import _runs as runs
-        from fedcluster.preprocessing._spec import noticed_in_words
+        from fedcluster.preprocessing.spec import noticed_in_words
+        from fedcluster.report import messages
+        from fedcluster.report import tables as report
+        from fedcluster.report.records import plain
 
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
@@ -123,12 +123,12 @@ def evaluate(
     it would find alone. With --out, writes the same to scores.json.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.model import Model
+        from fedcluster.report import messages
+        from fedcluster.report import tables as report
 
         check_least("--min-cluster-size", min_cluster_size)
         algorithms = [algorithm] if algorithm else []
@@ -179,14 +179,14 @@ def profile(
     same to profiles.json. To change a name, use fedcluster name.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster._model_file import write_names
-        from fedcluster._report import _messages as messages
-        from fedcluster._report._tables import profiles_shown
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.jobs import content_of
         from fedcluster.model import Model
+        from fedcluster.model.file import write_names
+        from fedcluster.report import messages
+        from fedcluster.report.tables import profiles_shown
 
         check_least("--min-cluster-size", min_cluster_size)
         own = [algorithm] if algorithm else []
@@ -230,7 +230,7 @@ def name(
     their number.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster._model_file import write_names
+        from fedcluster.model.file import write_names
 
         every = write_names(model_file, names_by_number(names))
     shown = [f"{j}: {each}" for j, each in enumerate(every)]
@@ -274,8 +274,8 @@ def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> 
     contains sums, counts and means, but no row and no label of a row.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster._pages._page import write_report
-        from fedcluster._pages._run import written_by
+        from fedcluster.report.page import write_report
+        from fedcluster.report.run import written_by
 
         path = written_by(folder) / write_report(folder)
     screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
@@ -303,7 +303,7 @@ def watch(
     only to those who know its address.
     """
     with Screen(as_json=False, quiet=False):
-        from fedcluster._pages._live import Server, Watched, followed, is_federation
+        from fedcluster.report.live import Server, Watched, followed, is_federation
 
         run = followed(folder)
         with Server(Watched(run), port) as server, until_interrupted():

@@ -13,22 +13,22 @@ from typing import Any, Self
 import numpy as np
 
 from fedcluster import jobs
-from fedcluster._html import Table
-from fedcluster._pages._page import REPORT
-from fedcluster._refusals import refused
-from fedcluster._report._records import SiteRecord, site_record
-from fedcluster._report._tables import centers_table, index_table, verdict_line
 from fedcluster.cli._naming import TABLES, Joining
-from fedcluster.client import Client
 from fedcluster.core import Filter, Labels
 from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io._outputs import atomic_folder, label_files, write_labels
-from fedcluster.io._rows import SiteRows, chunks_of
+from fedcluster.io.outputs import atomic_folder, label_files, write_labels
+from fedcluster.io.rows import SiteRows, chunks_of
 from fedcluster.jobs import Fit, Job, JobReport, KJob
 from fedcluster.model import Model
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.report.page import REPORT
+from fedcluster.report.records import SiteRecord, site_record
+from fedcluster.report.tables import centers_table, index_table, verdict_line
 from fedcluster.selection import Selection
+from fedcluster.texts.html import Table
 
 Counts = dict[str, dict[str, int]]
 """By site and column."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from fedcluster._html import Table
+    from fedcluster.texts.html import Table
 
 WIDEST, NARROW = 80, 60
 """Characters of a line of help at most, and below which what is explained stands above."""
@@ -382,7 +382,7 @@ class Screen:
 
     def result(self, content: Mapping[str, Any], shown: Iterable[Table | str]) -> None:
         """Show a result: all of its content to a machine, tables and lines to people."""
-        from fedcluster.io._outputs import json_text
+        from fedcluster.io.outputs import json_text
 
         if self.quiet:
             return
@@ -435,7 +435,7 @@ def telling(
     path: Path, log_format: Format, site: str | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[str], None]]:
     """Yield what prints one line and writes it to the log, while the block lasts."""
-    from fedcluster.federation._logs import logged
+    from fedcluster.site.logs import logged
 
     as_json = log_format is Format.JSON
     with logged(path, printed=as_json and not quiet, site=site) as logger, _warnings_shown():

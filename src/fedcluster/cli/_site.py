@@ -28,11 +28,11 @@ from fedcluster.cli._options import (
 from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling, until_interrupted
 
 if TYPE_CHECKING:
-    from fedcluster._html import Table
-    from fedcluster._site import SiteFile
-    from fedcluster.federation._audit_log import AuditLog
-    from fedcluster.federation._site_permits import SitePermits
-    from fedcluster.io._columns import SourceSummary
+    from fedcluster.io.columns import SourceSummary
+    from fedcluster.site.audit_log import AuditLog
+    from fedcluster.site.file import SiteFile
+    from fedcluster.site.permits import SitePermits
+    from fedcluster.texts.html import Table
 
 app = typer.Typer(
     help="Cluster over a network: for a site.", no_args_is_help=True, rich_markup_mode=None
@@ -52,9 +52,9 @@ def start(site_file: SiteToml, log_format: LogFormat = Format.TEXT, quiet: Quiet
     compiled on this machine are compiled before, so that the first answer is not late.
     """
     needs("flwr", "flower")
-    from fedcluster._site import SiteFile
     from fedcluster.cli._warming import ensure_warmed
-    from fedcluster.transports.flower._supernode import take_part
+    from fedcluster.site.file import SiteFile
+    from fedcluster.transports.flower.supernode import take_part
 
     path = site_file.absolute().parent / "logs" / "site.jsonl"
     site = SiteFile.load(site_file)
@@ -71,10 +71,10 @@ def reload(site_file: SiteToml, as_json: AsJson = False) -> None:
     A site notices by itself that files have changed. This is for a site file that was changed,
     and for databases whose change nothing shows. A wrong site file is refused here.
     """
-    from fedcluster.federation import _reloading
+    from fedcluster.transports import reloading
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        site = _reloading.reload(site_file)
+        site = reloading.reload(site_file)
     screen.result(
         {"site": site.name, "reload": True},
         [f"Site {site.name} reads its file and its rows anew before the next run."],
@@ -88,10 +88,10 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Show what left this site, who asked for it, and what the answers of each run reveal."""
-    from fedcluster._site import SiteFile
-    from fedcluster.federation import _log_messages as messages
-    from fedcluster.federation._audit_log import read_log
-    from fedcluster.federation._membership import Membership, site_log, site_models
+    from fedcluster.site import logs as messages
+    from fedcluster.site.audit_log import read_log
+    from fedcluster.site.file import SiteFile
+    from fedcluster.site.membership import Membership, site_log, site_models
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
@@ -139,10 +139,10 @@ def verify_log(
     With --head, also check that it is the log that somebody else knows: the coordinator, which gets
     a hash with every answer, or whoever noted the hash that this command shows.
     """
-    from fedcluster._site import SiteFile
     from fedcluster.errors import InputError
-    from fedcluster.federation._audit_log import verify
-    from fedcluster.federation._membership import Membership, site_log, site_questions
+    from fedcluster.site.audit_log import verify
+    from fedcluster.site.file import SiteFile
+    from fedcluster.site.membership import Membership, site_log, site_questions
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
@@ -165,10 +165,10 @@ def verify_log(
 @app.command(epilog="Example: fedcluster site budget site.toml")
 def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
     """Show what is spent of the privacy budget of this site, by run, and what is left."""
-    from fedcluster._site import SiteFile
     from fedcluster.errors import InputError
-    from fedcluster.federation._log_messages import budget_content, budget_parts
-    from fedcluster.federation._membership import site_budget
+    from fedcluster.site.file import SiteFile
+    from fedcluster.site.logs import budget_content, budget_parts
+    from fedcluster.site.membership import site_budget
 
     with Screen(as_json=as_json, quiet=False) as screen:
         ledger = site_budget(SiteFile.load(site_file))
@@ -213,10 +213,10 @@ def evidence(
     logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # attacks are refused
     needs("cryptography", "flower")
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster._attacks._audit import audit, rows_of
-        from fedcluster._site import SiteFile
+        from fedcluster.attacks import evidence as found
+        from fedcluster.attacks.audit import audit, rows_of
         from fedcluster.errors import InputError
-        from fedcluster.federation import _evidence as found
+        from fedcluster.site.file import SiteFile
 
         if out is not None and out.suffix != ".json":
             raise InputError(f"--out {out}: name a file that ends with .json")
@@ -242,18 +242,18 @@ def key(site_file: SiteToml, as_json: AsJson = False) -> None:
     its fingerprint; compare it with the other sites, for example by telephone.
     """
     needs("cryptography", "flower")
-    from fedcluster._site import SiteFile
-    from fedcluster.federation import _identity
+    from fedcluster.site import identity
+    from fedcluster.site.file import SiteFile
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site, folder = SiteFile.load(site_file), site_file.absolute().parent
-        own = _identity.public_text(_identity.identity(folder, make=True).public_key())
-        path, lines = folder / _identity.PEERS, [f'{site.name} = "{own}"']
+        own = identity.public_text(identity.identity(folder, make=True).public_key())
+        path, lines = folder / identity.PEERS, [f'{site.name} = "{own}"']
         told: dict[str, Any] = {"site": site.name, "key": own}
         if path.exists():
-            peers = _identity.load_peers(path)
-            _identity.check_own(path, site.name, peers, own)
-            told |= {"peers": sorted(peers), "fingerprint": _identity.fingerprint(peers)}
+            peers = identity.load_peers(path)
+            identity.check_own(path, site.name, peers, own)
+            told |= {"peers": sorted(peers), "fingerprint": identity.fingerprint(peers)}
             lines.append(f"{path} has {len(peers)} sites; its fingerprint is")
             lines.append(told["fingerprint"])
     screen.result(told, lines)
@@ -267,8 +267,8 @@ def new_key(site_file: SiteToml, as_json: AsJson = False) -> None:
     runs fedcluster federation rotate-key. A site that runs then takes the new key by itself.
     """
     needs("cryptography", "flower")
-    from fedcluster._site import SiteFile
-    from fedcluster.federation._certificates import make_site_key
+    from fedcluster.coordinator.certificates import make_site_key
+    from fedcluster.site.file import SiteFile
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
@@ -305,7 +305,7 @@ def show_permit(
     as_json: AsJson = False,
 ) -> None:
     """Show the permits that this site has accepted, or one that is offered to it."""
-    from fedcluster.federation._log_messages import permit_lines
+    from fedcluster.site.logs import permit_lines
 
     with Screen(as_json=as_json, quiet=False) as screen:
         permits, log = _permits(site_file)
@@ -346,8 +346,8 @@ def revoke_permit(
 
 def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
     """Return the permits of a site and the log in which they stand."""
-    from fedcluster._site import SiteFile
-    from fedcluster.federation._membership import Membership, site_log, site_permits
+    from fedcluster.site.file import SiteFile
+    from fedcluster.site.membership import Membership, site_log, site_permits
 
     site = SiteFile.load(site_file)
     membership = Membership.from_site_file(site)
@@ -378,7 +378,7 @@ def check(
         return
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster.cli import _comparison as comparison
-        from fedcluster.preprocessing._spec import met_in_words
+        from fedcluster.preprocessing.spec import met_in_words
 
         options = replace(rows, columns=columns, exclude=exclude, dates=dates)
         prepare = asked(replace(scaling, missing=scaling.missing or "mean"), columns)
@@ -397,7 +397,7 @@ def check(
 def suffix_of_data(file: str) -> bool:
     """Return whether a file holds rows, by its ending; it may have a name and options."""
     from fedcluster.cli._naming import ADDRESS, OPTION
-    from fedcluster.io._sources import suffix_of
+    from fedcluster.io.sources import suffix_of
 
     return bool(ADDRESS.search(file)) or suffix_of(OPTION.split(file)[0]) is not None
 
@@ -405,8 +405,8 @@ def suffix_of_data(file: str) -> bool:
 def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
     """Show what a federation would meet at a site."""
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster._site import SiteFile
-        from fedcluster.io._columns import has_columns
+        from fedcluster.io.columns import has_columns
+        from fedcluster.site.file import SiteFile
 
         site = SiteFile.load(site_file)
         screen.doing(f"reading the rows of {site.name}")
@@ -477,7 +477,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
     """Return how many rows are in groups now, without keeping new ones, and their limits."""
     import numpy as np
 
-    from fedcluster._site import RULES
+    from fedcluster.site.file import RULES
 
     (data, examined), limits = site.grouping.examined(site.rows(raw=True)), site.limits
     assert data.grouped is not None
@@ -509,8 +509,8 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
 def _privacy(site: SiteFile) -> dict[str, Any]:
     """Return the privacy budget of a site, and what is spent of it."""
-    from fedcluster.federation._log_messages import budget_content
-    from fedcluster.federation._membership import site_budget
+    from fedcluster.site.logs import budget_content
+    from fedcluster.site.membership import site_budget
 
     ledger = site_budget(site)
     assert ledger is not None
@@ -520,7 +520,7 @@ def _privacy(site: SiteFile) -> dict[str, Any]:
 def _left(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what may leave a site."""
     if "privacy" in content:
-        from fedcluster.federation._log_messages import spent_line
+        from fedcluster.site.logs import spent_line
 
         yield "Every answer has noise, and nothing else of the rows leaves."
         yield spent_line(content["privacy"])
@@ -530,7 +530,7 @@ def _left(content: dict[str, Any]) -> Iterator[str]:
 
 def _grouped(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what is seen of the rows."""
-    from fedcluster._report._tables import counted
+    from fedcluster.report.tables import counted
 
     groups, unit = content["groups"], "rows" if content["persons"] is None else "persons"
     if not groups["groups"]:
@@ -595,8 +595,8 @@ def _refused(site: SiteFile, summary: SourceSummary) -> Iterator[str]:
 
 
 def _table(site: SiteFile, summary: SourceSummary) -> Table:
-    from fedcluster._html import Table
-    from fedcluster._report._tables import counted
+    from fedcluster.report.tables import counted
+    from fedcluster.texts.html import Table
 
     persons = "" if summary.persons is None else f" of {counted(len(summary.persons), 'person')}"
     return Table(
@@ -611,7 +611,7 @@ def _table(site: SiteFile, summary: SourceSummary) -> Table:
 
 def _decimals(summary: SourceSummary) -> Iterator[str]:
     """Yield which columns may have decimals that do not begin as the site file says."""
-    from fedcluster.io._cells import COMMA, NAMES
+    from fedcluster.io.cells import COMMA, NAMES
 
     for sign, name in NAMES.items():
         if columns := [column.name for column in summary.columns.values() if column.kind == name]:
@@ -622,7 +622,7 @@ def _decimals(summary: SourceSummary) -> Iterator[str]:
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what the site's limits would do."""
-    from fedcluster._report._tables import counted
+    from fedcluster.report.tables import counted
 
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
     there = content["rows"] if content["persons"] is None else content["persons"]

@@ -21,7 +21,7 @@ from fedcluster import (
 )
 from fedcluster.kernels.runtime import announcer, compiled_mark
 from fedcluster.privacy import Groups
-from fedcluster.privacy._groups import Grouping
+from fedcluster.privacy.groups import Grouping
 
 SHAPES = (("few rows", 60, 4), ("many rows", 9000, 4), ("wide rows", 600, 40))
 """Rows and columns of a site: one call of a compiled function takes few, chunks of many."""

@@ -9,8 +9,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster._exact import exact_sum
 from fedcluster.core.data import Floats
+from fedcluster.core.exact import exact_sum
 
 MOST_FOR_A_ROW = 1e150
 """Sum for a row beyond which squares overflow, so that other sites could not answer."""

@@ -171,8 +171,8 @@ class SiteInfo:
     log : str
         The hash of the last line of its log, where it keeps one; it does not count either.
     refuses : str
-        Why its rows cannot be asked with noise, by the key in `fedcluster._refusals.table`; ""
-        if they can. It does not count either.
+        Why its rows cannot be asked with noise, by the key in
+        `fedcluster.options.refusals.table`; "" if they can. It does not count either.
     """
 
     name: str

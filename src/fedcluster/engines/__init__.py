@@ -1,6 +1,6 @@
 """Engines carry tasks to sites and answers back."""
 
 from fedcluster.engines._local import CrowdEngine, LocalEngine
-from fedcluster.engines._relay import Relay
+from fedcluster.engines.relay import Relay
 
 __all__ = ["CrowdEngine", "LocalEngine", "Relay"]

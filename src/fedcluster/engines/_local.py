@@ -17,8 +17,6 @@ from typing import Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcluster._random import sampled, stream
-from fedcluster.client import ONE_THREAD, Client
 from fedcluster.core import (
     Answers,
     Column,
@@ -31,9 +29,10 @@ from fedcluster.core import (
     Summary,
     Task,
 )
-from fedcluster.engines._batched import Asked, at_site
-from fedcluster.engines._relay import Relay
-from fedcluster.engines._stacked import Stacked
+from fedcluster.core.streams import sampled, stream
+from fedcluster.engines.batched import Asked, Stacked, at_site
+from fedcluster.engines.client import ONE_THREAD, Client
+from fedcluster.engines.relay import Relay
 from fedcluster.errors import InputError
 from fedcluster.privacy import MinRows
 

@@ -19,22 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fedcluster import kernels
-from fedcluster._choices import (
-    PROTECTIONS,
-    QUALITIES,
-    RULES,
-    Init,
-    Protection,
-    Quality,
-    RuleName,
-    Scale,
-)
-from fedcluster._refusals import refused
-from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
-from fedcluster.client import Client
 from fedcluster.core import Data, Engine, Labels, RowStream
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._stacked import Stacked
+from fedcluster.engines.batched import Stacked
+from fedcluster.engines.client import Client
 from fedcluster.errors import listed
 from fedcluster.estimators._fitted import Fitted
 from fedcluster.estimators._inputs import (
@@ -49,13 +37,25 @@ from fedcluster.estimators._inputs import (
     wanted,
     whole,
 )
-from fedcluster.io._inputs import GivenTable, by_site
-from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._rows import batches, chunks_of
-from fedcluster.io._sources import read_file
+from fedcluster.io.inputs import GivenTable, by_site
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.rows import batches, chunks_of
+from fedcluster.io.sources import read_file
 from fedcluster.jobs import Fit, execute, limits_of
+from fedcluster.options.choices import (
+    PROTECTIONS,
+    QUALITIES,
+    RULES,
+    Init,
+    Protection,
+    Quality,
+    RuleName,
+    Scale,
+)
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
+from fedcluster.report.messages import few_clusters_line, groups_line, limit_line
 from fedcluster.rounds import CommunicationRound
 from fedcluster.selection import Rule
 

@@ -12,7 +12,13 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster._choices import (
+from fedcluster.core import Algorithm, Floats
+from fedcluster.errors import InputError
+from fedcluster.estimators._base import Federated
+from fedcluster.estimators._inputs import one_of
+from fedcluster.kernels import fuzzy_pass, nearest
+from fedcluster.metrics.objectives import nearest_present
+from fedcluster.options.choices import (
     ALGORITHMS,
     AVERAGINGS,
     FUZZY_ALGORITHMS,
@@ -26,14 +32,8 @@ from fedcluster._choices import (
     Pick,
     RuleName,
 )
-from fedcluster._refusals import refused
-from fedcluster.core import Algorithm, Floats
-from fedcluster.errors import InputError
-from fedcluster.estimators._base import Federated
-from fedcluster.estimators._inputs import one_of
-from fedcluster.kernels import fuzzy_pass, nearest
-from fedcluster.metrics.objectives import nearest_present
-from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.options.refusals import refused
+from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection.sweep import clustered_by
 

@@ -20,19 +20,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fedcluster import algorithms
-from fedcluster._cluster_names import checked_names
-from fedcluster._pages._page import clusters_table
-from fedcluster._pages._run import Run
-from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles
-from fedcluster._report._records import plain
-from fedcluster._row_form import RowForm
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result, Rows
 from fedcluster.errors import InputError
-from fedcluster.model import Model, state_fields
+from fedcluster.model.assignment import RowForm
+from fedcluster.model.file import Model, state_fields
+from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, checked_names
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.recipes.private import PrivacySpent
+from fedcluster.report.page import clusters_table
+from fedcluster.report.records import plain
+from fedcluster.report.run import Run
 from fedcluster.selection import Rule, Selection
 
 

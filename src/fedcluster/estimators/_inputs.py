@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from fedcluster._choices import INITS, PARTS, SCALES
-from fedcluster._refusals import refused
 from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
-from fedcluster.io._columns import columns_of, common_columns, is_blank
-from fedcluster.io._inputs import FLOATS, GivenTable, column_names, read_table
-from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._recoding import checked_how
+from fedcluster.io.columns import columns_of, common_columns, is_blank
+from fedcluster.io.inputs import FLOATS, GivenTable, column_names, read_table
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.recoding import checked_how
 from fedcluster.jobs import tried
+from fedcluster.options.choices import INITS, PARTS, SCALES
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing._own import preparation
+from fedcluster.preprocessing.own import preparation
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:

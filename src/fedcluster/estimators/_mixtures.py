@@ -14,15 +14,15 @@ from scipy.linalg import solve_triangular
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster._choices import COVARIANCES, MODELS, Covariance, Quality
-from fedcluster._refusals import refused
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, Labels, Result, State
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.jobs import Fit
 from fedcluster.metrics.gaussians import log_likelihoods
-from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.options.choices import COVARIANCES, MODELS, Covariance, Quality
+from fedcluster.options.refusals import refused
+from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.selection import Selection
 
 

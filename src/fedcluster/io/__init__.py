@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcluster._lazy import names_from
+from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster.io._reader import ColumnRoles
-    from fedcluster.io._rows import FileSource, SqlSource
-    from fedcluster.io._sources import open_rows
+    from fedcluster.io.reader import ColumnRoles
+    from fedcluster.io.rows import FileSource, SqlSource
+    from fedcluster.io.sources import open_rows
 
 __all__ = ["ColumnRoles", "FileSource", "SqlSource", "open_rows"]
 
 __getattr__ = names_from(  # arrays in memory need none of pyarrow
-    __name__, {"ColumnRoles": "_reader", "FileSource SqlSource": "_rows", "open_rows": "_sources"}
+    __name__, {"ColumnRoles": "reader", "FileSource SqlSource": "rows", "open_rows": "sources"}
 )

@@ -26,10 +26,10 @@ import pyarrow.csv
 
 from fedcluster.core import Floats, Rows
 from fedcluster.errors import InputError
-from fedcluster.io._cells import POINT, as_arrow, column_of, decimals_of
-from fedcluster.io._columns import first_twice
-from fedcluster.io._reader import ArrowTable, TablePart
-from fedcluster.io._rows import FileFingerprint, in_order, readable, reading_with
+from fedcluster.io.cells import POINT, as_arrow, column_of, decimals_of
+from fedcluster.io.columns import first_twice
+from fedcluster.io.reader import ArrowTable, TablePart
+from fedcluster.io.rows import FileFingerprint, in_order, readable, reading_with
 
 # CSV
 

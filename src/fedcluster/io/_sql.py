@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from fedcluster.errors import InputError
-from fedcluster.io._cells import column_of
-from fedcluster.io._columns import first_twice
-from fedcluster.io._reader import TablePart
-from fedcluster.io._rows import SqlSource, UnreachableError, patiently, readable
+from fedcluster.io.cells import column_of
+from fedcluster.io.columns import first_twice
+from fedcluster.io.reader import TablePart
+from fedcluster.io.rows import SqlSource, UnreachableError, patiently, readable
 
 try:
     import sqlalchemy

@@ -1,6 +1,5 @@
 """Jobs that sites do together, and the one function that carries them out on any engine."""
 
-from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.jobs._clusterings import HISTORY as HISTORY
 from fedcluster.jobs._clusterings import KJob as KJob
 from fedcluster.jobs._clusterings import model_of as model_of
@@ -25,5 +24,6 @@ from fedcluster.jobs._procedure import JobReport
 from fedcluster.jobs._procedure import clustering_of as clustering_of
 from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing
+from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
 
 __all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute"]

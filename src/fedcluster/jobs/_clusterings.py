@@ -9,20 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedcluster._combinations import check, check_steps, check_weights
-from fedcluster._pages._page import reported
-from fedcluster._refusals import refused
-from fedcluster._report._messages import (
-    few_clusters_line,
-    few_line,
-    groups_line,
-    influence_line,
-    limit_line,
-)
-from fedcluster._report._pictures import pictured
-from fedcluster._report._records import SiteRecord, plain
-from fedcluster._specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
-from fedcluster._stability import Stability
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.jobs._procedure import (
@@ -34,21 +20,35 @@ from fedcluster.jobs._procedure import (
     clustering_of,
     drawn,
 )
-from fedcluster.metrics.agreement import Agreement, Separation
+from fedcluster.metrics.external import Agreement, Separation
 from fedcluster.metrics.moments import Moments
-from fedcluster.model import Model, plain_parameters, state_fields
+from fedcluster.model.file import Model, plain_parameters, state_fields
+from fedcluster.model.stability import Stability
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._moments import Covariance, Missing
-from fedcluster.preprocessing._spec import Schema, for_metric
+from fedcluster.preprocessing.moments import Covariance, Missing
+from fedcluster.preprocessing.spec import Schema, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import bootstrap, clustering, mixture
 from fedcluster.recipes import private as budgets
+from fedcluster.recipes.combinations import check, check_steps, check_weights
 from fedcluster.recipes.fit import algorithm_of, clustering_steps, start_step
 from fedcluster.recipes.private import PRIVATE_STEPS, private_clustering
 from fedcluster.recipes.profiling import assigned_rows, profile_steps, profiles_of
 from fedcluster.recipes.robust import Influence, Listener, influences
 from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.recipes.scores import evaluation_steps
+from fedcluster.recipes.specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
+from fedcluster.report.messages import (
+    few_clusters_line,
+    few_line,
+    groups_line,
+    influence_line,
+    limit_line,
+)
+from fedcluster.report.page import reported
+from fedcluster.report.pictures import pictured
+from fedcluster.report.records import SiteRecord, plain
 from fedcluster.rounds import Plan, run_plan, with_preprocessing
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection.sweep import clustered_by, select_k_plan

@@ -7,13 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedcluster._report._records import SiteRecord
-from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
 from fedcluster.jobs._clusterings import Clustering, FitProcedure, KJob, SelectProcedure
 from fedcluster.jobs._of_model import EvaluateProcedure, ProfileProcedure
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.report.records import SiteRecord
 from fedcluster.rounds import Plan
 from fedcluster.selection import Rule
 

@@ -7,14 +7,6 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, Self
 
-from fedcluster._choices import imported
-from fedcluster._combinations import OF_SITES, check, check_totals
-from fedcluster._profiles import Profiles
-from fedcluster._refusals import refused
-from fedcluster._report._messages import better, meaning
-from fedcluster._report._messages import objective as objective_line
-from fedcluster._report._records import SiteRecord, plain
-from fedcluster._specifications import smallest_of
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Engine, Metric, PlannedStep, RowTransform, SiteInfo, State, check_step
 from fedcluster.errors import InputError
@@ -22,10 +14,18 @@ from fedcluster.jobs._procedure import Found, JobReport, Procedure, Stage
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.objectives import MEANINGS
 from fedcluster.model import Model
+from fedcluster.model.profiles import Profiles
+from fedcluster.options.choices import imported
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
+from fedcluster.recipes.combinations import OF_SITES, check, check_totals
 from fedcluster.recipes.profiling import assigned_rows, profile_steps, profiles_of
 from fedcluster.recipes.scores import evaluation_steps, objective_value
+from fedcluster.recipes.specifications import smallest_of
+from fedcluster.report.messages import better, meaning
+from fedcluster.report.messages import objective as objective_line
+from fedcluster.report.records import SiteRecord, plain
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
 

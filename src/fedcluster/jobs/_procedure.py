@@ -10,21 +10,21 @@ from typing import Any, ClassVar, Self
 
 from numpy.random import RandomState
 
-from fedcluster._profiles import Profiles
-from fedcluster._report._records import SiteRecord, plain, published
-from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
-from fedcluster._stability import Stability
 from fedcluster.core import Column, Engine, Labels, PlannedStep, Result, SiteInfo
-from fedcluster.engines._recorder import WithoutSites
+from fedcluster.engines.recorder import WithoutSites
 from fedcluster.errors import InputError, listed
-from fedcluster.io._outputs import json_text
+from fedcluster.io.outputs import json_text
 from fedcluster.metrics.objectives import objective_name
+from fedcluster.model.profiles import Profiles
+from fedcluster.model.stability import Stability
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._fitting import Fitted, n_columns_out
-from fedcluster.preprocessing._fitting import fit as fit_preprocessor
-from fedcluster.preprocessing._spec import Schema, agree, in_words, odd_sites
+from fedcluster.preprocessing.fitting import Fitted, n_columns_out
+from fedcluster.preprocessing.fitting import fit as fit_preprocessor
+from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
 from fedcluster.recipes.private import PrivacySpent
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
+from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.report.records import SiteRecord, plain, published
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 from fedcluster.selection import Selection
 

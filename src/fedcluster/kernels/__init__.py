@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcluster._lazy import names_from
+from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.kernels._groups import partition

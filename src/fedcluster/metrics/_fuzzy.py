@@ -20,8 +20,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist, pdist
 
-from fedcluster._ranges import CENTERS, FUZZIFIER, Allowed
 from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core.ranges import CENTERS, FUZZIFIER, Allowed
 from fedcluster.kernels import fuzzy_pass, memberships
 from fedcluster.metrics.clusters import davies_bouldin
 from fedcluster.metrics.moments import in_parts, one_number, row_weights

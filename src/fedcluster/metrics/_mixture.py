@@ -22,8 +22,8 @@ from numpy.random import Generator
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
-from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, State, Summary
+from fedcluster.core.ranges import CENTERS, Allowed, Array
 from fedcluster.metrics.clusters import Clusters, clusters_of
 from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
 

@@ -22,9 +22,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, Labels, State, Summary
+from fedcluster.core.ranges import CENTERS, Allowed, Array, Box, LineBounds
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import (
     by_cluster,

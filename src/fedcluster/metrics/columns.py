@@ -23,8 +23,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedcluster._ranges import CENTERS, ONE_CENTER, Allowed, Array, Whole
 from fedcluster.core import Data, Floats, Labels, State, Summary
+from fedcluster.core.ranges import CENTERS, ONE_CENTER, Allowed, Array, Whole
 from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_weights
 from fedcluster.metrics.objectives import nearest_present
 

@@ -34,11 +34,21 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._choices import COVARIANCES
-from fedcluster._ranges import CENTERS, CLUSTERS, EITHER, Allowed, Array, OneOf, Range, Real, Whole
 from fedcluster.core import Data, Floats, Rows, State, Summary
+from fedcluster.core.ranges import (
+    CENTERS,
+    CLUSTERS,
+    EITHER,
+    Allowed,
+    Array,
+    OneOf,
+    Range,
+    Real,
+    Whole,
+)
 from fedcluster.kernels.em import Densities, em_pass, log_densities
 from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
+from fedcluster.options.choices import COVARIANCES
 
 SHAPES: Mapping[str, tuple[str, ...]] = {
     "full": ("k", "d", "d"),

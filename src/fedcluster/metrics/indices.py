@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedcluster._choices import RULES
 from fedcluster.core import Floats, State, Step, Summary
 from fedcluster.metrics import _fuzzy as fuzzy
 from fedcluster.metrics import clusters, external
@@ -18,6 +17,7 @@ from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture
 from fedcluster.metrics.clusters import Clusters, Scatter, Spread, second_round
 from fedcluster.metrics.external import Contingency, SiteARI, contingency_table
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette
+from fedcluster.options.choices import RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ import scipy
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import NO_CENTERS, ONE_CENTER, Allowed, Whole
 from fedcluster.core import Data, Floats, Labels, State, Step, Summary
+from fedcluster.core.ranges import NO_CENTERS, ONE_CENTER, Allowed, Box, LineBounds, Whole
 
 PART_BYTES = 1 << 23
 

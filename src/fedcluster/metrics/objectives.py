@@ -22,9 +22,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._bounds import Box, LineBounds
-from fedcluster._ranges import CENTERS, Allowed
 from fedcluster.core import Algorithm, Data, Floats, Labels, Metric, Rows, State, Summary
+from fedcluster.core.ranges import CENTERS, Allowed, Box, LineBounds
 from fedcluster.metrics._fuzzy import FuzzyObjective
 from fedcluster.metrics.clusters import Inertia
 from fedcluster.metrics.gaussians import LogLikelihood

@@ -45,8 +45,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
-from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
+from fedcluster.core.ranges import CENTERS, Allowed, Array
 from fedcluster.kernels import kmeans
 from fedcluster.metrics._mixture import mixture_round
 from fedcluster.metrics.clusters import Clusters, Scatter, clusters_of, second_round

@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib import pyplot
 from numpy.typing import NDArray
 
-from fedcluster._pages._charts import DEEPEST
-from fedcluster._pages._run import Run
-from fedcluster._report._pictures import COLOURS, INK
-from fedcluster._stability import DOUBTFUL, STABLE, Stability
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
+from fedcluster.model.stability import DOUBTFUL, STABLE, Stability
+from fedcluster.report.charts import DEEPEST
+from fedcluster.report.pictures import COLOURS, INK
+from fedcluster.report.run import Run
 from fedcluster.selection import Selection
 
 

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster._exact import exact_group_sums, exact_sum
 from fedcluster.core import Floats
-from fedcluster.privacy._limits import Groups
+from fedcluster.core.exact import exact_group_sums, exact_sum
+from fedcluster.privacy.limits import Groups
 
 Ids = NDArray[np.uint64]
 Places = NDArray[np.intp]

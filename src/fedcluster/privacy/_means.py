@@ -10,10 +10,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedcluster._exact import ExactSums, exact_product
 from fedcluster.core import Data, Floats, Grouped
-from fedcluster.privacy._partition import Partition
+from fedcluster.core.exact import ExactSums, exact_product
 from fedcluster.privacy._survey import SiteTable, placed, told_codes, whole
+from fedcluster.privacy.partition import Partition
 
 ENOUGH = 10
 """Groups that must be new before the scatter is computed anew."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats
-from fedcluster.io._columns import Passes, columns_of, merged_kind
-from fedcluster.privacy._partition import Numbers, UnitReader, Units
+from fedcluster.io.columns import Passes, columns_of, merged_kind
+from fedcluster.privacy.partition import Numbers, UnitReader, Units
 
 MOST_LEVELS = 1000
 """Levels of one column of text that are told, the most frequent ones."""

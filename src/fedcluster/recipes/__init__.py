@@ -5,10 +5,28 @@ a good start from few rounds, many runs from it in the same rounds (a race), and
 search that goes on from the winners (crossover and breathing).
 """
 
-from fedcluster._specifications import FitSpec
-from fedcluster.recipes._mixtures import mixture
-from fedcluster.recipes._stochastic_em import stepwise
-from fedcluster.recipes.fit import clustering
-from fedcluster.recipes.scores import evaluation
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcluster.lazy import names_from
+
+if TYPE_CHECKING:
+    from fedcluster.recipes._mixtures import mixture
+    from fedcluster.recipes._stochastic_em import stepwise
+    from fedcluster.recipes.fit import clustering
+    from fedcluster.recipes.scores import evaluation
+    from fedcluster.recipes.specifications import FitSpec
 
 __all__ = ["FitSpec", "clustering", "evaluation", "mixture", "stepwise"]
+
+__getattr__ = names_from(  # the help of the command line needs parameters and nothing else
+    __name__,
+    {
+        "FitSpec": "specifications",
+        "clustering": "fit",
+        "evaluation": "scores",
+        "mixture": "_mixtures",
+        "stepwise": "_stochastic_em",
+    },
+)

@@ -1,15 +1,5 @@
 """Search for a better k-means: breaths of one run, and crossover of many.
 
-Error and utility of centres: where there are too few and where too many, from sums.
-
-B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666): with d_1 and d_2 the
-distances of a row to its nearest and second nearest centre,
-
-    error    phi_j = sum of d_1^2           over the rows of cluster j  (eq. 4)
-    utility    U_j = sum of d_2^2 - d_1^2   over the rows of cluster j  (eq. 6)
-
-Centres are missing where the error is large; one of small utility is hardly needed.
-
 Breath: one step of a search that goes on from a Lloyd optimum.
 
 B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). A breath adds m centres
@@ -48,58 +38,16 @@ from numpy.random import Generator
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcluster._random import stream
-from fedcluster._ranges import CENTERS, Allowed
 from fedcluster.algorithms import Lloyd
-from fedcluster.core import Data, Floats, Iteration, Result, State, Summary, Task
+from fedcluster.algorithms.breathing import ErrorAndUtility
+from fedcluster.core import Floats, Iteration, Result, State, Summary, Task
+from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.kernels.iteration import lloyd as weighted_lloyd
 from fedcluster.metrics import Inertia
-from fedcluster.metrics.moments import by_cluster, no_rows
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, gather, iterate
-
-CHUNK = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorAndUtility:
-    """Error and utility of each centre.
-
-    Notes
-    -----
-    A site sends 3 k numbers.
-
-    Examples
-    --------
-    >>> state = State.at(np.array([[0.0], [1.0], [9.0]]))
-    >>> rows = Data(np.array([[0.0], [2.0], [9.0]]))
-    >>> ErrorAndUtility().client_step(state, rows, np.random.default_rng(0)).sums
-    array([[ 0.,  1.],
-           [ 1.,  3.],
-           [ 0., 64.]])
-    """
-
-    allowed = Allowed(centers=CENTERS)
-    client_additive = server_additive = True
-
-    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: error and utility of each centre."""
-        return len(state.centers), 2
-
-    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return sums of d_1^2 and of d_2^2 - d_1^2 by nearest centre."""
-        k = len(state.centers)
-        summary, second_place = no_rows(k, 2), min(1, k - 1)  # a lone centre has no utility
-        for start in range(0, len(data), CHUNK):
-            part = data.take(slice(start, start + CHUNK))
-            squared = cdist(part.X, state.centers, "sqeuclidean")
-            first, second = np.partition(squared, second_place, axis=1)[:, [0, second_place]].T
-            values = np.column_stack([first, second - first])
-            summary += by_cluster(part, squared.argmin(axis=1), values, k)
-        return summary
-
 
 DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
 """m of each of the breaths that share their rounds."""

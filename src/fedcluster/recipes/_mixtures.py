@@ -46,13 +46,12 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcluster._random import stream
-from fedcluster._refusals import refused
-from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import GaussianMixture, Lloyd
 from fedcluster.core import Floats, Iteration, Result, RowTransform, State, Task
+from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.metrics.gaussians import is_fitted, texts_of
+from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.recipes._search import race
 from fedcluster.recipes.fit import (
@@ -62,6 +61,7 @@ from fedcluster.recipes.fit import (
     description_step,
     drawn_starts,
 )
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, gather, reason
 
 FIRST = {4: 40, 8: 16}

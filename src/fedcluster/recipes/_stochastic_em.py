@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, VarianceTree
 from fedcluster.core import (
     ALL_SITES,
@@ -40,6 +39,7 @@ from fedcluster.core import (
     Summary,
     Task,
 )
+from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes.fit import canonical, description, keeps_sums

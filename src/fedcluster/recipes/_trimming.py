@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._specifications import FitSpec
 from fedcluster.algorithms.merging import means
 from fedcluster.algorithms.trimmed import RadiusSearch, TrimmedLloyd
 from fedcluster.core import Floats, Iteration, Result, State, Task
@@ -24,6 +23,7 @@ from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import add_by_cluster
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import places_by_rise
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, reason, server_update
 
 N_SEEDS = 16

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedcluster._random import stream
-from fedcluster._specifications import FitSpec
-from fedcluster._stability import Stability, jaccards
 from fedcluster.algorithms import TrimmedLloyd
 from fedcluster.core import Answers, Floats, Result, RowTransform, State, Task
+from fedcluster.core.streams import stream
 from fedcluster.kernels.iteration import kmeans_runs
-from fedcluster.metrics.agreement import Agreement, Separation
+from fedcluster.metrics.external import Agreement, Separation
+from fedcluster.model.stability import Stability, jaccards
 from fedcluster.recipes._search import race
 from fedcluster.recipes.fit import algorithm_of, clustering, description, description_step
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import EarlyStop, Plan, each_task
 
 REPLICATES = 20

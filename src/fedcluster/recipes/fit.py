@@ -36,13 +36,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcluster._assignment import Assignment
-from fedcluster._choices import builder, imported
-from fedcluster._combinations import OF_ALGORITHM, check
-from fedcluster._random import stream
-from fedcluster._ranges import allowed_of
-from fedcluster._refusals import refused
-from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import (
     FFCM,
     FKM,
@@ -68,12 +61,19 @@ from fedcluster.core import (
     Task,
     check_step,
 )
+from fedcluster.core.ranges import allowed_of
+from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
+from fedcluster.model.assignment import Assignment
+from fedcluster.options.choices import builder, imported
+from fedcluster.options.refusals import refused
 from fedcluster.recipes._crossover import search
 from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
+from fedcluster.recipes.combinations import OF_ALGORITHM, check
+from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import (
     ENOUGH,
     EarlyStop,

@@ -36,11 +36,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 
-from fedcluster._random import stream
-from fedcluster._specifications import Fit, FitSpec
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms.private import MOST_CELLS, BallScatter, BoxMoments, GridCells, clipped
-from fedcluster.algorithms.relative_lloyd import APART, RelativeLloyd, radii
+from fedcluster.algorithms.private import (
+    APART,
+    MOST_CELLS,
+    BallScatter,
+    BoxMoments,
+    GridCells,
+    RelativeLloyd,
+    clipped,
+    radii,
+)
 from fedcluster.core import (
     Algorithm,
     Answers,
@@ -56,10 +62,12 @@ from fedcluster.core import (
     Summary,
     Task,
 )
+from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy._accounting import Budget, noise_of, rho_of
+from fedcluster.privacy.budget import Budget, noise_of, rho_of
 from fedcluster.recipes._seeds import best_seeds
+from fedcluster.recipes.specifications import Fit, FitSpec
 from fedcluster.rounds import Plan, server_update
 
 PRIVATE_STEPS: tuple[PlannedStep, ...] = (BoxMoments, GridCells, RelativeLloyd)
@@ -143,7 +151,7 @@ class Releases:
 
         Examples
         --------
-        >>> from fedcluster.privacy._accounting import rho_of
+        >>> from fedcluster.privacy.budget import rho_of
         >>> releases = Releases.planned(Budget(1.0, 1e-6), n_clusters=5, n_columns=20)
         >>> list(releases.noises), releases.n_axes
         (['moments', 'scatter', 'cells', 'update 1', 'update 2'], 4)

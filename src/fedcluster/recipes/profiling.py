@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster._assigned_rows import AssignedRows
-from fedcluster._cluster_names import proposed
-from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles, TextProfile
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, State, Task
 from fedcluster.metrics.columns import ClusterCells, ClusterColumns, n_texts
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
+from fedcluster.model.assigned_rows import AssignedRows
+from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, TextProfile, proposed
 from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._moments import MOST_CELLS, SMALL
+from fedcluster.preprocessing.moments import MOST_CELLS, SMALL
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
 Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]

@@ -36,16 +36,16 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcluster._random import stream
-from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Answers, Floats, Result, SiteInfo, State, Summary, Task
+from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels.iteration import kmeans_runs
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import Means, Squares
-from fedcluster.preprocessing._moments import Histogram, Missing
+from fedcluster.preprocessing.moments import Histogram, Missing
+from fedcluster.recipes.specifications import FitSpec
 
 Exchange = list[tuple[Task, Answers]]
 Kept = deque[Exchange]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedcluster._random import stream
-from fedcluster._ranges import allowed_of
 from fedcluster.core import Answers, Metric, PlannedStep, State, Step, Summary, Task
+from fedcluster.core.ranges import allowed_of
+from fedcluster.core.streams import stream
 from fedcluster.metrics.indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
 from fedcluster.metrics.objectives import metric_name, shown_value
 from fedcluster.metrics.silhouettes import silhouette_by_chance

@@ -35,8 +35,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedcluster.secure._cohort import Cohort
 from fedcluster.secure._fixed_point import Words
+from fedcluster.secure.cohort import Cohort
 
 SECRET = 16
 """Bytes of a secret that is shared, as of a share of it."""

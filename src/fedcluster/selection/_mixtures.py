@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster._random import stream
 from fedcluster.algorithms.gaussian_mixture import GaussianMixture
 from fedcluster.core import Floats, RowTransform, State, Summary, Task
+from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.columns import ON_GRID, AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import CovarianceType, MixtureOverlap
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Covariance
+from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update
 from fedcluster.selection._likelihood import Mixture, n_parameters
 

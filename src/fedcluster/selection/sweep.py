@@ -30,12 +30,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._choices import FUZZY_RULES
-from fedcluster._random import stream
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Floats, Result, RowTransform, State, Task
+from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.moments import Moments
+from fedcluster.options.choices import FUZZY_RULES
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.recipes.fit import algorithm_of, description, description_step
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather

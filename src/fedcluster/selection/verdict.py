@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcluster._html import Table, element
 from fedcluster.core import Floats, Result, State
 from fedcluster.errors import InputError, listed
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, INDICES, JUDGES, METRICS
 from fedcluster.selection._likelihood import Likeliest
+from fedcluster.texts.html import Table, element
 
 Scores = Mapping[int, Mapping[str, float]]
 

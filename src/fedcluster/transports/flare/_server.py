@@ -13,15 +13,15 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedcluster.engines._exchange import NoReplyError, RetryingTransport, ThreadedCarrier
-from fedcluster.engines._progress_log import PROGRESS, note
-from fedcluster.engines._remote import RemoteEngine
+from fedcluster.coordinator.conduct import engine_over, run_job, terms_of
+from fedcluster.coordinator.folder import CANCEL, Federation
+from fedcluster.coordinator.runs import find_run, outcome_of
+from fedcluster.engines.exchange import NoReplyError, RetryingTransport, ThreadedCarrier
+from fedcluster.engines.recorder import PROGRESS, note
+from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import InputError
-from fedcluster.federation._conduct import engine_over, run_job, terms_of
-from fedcluster.federation._folder import CANCEL, Federation
-from fedcluster.federation._private import private_files
-from fedcluster.federation._runs import find_run, outcome_of
-from fedcluster.transports.flare._locks import TOPIC, check_locks, place_of
+from fedcluster.site.owned_files import private_files
+from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
 
 GRACE = 30.0
 """Seconds that the first exchange waits for sites, whose programs start unevenly."""
@@ -40,7 +40,7 @@ GONE = {
 
 
 class FlareCaller:
-    """Asks one site on FLARE's auxiliary channel, see `fedcluster.engines._exchange.Ask`.
+    """Asks one site on FLARE's auxiliary channel, see `fedcluster.engines.exchange.Ask`.
 
     Parameters
     ----------

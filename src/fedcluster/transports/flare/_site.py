@@ -14,15 +14,15 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedcluster._site import SiteFile
-from fedcluster.engines._turns import Turns
+from fedcluster.coordinator.relay_site import answering
+from fedcluster.engines.responder import Turns
 from fedcluster.errors import InputError
-from fedcluster.federation._identity import IDENTITY, PEERS
-from fedcluster.federation._membership import Membership
-from fedcluster.federation._private import check_private, private_files
-from fedcluster.federation._relay_site import answering
-from fedcluster.io._site_state import STATE_FILE
-from fedcluster.transports.flare._locks import TOPIC, check_locks, place_of
+from fedcluster.privacy.site_state import STATE_FILE
+from fedcluster.site.file import SiteFile
+from fedcluster.site.identity import IDENTITY, PEERS
+from fedcluster.site.membership import Membership
+from fedcluster.site.owned_files import check_private, private_files
+from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
 
 NOT_STARTED = "the site's program did not start; its own log says why"
 """All that FLARE is told of what is wrong at a site, since it may tell others."""

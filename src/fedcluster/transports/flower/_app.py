@@ -27,20 +27,20 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
-from fedcluster.engines._exchange import never, unheard
-from fedcluster.engines._progress_log import PROGRESS, note
-from fedcluster.engines._remote import RemoteEngine
+from fedcluster.coordinator import conduct as conducting
+from fedcluster.coordinator.folder import CANCEL, Federation
+from fedcluster.coordinator.lifecycle import RevokedSites
+from fedcluster.coordinator.runs import find_run
+from fedcluster.engines.exchange import never, unheard
+from fedcluster.engines.recorder import PROGRESS, note
+from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import SiteError
-from fedcluster.federation import _conduct as conducting
-from fedcluster.federation._folder import CANCEL, Federation
-from fedcluster.federation._lifecycle import RevokedSites
-from fedcluster.federation._private import private_files
-from fedcluster.federation._runs import find_run
+from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower._coordinator import access_by
 from fedcluster.transports.flower._registry import nodes_now
 from fedcluster.transports.flower._transport import discover_nodes, flower_engine
+from fedcluster.transports.flower.coordinator import access_by
 
 TRIES = 5
 """How often the SuperLink is asked where it does not answer."""

@@ -39,9 +39,9 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from fedcluster.coordinator.renewal import WARNING
 from fedcluster.errors import InputError, first_cause
-from fedcluster.federation._addresses import Address
-from fedcluster.federation._renewal import WARNING
+from fedcluster.site.addresses import Address
 from fedcluster.transports.flower import _launcher as launcher
 
 EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64

@@ -25,13 +25,13 @@ from flwr.proto.control_pb2 import (
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 
-from fedcluster._records import record_or
+from fedcluster.coordinator.certificates import REMOVED, accepted_keys, former_keys, key_digest
+from fedcluster.coordinator.folder import Federation
+from fedcluster.coordinator.lifecycle import promote, state_of, take_notice
+from fedcluster.coordinator.renewal import expiry_notice
 from fedcluster.errors import InputError
-from fedcluster.federation._certificates import REMOVED, accepted_keys, former_keys, key_digest
-from fedcluster.federation._folder import Federation
-from fedcluster.federation._lifecycle import promote, state_of, take_notice
-from fedcluster.federation._renewal import expiry_notice
-from fedcluster.io._outputs import write_json
+from fedcluster.io.outputs import write_json
+from fedcluster.io.records import record_or
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._programs import Access
 

@@ -15,14 +15,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedcluster.engines._exchange import Reply, RetryingTransport, Revoked, never, nobody, unheard
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._reply_validation import NOTHING_STATED, Believed
-from fedcluster.engines._responder import Responder
-from fedcluster.engines._turns import Turns
-from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
-from fedcluster.federation._conduct import engine_over
-from fedcluster.federation._reloading import ReloadingSite
+from fedcluster.coordinator.conduct import engine_over
+from fedcluster.engines.exchange import Reply, RetryingTransport, Revoked, never, nobody, unheard
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.reply_validation import NOTHING_STATED, Believed
+from fedcluster.engines.responder import Responder, Turns
+from fedcluster.engines.wire import PROTOCOL, WireError, pack, unpack
+from fedcluster.transports.reloading import ReloadingSite
 
 KIND = "query"
 KEY = "fedcluster"

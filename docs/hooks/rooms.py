@@ -1,0 +1,73 @@
+"""Draw the tree of rooms into docs/design.md, from the code and from the floors of the house.
+
+    .venv/bin/python docs/hooks/rooms.py
+
+writes the drawings between their marks; a test compares them with the code.
+"""
+
+import ast
+import re
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "design.md"
+PACKAGE = ROOT / "src" / "fedcluster"
+WIDTH = 100
+
+
+def page() -> str:
+    """Return the page with the drawings as the code stands."""
+    text = PAGE.read_text("utf-8")
+    for name, drawing in {"rooms": rooms(), "floors": floors()}.items():
+        block = f"<!-- {name} -->\n\n```\n{drawing}```\n\n<!-- end of {name} -->"
+        pattern = f"<!-- {name} -->.*?<!-- end of {name} -->"
+        text, found = re.subn(pattern, lambda _, block=block: block, text, flags=re.DOTALL)
+        assert found == 1, f"{PAGE.name} has no place for its {name}"
+    return text
+
+
+def rooms() -> str:
+    """Return the tree: what each room is about, and its modules."""
+    lines = ["src/fedcluster/"]
+    for path in sorted(PACKAGE.glob("*.py")):
+        if path.stem != "__init__":
+            lines += _entry(path.name, _about(path), [])
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        room = path.parent.relative_to(PACKAGE)
+        if room.parts:
+            modules = sorted(each.stem for each in path.parent.glob("*.py"))
+            lines += _entry(f"{room}/", _about(path), [m for m in modules if m != "__init__"])
+    return "\n".join(lines) + "\n"
+
+
+def floors() -> str:
+    """Return the floors, from the ground up."""
+    source = (ROOT / "tests" / "test_house.py").read_text("utf-8")
+    [floors] = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FLOORS"
+    )
+    return "".join(f"{'  <- ' if i else ''}{floor}\n" for i, floor in enumerate(floors))
+
+
+def _entry(name: str, about: str, modules: list[str]) -> list[str]:
+    indent = " " * 24
+    first, *more = textwrap.wrap(about, WIDTH - 24)
+    listed = textwrap.wrap(", ".join(modules), WIDTH - 26)
+    return [
+        f"  {name:<22}{first}",
+        *(indent + line for line in more),
+        *(f"{indent}  {line}" for line in listed),
+    ]
+
+
+def _about(path: Path) -> str:
+    """Return the first line of a module's docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return text.partition("\n")[0].rstrip(".")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

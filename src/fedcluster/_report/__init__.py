@@ -1,1 +1,0 @@
-"""Results in words, tables and pictures; how they look on a terminal is not known here."""

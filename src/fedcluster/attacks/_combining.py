@@ -1,0 +1,464 @@
+"""Attacks that combine many answers: differences, whole runs, equations, versions of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.attacks._asking import total_of
+from fedcluster.attacks._site import Coordinator, Play, Public, values_of
+from fedcluster.core import Answers, Data, Floats, SiteInfo, State, Summary, Task
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.errors import InputError, SiteError
+from fedcluster.jobs import Fit, SelectK, plan_of
+from fedcluster.metrics.clusters import Scatter
+from fedcluster.metrics.moments import Means, Moments
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.recipes import evaluation
+from fedcluster.rounds import run_plan, with_preprocessing
+
+CLUSTERS = 6
+QUESTIONS = 80
+"""Questions about random centres."""
+TOGETHER = 12
+"""Lines of an answer up to which two of them are added before they are compared."""
+LINES = 20_000
+TARGETS = 10
+EDITS = 8
+
+
+class SitesHere:
+    """Transport to sites in this process."""
+
+    def __init__(self, sites: Mapping[str, Responder]) -> None:
+        self._sites = sites
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """Carry messages to the sites."""
+        return {name: self._sites[name].reply(message) for name, message in messages.items()}, {}
+
+
+class Recorder:
+    """Engine that asks one site and keeps what was asked and answered."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._engine = RemoteEngine(SitesHere({"north": coordinator.responder}), ["north"])
+        columns = [column.name for column in coordinator.public.columns]
+        self._engine.choose(columns, raw=True)
+        self.kept: list[tuple[Task, Summary]] = []
+
+    def introduce(self, **asked: Any) -> tuple[SiteInfo, ...]:
+        """Return what the site tells of itself."""
+        return self._engine.introduce(**asked)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry the tasks of a round to the site."""
+        self._coordinator.asked += len(tasks)
+        answers = self._engine.ask(tasks, sites)
+        self.kept += [(t, a.total()) for t, a in zip(tasks, answers, strict=True)]
+        return answers
+
+
+def run_of(coordinator: Coordinator) -> list[tuple[Task, Summary]]:
+    """Return all that a clustering, a choice of k and an evaluation asked and were answered."""
+    recorder, how = Recorder(coordinator), coordinator.public.plain()
+    try:
+        sites = recorder.introduce()
+        fit = run_plan(with_preprocessing(plan_of(Fit(CLUSTERS), sites), how), recorder)
+        run_plan(with_preprocessing(plan_of(SelectK(k_max=CLUSTERS), sites), how), recorder)
+        state = State(fit.value.state.centers, fit.value.state.weights)
+        run_plan(with_preprocessing(evaluation(state), how), recorder)
+    except SiteError:
+        coordinator.refused += 1
+    return recorder.kept
+
+
+def summed(task: Task, answer: Summary, d: int) -> Floats:
+    """Return the sums over rows in the lines of an answer, (l, d + 1), the last one the weight."""
+    sums = answer.sums[:, :d]
+    if isinstance(task.step, Scatter):
+        sums = sums + answer.weights[:, None] * task.state.centers
+    if not isinstance(task.step, Lloyd | Scatter | SiteSummaries | VarianceTree | KFed):
+        return np.empty((0, d + 1))
+    return np.column_stack([sums, answer.weights])[answer.weights > 0]
+
+
+def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
+    """Return differences of all lines, and of pairs of lines of one answer, that weigh 1."""
+    lines = []
+    for each in answers:
+        lines.append(each)
+        if 1 < len(each) <= TOGETHER:
+            lines.append(np.array([a + b for a, b in combinations(each, 2)]))
+    d = len(public.numbers)
+    every = np.unique(np.concatenate([np.empty((0, d + 1)), *lines]).round(6), axis=0)[:LINES]
+    every = every[np.argsort(every[:, -1], kind="stable")]
+    weight, found = every[:, -1], [public.claims(0)]
+    for first in np.unique(weight):
+        smaller, larger = (every[abs(weight - w) < 1e-6] for w in (first, first + 1))
+        if len(smaller) and len(larger):
+            apart = (larger[:, None, :d] - smaller[None, :, :d]).reshape(-1, d)
+            found.append(public.records(apart[_possible(apart, public)]))
+    alone = every[abs(weight - 1) < 1e-6][:, :d]
+    return np.concatenate([*found, public.records(alone)])
+
+
+def _possible(rows: Floats, public: Public) -> np.ndarray:
+    """Return which rows lie in the ranges of the columns and on their steps, (n,)."""
+    inside = (rows >= public.low).all(axis=1) & (rows <= public.high).all(axis=1)
+    steps = rows / public.step
+    return np.asarray(inside & (abs(steps - steps.round()) < 0.02).all(axis=1))
+
+
+def pairs_of_a_run(play: Play) -> Floats:
+    """Subtract all sums of a clustering, a choice of k and an evaluation from each other."""
+    d = len(play.public.numbers)
+    return subtracted((summed(t, a, d) for t, a in run_of(play.coordinator)), play.public)
+
+
+def trajectories(play: Play) -> Floats:
+    """Solve for the rows from the sums of a run, who is in which cluster being known."""
+    lloyd = [(t, a) for t, a in run_of(play.coordinator) if isinstance(t.step, Lloyd)]
+    return _solved(play, lloyd)
+
+
+def equations(play: Play) -> Floats:
+    """Solve for the rows from sums about many random centres, who is where being known."""
+    rng, public = np.random.default_rng(0), play.public
+    centers = rng.uniform(public.low, public.high, (QUESTIONS, CLUSTERS, len(public.numbers)))
+    tasks = [Task(Lloyd(), State.at(c), preprocessor=public.plain()) for c in centers]
+    answers = zip(tasks, play.coordinator.ask(tasks), strict=True)
+    return _solved(play, [(t, a) for t, a in answers if a is not None])
+
+
+def solved(behind: Floats, sums: Floats) -> Floats:
+    """Return the rows that sums over known sets of rows determine, (r, d).
+
+    Rows that are in the same sums are one unknown; a row that is alone in its sums is known where
+    a combination of the sums is that row (arXiv 2511.07073).
+
+    Parameters
+    ----------
+    behind : ndarray of shape (l, n)
+        1 where a row is in a sum.
+    sums : ndarray of shape (l, d)
+        The sums.
+
+    Examples
+    --------
+    >>> solved(np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]), np.array([[9.0], [4.0]]))
+    array([[5.]])
+    """
+    if not len(behind):
+        return np.empty((0, sums.shape[1]))
+    patterns, times = np.unique(behind, axis=1, return_counts=True)
+    inverse = np.linalg.pinv(patterns * times, rcond=1e-9)
+    known = np.abs(np.diag(inverse @ (patterns * times)) - 1.0) < 1e-6
+    alone = known & (times == 1) & patterns.any(axis=0)
+    rows: Floats = (inverse @ sums)[alone]
+    return rows
+
+
+def _determined(public: Public, behind: Sequence[Floats], sums: Sequence[Floats]) -> Floats:
+    """Return claims of the rows that are determined by sums over known sets of rows."""
+    lines, places = np.unique(np.concatenate(behind), axis=0, return_index=True)
+    return public.records(solved(lines, np.concatenate(sums)[places]))
+
+
+def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
+    d = len(play.public.numbers)
+    behind, sums = [np.empty((0, len(play.units)))], [np.empty((0, d))]
+    for task, answer in kept:
+        said = answer.weights > 0
+        behind.append(play.lines(task.state.centers)[said].astype(float))
+        sums.append(answer.sums[said, :d])
+    return _determined(play.public, behind, sums)
+
+
+def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
+    """Return as many lines as the site tells at once, (l, d + 1): its groups, if it has any."""
+    how = how or coordinator.public.plain()
+    for most in (100_000, 1_000, 100, 20):
+        for step in (KFed(most), SiteSummaries(most, min_rows=1)):
+            answer = coordinator.ask_one(step, how=how)
+            if answer is not None:
+                said = answer.weights > 0
+                return np.column_stack([answer.sums, answer.weights])[said]
+    return np.empty((0, how.n_columns_out + 1))
+
+
+def other_columns(play: Play) -> Floats:
+    """Ask for the same rows in other orders and scales, and without some of the columns."""
+    public, d, lines = play.public, len(play.public.numbers), []
+    for start in range(d):
+        order = [(start + i) % d for i in range(d)]
+        units = (2.0**start) * public.width
+        columns = tuple(public.column(j, scale=float(units[j])) for j in order)
+        dumped = dump(play.coordinator, Preprocessor(columns))
+        back = np.argsort(order)
+        lines.append(np.column_stack([dumped[:, :-1][:, back] * units, dumped[:, -1]]))
+    found = [subtracted(_that_differ(lines), public)]
+    for j in range(d if d > 1 else 0):
+        kept = [i for i in range(d) if i != j]
+        some = dump(play.coordinator, Preprocessor(tuple(public.column(i) for i in kept)))
+        part = replace(
+            public,
+            numbers=tuple(public.numbers[i] for i in kept),
+            **{name: getattr(public, name)[kept] for name in ("low", "high", "step")},
+        )
+        whole = lines[0][:, [*kept, d]] if len(lines[0]) else np.empty((0, d))
+        claims = subtracted(_that_differ([whole, some]), part)
+        found.append(np.insert(claims, j, np.nan, axis=1))
+    return np.concatenate(found)
+
+
+def _that_differ(dumps: Sequence[Floats]) -> list[Floats]:
+    """Return the lines that are not in all of some dumps: of the same groups there are none."""
+    every = [{tuple(line) for line in each.round(4).tolist()} for each in dumps]
+    same = set.intersection(*every)
+    return [np.array([*each - same]).reshape(-1, dumps[0].shape[1]) for each in every]
+
+
+# Versions of the rows
+
+
+def _over(play: Play, versions: Iterable[Data]) -> tuple[list[Play], Floats]:
+    """Return the site in each version, and the differences of its totals and of all its lines."""
+    plays, lines = [play], []
+    for rows in versions:
+        try:
+            plays.append(play.version(rows))
+        except InputError:  # the site refuses to open rows most of which are others
+            play.coordinator.refused += 1
+            break
+    for each in plays:
+        total = total_of(each.coordinator)
+        lines += [] if total is None else [total[None, :]]
+        lines.append(dump(each.coordinator))
+    return plays, subtracted(lines, play.public)
+
+
+def removed_rows(play: Play) -> Floats:
+    """Ask for the total and all groups before and after single rows are removed."""
+    versions, rows = [], play.subject.rows
+    for _ in range(min(TARGETS, len(rows) // 4)):
+        rows = rows.take(slice(1, None))
+        versions.append(rows)
+    return _over(play, versions)[1]
+
+
+def added_rows(play: Play) -> Floats:
+    """Ask for the total and all groups before and after single rows are added."""
+    every, n = play.subject.rows, len(play.subject.rows)
+    first = min(TARGETS, n // 4)
+    play.subject = replace(play.subject, rows=every.take(slice(first, n)))
+    return _over(play, [every.take(slice(first - 1 - i, n)) for i in range(first)])[1]
+
+
+def changed_rows(play: Play) -> Floats:
+    """Ask for the total and all groups before and after single rows change in one column."""
+    rows, versions = play.subject.rows, []
+    column = play.public.widest[-1]
+    for row in range(min(TARGETS, len(rows) // 4)):
+        rows = play.public.changed(rows, np.array([row]), column, float(play.public.step[column]))
+        versions.append(rows)
+    plays, claims = _over(play, versions)
+    claims[:, column] = np.nan
+    return np.concatenate([claims, _moved(plays, column)])
+
+
+def _moved(plays: Sequence[Play], column: int) -> Floats:
+    """Return values before they changed, from the sums of a column and of its squares."""
+    public, places = plays[0].public, [column, len(plays[0].public.numbers) + column]
+    answers = [p.coordinator.ask_one(Moments(), how=public.plain()) for p in plays]
+    values = [[*a.sums[0, places], a.weights[0]] for a in answers if a is not None]
+    apart = np.diff(np.array(values).reshape(-1, 3), axis=0)
+    moved = apart[(abs(apart[:, 0]) > 1e-9) & (apart[:, 2] == 0)]  # else a group has left
+    claims = public.claims(len(moved))
+    claims[:, column] = (moved[:, 1] / moved[:, 0] - moved[:, 0]) / 2
+    return claims
+
+
+def many_versions(play: Play) -> Floats:
+    """Solve for rows over twenty versions, five rows more and three fewer, who is where known."""
+    every, rng = play.subject.rows, np.random.default_rng(0)
+    n = len(every)
+    waiting, here = list(range(n - min(100, n // 3), n)), list(range(n - min(100, n // 3)))
+    play.subject = replace(play.subject, rows=every.take(np.array(here)))
+    kept, versions = [np.array(here)], list[Data]()
+    while len(waiting) >= 5 and len(versions) < 20:
+        gone = set(rng.choice(here, 3, replace=False).tolist())
+        here = [row for row in here if row not in gone] + [waiting.pop() for _ in range(5)]
+        kept.append(np.array(here))
+        versions.append(every.take(np.array(here)))
+    plays, claims = _over(play, versions)
+    return np.concatenate([claims, _solved_over(plays, kept[: len(plays)], n)])
+
+
+def edited_rows(play: Play) -> Floats:
+    """Solve for rows, two in five of which change in one column each time, who is where known."""
+    rows, column = play.subject.rows, play.public.widest[-1]
+    rng, every, versions = np.random.default_rng(0), np.arange(len(rows)), list[Data]()
+    for _ in range(EDITS):
+        some = rng.choice(every, 2 * len(every) // 5, replace=False)
+        rows = play.public.changed(rows, some, column, float(play.public.step[column]))
+        versions.append(rows)
+    plays, claims = _over(play, versions)
+    claims = np.concatenate([claims, _solved_over(plays, [every] * len(plays), len(rows))])
+    claims[:, column] = np.nan
+    return claims
+
+
+def _solved_over(plays: Sequence[Play], kept: Sequence[np.ndarray], n: int) -> Floats:
+    """Return rows solved for from the groups of all versions, who is in which being known."""
+    behind, sums = [np.empty((0, n))], [np.empty((0, len(plays[0].public.numbers)))]
+    for play, rows in zip(plays, kept, strict=True):
+        if play.subject.protection.groups is None:
+            continue
+        line = _lines(play)
+        here = np.zeros((len(line), n))
+        here[:, rows] = line
+        behind.append(here)
+        sums.append(line @ play.numbers)
+    return _determined(plays[0].public, behind, sums)
+
+
+def all_rows_but_one(play: Play) -> Floats:
+    """Subtract all rows but one, which are known, from the sum of all, or of a group."""
+    total = total_of(play.coordinator)
+    if total is None:
+        return play.public.claims(0)
+    rows = play.numbers
+    if play.subject.protection.groups is None:
+        return play.public.records(total[:-1] - (rows.sum(axis=0) - rows[:TARGETS]))
+    claims, told = [], dump(play.coordinator)
+    for mine in (rows[group] for group in play.groups[:TARGETS]):
+        nearest = abs(told[:, :-1] / told[:, -1:] - mine.mean(axis=0)).sum(axis=1).argmin()
+        claims.append(told[nearest, :-1] - mine[1:].sum(axis=0))
+    return play.public.records(np.array(claims).reshape(-1, rows.shape[1]))
+
+
+CHANGED = 10
+"""One row in so many has another value in the last of three versions."""
+TARGETS = 10
+OTHERS = 4
+"""Sites that take part in secure sums beside the one that is attacked."""
+
+
+def three_versions(play: Play) -> Floats:
+    """Subtract groups of persons in a first and a third version; in the second, a unit is another.
+
+    Known are who is in which group, all that did not change, and who changed: of a group with one
+    of these, the difference is that person's.
+    """
+    rows, column = play.subject.rows, play.public.widest[-1]
+    rows = replace(rows, groups=_persons(rows))
+    few = np.random.default_rng(0).choice(len(rows), max(1, len(rows) // CHANGED), replace=False)
+    earlier = play.public.changed(rows, few, column, -3.0 * float(play.public.step[column]))
+    all_rows, place = np.arange(len(rows)), play.public.place(column)
+    wrong = play.public.changed(earlier, all_rows, column, earlier.X[:, place])
+    play.subject = replace(play.subject, rows=earlier)
+    try:
+        plays = [play, *map(play.version, (wrong, rows))]
+    except InputError:
+        play.coordinator.refused += 1
+        return play.public.claims(0)
+    if total_of(play.coordinator) is None or play.subject.protection.groups is None:
+        return play.public.claims(0)
+    known, claims = play.numbers, []
+    first, last = ({frozenset(g.tolist()) for g in p.groups} for p in (plays[0], plays[-1]))
+    for members in first & last:
+        some = sorted(set(few.tolist()) & members)
+        if len(some) == 1:
+            mine = sorted(members)
+            claim = known[some[0]].copy()
+            claim[column] += (plays[-1].numbers[mine] - known[mine])[:, column].sum()
+            claims.append(claim)
+    return play.public.records(np.array(claims).reshape(-1, known.shape[1]))
+
+
+def persons_named_later(play: Play) -> Floats:
+    """Solve for rows from groups of rows and from those of persons, who is where being known."""
+    rows = play.subject.rows
+    if play.subject.protection.groups is None:
+        return play.public.claims(0)
+    play.subject = replace(play.subject, rows=replace(rows, groups=None))
+    lines = [_lines(play)]
+    try:
+        lines.append(_lines(play.version(replace(rows, groups=_persons(rows)))))
+    except InputError:
+        play.coordinator.refused += 1
+    behind = np.concatenate(lines)
+    return play.public.records(solved(behind, behind @ play.numbers))
+
+
+def _persons(rows: Data) -> NDArray[Any]:
+    """Return whose each row is, (n,): of a person of its own where nobody says."""
+    return np.arange(len(rows)) if rows.groups is None else rows.groups
+
+
+def _lines(play: Play) -> Floats:
+    """Return which rows are in each group, (g, n)."""
+    units = play.units
+    lines: Floats = (units == np.unique(units[units >= 0])[:, None]).astype(np.float64)
+    return lines
+
+
+def smaller_cohort(play: Play) -> Floats:
+    """Ask for secure sums of all sites and then of all but this one, and subtract.
+
+    What is left would be the sums of this site, of which all rows but one are known.
+    """
+    public, others = play.public, play.subject.others
+    task = Task(Means(), State(), preprocessor=public.plain())
+    names = ["north", *(f"site {i}" for i in range(OTHERS))]
+    sites = {"north": play.subject}
+    for i, name in enumerate(names[1:]):
+        rows = others.take(np.arange(i % len(others), len(others), OTHERS))
+        sites[name] = replace(play.subject, rows=rows, folder=play.subject.folder / name)
+        sites[name].folder.mkdir()
+    try:
+        from fedcluster.secure import engine, site
+    except ImportError:  # without the extra that brings secure sums, there are none to attack
+        return public.claims(0)
+    secure = site.SecureSite.strangers(names)
+    ends = {name: each.coordinator(public, name, secure[name]) for name, each in sites.items()}
+    wire = SitesHere({name: each.responder for name, each in ends.items()})
+    columns = [column.name for column in public.columns]
+    totals = []
+    for cohort in (names, names[1:]):
+        play.coordinator.asked += 1
+        asking = engine.SecureEngine(wire, cohort)
+        asking.choose(columns, raw=True)
+        with suppress(SiteError):
+            totals.append(asking.ask([task])[0].total().sums[:, 0])
+    play.coordinator.refused += 2 - len(totals)
+    if len(totals) < 2:
+        return public.claims(0)
+    return _all_but_one_known(play, totals[0] - totals[1])
+
+
+def _all_but_one_known(play: Play, total: Floats) -> Floats:
+    """Return a row of some groups, from the sums of the site and all of its other rows."""
+    values, groups = values_of(play.subject.rows, play.public)[:, :-1], play.groups
+    there = np.array([(~np.isnan(values[rows])).sum(axis=0) for rows in groups])
+    protection = play.subject.protection.groups
+    there[there < (1 if protection is None else protection.p)] = 0  # a mean of so few is not told
+    sums = np.array([np.nansum(values[rows], axis=0) for rows in groups])
+    sizes = np.array([[len(rows)] for rows in groups])
+    told = sizes * np.where(there, sums / np.maximum(there, 1), play.public.middle)
+    own = (total - (told.sum(axis=0) - told)) * there / sizes
+    mine = np.nan_to_num(values[[rows[0] for rows in groups]])
+    own[there == 0] = np.nan
+    return play.public.records((own - (sums - mine))[:TARGETS])

@@ -1,0 +1,452 @@
+"""Site that is attacked, the coordinator that asks it, and what both know beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.attacks._claims import Truth
+from fedcluster.core import (
+    Column,
+    Data,
+    Filter,
+    Floats,
+    Rows,
+    RowTransform,
+    State,
+    Step,
+    Summary,
+    Task,
+)
+from fedcluster.engines.client import Client
+from fedcluster.engines.remote import Question
+from fedcluster.engines.responder import Responder, SecureSums
+from fedcluster.engines.wire import read_summaries, steps_by_name, unpack
+from fedcluster.io.columns import chosen_columns, columns_of
+from fedcluster.model.assigned_rows import row_transform
+from fedcluster.preprocessing.columns import NumericColumn
+from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
+from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.partition import Partition, person_ids, row_ids, told_apart
+from fedcluster.privacy.policy import Policy
+
+TASKS = 4000
+"""Tasks of one message; where that is refused, an eighth of it is tried, and so on."""
+PATIENCE = 3
+"""Tasks refused each for itself before the rest of a list is taken for refused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Public:
+    """Knowledge of a site that a coordinator has without asking, as from a data dictionary.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The columns, without texts.
+    numbers : tuple of str
+        The d columns of numbers.
+    low, high, step : ndarray of shape (d,)
+        Their ranges, and by how much two values differ at least.
+    texts : mapping of str to tuple of str
+        For each column of text, every text that anybody may have.
+    classes : tuple of str
+        Every label that anybody may have.
+    n_rows : int
+        About how many rows the site has.
+    """
+
+    columns: tuple[Column, ...]
+    numbers: tuple[str, ...]
+    low: Floats
+    high: Floats
+    step: Floats
+    texts: Mapping[str, tuple[str, ...]]
+    classes: tuple[str, ...]
+    n_rows: int
+
+    @property
+    def middle(self) -> Floats:
+        """Middle of the ranges, (d,)."""
+        return (self.low + self.high) / 2
+
+    @property
+    def width(self) -> Floats:
+        """Width of the ranges, (d,)."""
+        return self.high - self.low
+
+    @property
+    def widest(self) -> list[int]:
+        """The two columns of numbers with the most steps, which tell rows apart best."""
+        steps = self.width / self.step
+        return [int(j) for j in np.argsort(-steps, kind="stable")[:2]]
+
+    def column(self, j: int, **how: Any) -> NumericColumn:
+        """Return the preparation of a column of numbers; what is missing becomes its middle."""
+        return NumericColumn(self.numbers[j], **{"fill": float(self.middle[j]), **how})
+
+    def plain(self) -> Preprocessor:
+        """Return the preparation that leaves all numbers as they are."""
+        return Preprocessor(tuple(self.column(j) for j in range(len(self.numbers))))
+
+    def claims(self, n: int) -> Floats:
+        """Return n claims, (n, d + 1), that say nothing yet: numbers, and the label's place."""
+        return np.full((n, len(self.numbers) + 1), np.nan)
+
+    def place(self, j: int) -> int:
+        """Return the place of column j of numbers among all columns."""
+        return [column.name for column in self.columns].index(self.numbers[j])
+
+    def changed(self, data: Data, rows: NDArray[np.int64], j: int, by: float | Rows) -> Data:
+        """Return rows of which some have another value in column j of numbers."""
+        X = data.X.copy()
+        X[rows, self.place(j)] += by
+        return replace(data, X=X)
+
+    def records(self, rows: Floats) -> Floats:
+        """Return claims of the numbers (n, d) of rows."""
+        return np.column_stack([rows, np.full(len(rows), np.nan)])
+
+
+@dataclass(slots=True, eq=False)
+class Coordinator:
+    """Coordinator that asks one site.
+
+    Parameters
+    ----------
+    responder : Responder
+        The site's end.
+    public : Public
+        What is known without asking.
+    asked, refused : int
+        Tasks so far, and those among them that the site did not answer.
+    """
+
+    responder: Responder
+    public: Public
+    asked: int = 0
+    refused: int = 0
+    _exchanges: int = field(default=0, repr=False)
+    _runs: int = field(default=0, repr=False)
+
+    def ask(self, tasks: Sequence[Task]) -> list[Summary | None]:
+        """Return the answers to tasks, None where the site refuses or fails."""
+        self.asked += len(tasks)
+        answers: list[Summary | None] = []
+        size, alone = TASKS, 0
+        while len(answers) < len(tasks) and alone < PATIENCE:
+            part = tasks[len(answers) : len(answers) + size]
+            came = self._exchange(part)
+            if came is not None:
+                answers += came
+            elif len(part) > 1:
+                size = max(1, len(part) // 8)
+            else:
+                answers, alone = [*answers, None], alone + 1
+        answers += [None] * (len(tasks) - len(answers))
+        self.refused += answers.count(None)
+        return answers
+
+    def ask_one(
+        self, step: Step, state: State | None = None, how: RowTransform | None = None
+    ) -> Summary | None:
+        """Return the answer to one task."""
+        return self.ask([Task(step, State() if state is None else state, preprocessor=how)])[0]
+
+    def _exchange(self, tasks: Sequence[Task]) -> list[Summary] | None:
+        """Return the answers to one message, asked in a new run where it is refused; else None."""
+        answers = self._sent(tasks)
+        if answers is None:
+            self._runs += 1
+            self._sent(())  # what a site may be asked about is what it has told in the run
+            answers = self._sent(tasks)
+        return answers
+
+    def _sent(self, tasks: Sequence[Task]) -> list[Summary] | None:
+        header: dict[str, Any] = {"run": f"audit {self._runs}", "exchange": self._exchanges}
+        header |= {"columns": [column.name for column in self.public.columns], "raw": True}
+        header |= {} if tasks else {"described": [], "labels": True}
+        self._exchanges += 1
+        reply, arrays = unpack(self.responder.reply(Question(header, tasks).message))
+        return None if {"refused", "failed"} & reply.keys() else read_summaries(arrays)
+
+
+PREPARATION = (Histogram, Covariance, Missing)
+STEPS = steps_by_name(f"{step.__module__}.{step.__name__}" for step in PREPARATION)
+DECIMALS = 6
+LIMITS = (MinRows(20), MinClusterSize(5))
+
+
+class Anything(Policy):
+    """Policy of a site that may be asked anything, to show what its protection alone does."""
+
+    def check(self, *_asked: object, **_more: object) -> None:
+        """Let every question pass."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Protection:
+    """Protection of a site: groups, or limits alone.
+
+    Parameters
+    ----------
+    name : str
+        What a table calls it.
+    groups : Groups, optional
+        How rows are grouped.
+    filters : tuple of Filter
+        The limits; where rows are grouped, on sums over groups.
+    policy : PolicyLimits, optional
+        What the site may be asked; by default anything, as far as it is understood.
+    label : str, optional
+        The name of the column of labels, which groups may have rules about.
+    """
+
+    name: str
+    groups: Groups | None = None
+    filters: tuple[Filter, ...] = ()
+    policy: PolicyLimits | None = None
+    label: str | None = None
+
+    @property
+    def smallest(self) -> int:
+        """Rows behind a group, or behind a sum that leaves."""
+        if self.groups is not None:
+            return self.groups.p
+        return max((f.p for f in self.filters if isinstance(f, MinClusterSize)), default=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """Site that is attacked.
+
+    Parameters
+    ----------
+    rows : Data
+        Its rows, not prepared.
+    others : Data
+        Rows of the same kind that it never had.
+    protection : Protection
+        How it protects its rows.
+    folder : Path
+        Where it keeps its groups.
+    """
+
+    rows: Data
+    others: Data
+    protection: Protection
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        """File of the site's groups."""
+        return self.folder / f"{self.protection.name.replace(' ', '-')}.groups"
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """Protection of the client, if rows are grouped."""
+        groups, label = self.protection.groups, self.protection.label
+        roles = {} if label is None else {"label_column": label}
+        return None if groups is None else Grouping(groups, self.file, roles)
+
+    def coordinator(
+        self, public: Public, name: str = "north", secure: SecureSums | None = None
+    ) -> Coordinator:
+        """Return a coordinator of the site; its rows are grouped now."""
+        client = Client(name, self.rows, self.protection.filters, self.grouping)
+        _ = client.data
+        columns = tuple(column.name for column in columns_of(self.rows))
+
+        def choose(names: Sequence[str], *, raw: bool = False) -> Client:
+            if self.grouping is not None:
+                return client.with_columns(names, raw=raw)
+            rows = chosen_columns(self.rows, names, f"site {name!r}", raw=raw)
+            return Client(name, rows, self.protection.filters)
+
+        responder = Responder(
+            client,
+            columns=columns,
+            choose=choose,
+            steps=STEPS,
+            preprocessors=partial(row_transform, steps=STEPS),
+            policy=Anything() if self.protection.policy is None else Policy(self.protection.policy),
+            secure=secure,
+        )
+        return Coordinator(responder, public)
+
+    def units(self) -> NDArray[np.int64]:
+        """Return the sum that each row is in, (n,): its group's number, its own, or -1."""
+        if self.protection.groups is None:
+            return np.arange(len(self.rows))
+        names = [column.name for column in columns_of(self.rows)]
+        kept = Partition.load(self.file, self.protection.groups.p, names)
+        if self.rows.groups is None:
+            ids = told_apart(row_ids(self.rows, kept.key))
+        else:
+            persons, place = np.unique(self.rows.groups, return_inverse=True)
+            ids = person_ids(persons, kept.key)[place]
+        member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
+        return np.array([member.get(unit, -1) for unit in ids.tolist()])
+
+    def truth(self, public: Public) -> Truth:
+        """Return what claims are held against."""
+        step = np.append(public.step, 1.0)
+        rows, others = (values_of(data, public) for data in (self.rows, self.others))
+        return Truth(rows, others, step, max(self.protection.smallest, 3))
+
+
+def values_of(data: Data, public: Public) -> Floats:
+    """Return numbers and the label's place of rows, (n, d + 1); NaN where one is missing."""
+    names = [column.name for column in columns_of(data)]
+    numbers = data.X[:, [names.index(name) for name in public.numbers]].astype(np.float64)
+    label = np.full(len(data), np.nan)
+    if data.y is not None:
+        place = {name: i for i, name in enumerate(public.classes)}
+        label = np.array([place[name] for name in data.y.astype(str)], dtype=np.float64)
+    return np.column_stack([numbers, label])
+
+
+def public_of(rows: Data) -> Public:
+    """Return what is public of rows: columns, ranges, steps, and lists of texts and labels."""
+    columns = columns_of(rows)
+    number = [j for j, column in enumerate(columns) if column.kind == "number"]
+    values = rows.X[:, number].astype(np.float64)
+    step = np.array([_step(each[np.isfinite(each)]) for each in values.T])
+    low, high = np.nanmin(values, axis=0) - 3 * step, np.nanmax(values, axis=0) + 3 * step
+    return Public(
+        tuple(Column(column.name, column.kind) for column in columns),
+        tuple(columns[j].name for j in number),
+        low,
+        high,
+        step,
+        {column.name: column.levels for column in columns if column.levels},
+        () if rows.y is None else tuple(np.unique(rows.y.astype(str)).tolist()),
+        len(rows),
+    )
+
+
+def _step(values: Floats) -> float:
+    """Return by how much values differ at least: a power of ten, or a share of their deviation.
+
+    Examples
+    --------
+    >>> _step(np.array([1.0, 4.0])), _step(np.array([0.25, 0.5]))
+    (1.0, 0.01)
+    """
+    for digits in range(DECIMALS):
+        if np.allclose(values, values.round(digits), rtol=0, atol=1e-9):
+            return float(10.0**-digits)
+    return float(1e-4 * values.std() or 1.0)
+
+
+def split(data: Data, rng: np.random.Generator) -> tuple[Data, Data]:
+    """Return the rows that the site is played with, and a fifth that it never has."""
+    unit: NDArray[Any] = np.arange(len(data)) if data.groups is None else data.groups
+    names = np.unique(unit)
+    away = np.isin(unit, rng.choice(names, len(names) // 5, replace=False))
+    return data.take(~away), data.take(away)
+
+
+@dataclass(eq=False)
+class Play:
+    """One attack on one site.
+
+    Parameters
+    ----------
+    subject : Subject
+        The site. An attack reads of it only what its description says that a coordinator may know:
+        who is in which sum, or all rows but one.
+    public : Public
+        What is known without asking.
+    """
+
+    subject: Subject
+    public: Public
+    versions: list[Play] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def coordinator(self) -> Coordinator:
+        """Coordinator of the site."""
+        return self.subject.coordinator(self.public)
+
+    def version(self, rows: Data) -> Play:
+        """Return the site with other rows, its groups kept; it is opened now."""
+        _ = self.units  # of now: later versions change the site's file
+        after = Play(replace(self.subject, rows=rows), self.public)
+        _ = after.units
+        self.versions.append(after)
+        return after
+
+    @property
+    def refused(self) -> int:
+        """Number of tasks that the site refused, in all versions."""
+        return sum(play.coordinator.refused for play in (self, *self.versions))
+
+    @property
+    def asked(self) -> int:
+        """Number of tasks, in all versions."""
+        return sum(play.coordinator.asked for play in (self, *self.versions))
+
+    # What a coordinator may know besides, in some attacks
+
+    @cached_property
+    def numbers(self) -> Floats:
+        """Numbers of the rows, (n, d), filled in as the public preparation does."""
+        values = values_of(self.subject.rows, self.public)[:, :-1]
+        return np.where(np.isnan(values), self.public.middle, values)
+
+    @cached_property
+    def units(self) -> NDArray[np.int64]:
+        """Sum that each row is in, (n,)."""
+        _ = self.coordinator
+        return self.subject.units()
+
+    @property
+    def groups(self) -> list[NDArray[np.int64]]:
+        """Rows in each sum."""
+        return [np.flatnonzero(self.units == g) for g in np.unique(self.units[self.units >= 0])]
+
+    def lines(self, centers: Floats) -> NDArray[np.bool_]:
+        """Return which rows stand behind each line of an answer about centres, (k, n)."""
+        numbers = self.numbers.copy()
+        for unit in np.unique(self.units) if self.subject.protection.groups else ():
+            rows = self.units == unit
+            numbers[rows] = numbers[rows].mean(axis=0)
+        apart = ((numbers[:, None] - centers[None]) ** 2).sum(axis=2)
+        is_line: NDArray[np.bool_] = apart.argmin(axis=1) == np.arange(len(centers))[:, None]
+        return is_line & (self.units >= 0)
+
+
+TOWNS = ("Ahlen", "Bonn", "Celle", "Zell")
+
+
+def simulated(n: int = 400, seed: int = 0, *, missing: float = 0.02) -> Data:
+    """Return rows of made-up patients: whole numbers, decimals, a flag, texts and a diagnosis.
+
+    One of them alone lives in Zell, and one alone has the flag.
+
+    Examples
+    --------
+    >>> [column.name for column in simulated(40).columns]
+    ['age', 'weight', 'pressure', 'flag', 'town']
+    """
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 4, n)
+    age = rng.normal(np.array([30, 45, 60, 75])[kind], 8).round().clip(18, 99)
+    weight = rng.normal(np.array([60, 80, 70, 90])[kind], 9).round(1)
+    pressure = rng.normal(np.array([115, 130, 145, 160])[kind], 11).round()
+    flag, town = np.zeros(n), rng.integers(0, 3, n).astype(np.float64)
+    flag[rng.integers(n)], town[rng.integers(n)] = 1.0, 3.0
+    X = np.column_stack([age, weight, pressure, flag, town])
+    X[:, :3][rng.random((n, 3)) < missing] = np.nan
+    numbers = tuple(Column(name) for name in ("age", "weight", "pressure", "flag"))
+    y = rng.choice(["ill", "well"], n, p=[0.3, 0.7])
+    return Data(X, None, y, (*numbers, Column("town", "text", TOWNS)))

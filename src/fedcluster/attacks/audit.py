@@ -1,0 +1,410 @@
+"""The audit: every attack against a site as it is protected, and as it could be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from scipy.spatial import cKDTree
+
+from fedcluster import __version__
+from fedcluster.attacks import _asking as asking
+from fedcluster.attacks import _combining as combining
+from fedcluster.attacks._asking import seeds_that_are_rows
+from fedcluster.attacks._claims import Score
+from fedcluster.attacks._combining import dump
+from fedcluster.attacks._site import (
+    LIMITS,
+    Coordinator,
+    Play,
+    Protection,
+    Public,
+    Subject,
+    public_of,
+    simulated,
+    split,
+    values_of,
+)
+from fedcluster.core import Data, Floats
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
+from fedcluster.errors import InputError, listed
+from fedcluster.jobs import Fit, execute
+from fedcluster.kernels import nearest
+from fedcluster.privacy import Groups
+from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.site.file import SiteFile
+from fedcluster.texts.html import Table
+
+CANARIES = 40
+"""The most rows of made-up values that a site is given, and as many that it is not."""
+
+HALF = 2
+SURE = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Advantage:
+    """Rows of the site taken for its own, less others that are, as shares.
+
+    Parameters
+    ----------
+    value : float
+        1 if membership is known for certain, 0 by chance.
+    margin : float
+        Half the width of the interval of 95 %.
+    """
+
+    value: float
+    margin: float
+
+
+def membership(play: Play, most: int | None = None) -> Advantage:
+    """Return how well the nearest group, or seed, tells rows of the site from others.
+
+    Of the first ``most`` rows of both, by default of all.
+    """
+    public = play.public
+    told = [dump(play.coordinator), seeds_that_are_rows(play.coordinator)]
+    lines = told[0][:, :-1] / np.maximum(told[0][:, -1:], 1e-300)
+    points = np.concatenate([lines, told[1][:, :-1]]) / public.width
+    mine, others = (
+        np.where(np.isnan(v), public.middle, v) / public.width
+        for v in (
+            values_of(d, public)[:most, :-1] for d in (play.subject.rows, play.subject.others)
+        )
+    )
+    if not len(points):
+        return Advantage(0.0, 0.0)
+    tree = cKDTree(points)
+    near = [tree.query(rows)[0] for rows in (mine, others)]
+    return _advantage(near[0], near[1])
+
+
+def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
+    """Return how well canaries that the site was given can be told from those that it was not.
+
+    A canary is a row whose numbers are drawn evenly from the public ranges, each by itself: most
+    are far from all rows.
+    """
+    most = min(CANARIES, len(subject.rows), len(subject.others))
+    place = [public.place(j) for j in range(len(public.numbers))]
+
+    def given(rows: Data) -> Data:
+        X = rows.X.copy()
+        X[:most, place] = rng.uniform(public.low, public.high, (most, len(place)))
+        return replace(rows, X=X)
+
+    with_canaries = replace(subject, rows=given(subject.rows), others=given(subject.others))
+    return membership(Play(with_canaries, public), most)
+
+
+def _advantage(mine: Floats, others: Floats) -> Advantage:
+    """Return the advantage of a threshold that is chosen on one half and used on the other."""
+    chosen, used = ([each[i::HALF] for each in (mine, others)] for i in range(HALF))
+    cuts = np.unique(np.concatenate(chosen))
+    gain = [(chosen[0] <= cut).mean() - (chosen[1] <= cut).mean() for cut in cuts]
+    cut = cuts[int(np.argmax(gain))]
+    shares = [(each <= cut).mean() for each in used]
+    margin = SURE * sum(s * (1 - s) / len(u) for s, u in zip(shares, used, strict=True)) ** 0.5
+    return Advantage(float(shares[0] - shares[1]), float(margin))
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Way to read rows.
+
+    Parameters
+    ----------
+    name : str
+        What a table calls it.
+    play : callable
+        Returns claims, (m, d + 1).
+    protected : bool, default=True
+        Whether groups promise that it reads nothing.
+    """
+
+    name: str
+    play: Callable[[Play], Floats]
+    protected: bool = True
+
+
+def _asked(name: str, attack: Callable[[Coordinator], Floats]) -> Attack:
+    return Attack(name, lambda play: attack(play.coordinator))
+
+
+ATTACKS = (
+    _asked("seeds that are rows", asking.seeds_that_are_rows),
+    _asked("batches of one row", asking.batches_of_one),
+    _asked("sums about far centres", asking.far_centres),
+    _asked("thresholds of a tree", asking.thresholds_of_a_tree),
+    _asked("texts that few have", asking.rare_texts),
+    _asked("numbers taken for texts", asking.guessed_numbers),
+    _asked("nested intervals", asking.nested_intervals),
+    _asked("labels at many cuts", asking.labels_at_cuts),
+    _asked("fuzzy sums, nearly hard", asking.fuzzy_near_hard),
+    _asked("kinks of indices", asking.kinks_of_indices),
+    _asked("random directions", asking.random_directions),
+    _asked("clipped products", asking.clipped_products),
+    _asked("products of columns", asking.products_of_columns),
+    _asked("missing, filled twice", asking.missing_values),
+    Attack("answers of a run, paired", combining.pairs_of_a_run),
+    Attack("trajectories of a run", combining.trajectories),
+    Attack("random equations", combining.equations),
+    Attack("other columns and scales", combining.other_columns),
+    Attack("a row removed", combining.removed_rows),
+    Attack("a row added", combining.added_rows),
+    Attack("a row changed", combining.changed_rows),
+    Attack("twenty versions", combining.many_versions),
+    Attack("a column edited often", combining.edited_rows),
+    Attack("a unit wrong, mended", combining.three_versions),
+    Attack("persons named later", combining.persons_named_later),
+    Attack("secure sums without it", combining.smaller_cohort),
+    Attack("all rows but one known", combining.all_rows_but_one, protected=False),
+)
+"""Every attack, by the name that a table shows."""
+
+PROTECTIONS = (
+    Protection("limits 5", filters=LIMITS),
+    *(Protection(f"groups {p}", Groups(p)) for p in (3, 5, 10)),
+)
+"""What a site could have instead."""
+RESTARTS = 5
+VARIED = 0.05
+"""Share of the rows whose value is not the commonest one, in a column that one clusters by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one attack read.
+
+    Parameters
+    ----------
+    attack : str
+        Its name.
+    protected : bool
+        Whether groups promise that it reads nothing.
+    score : Score
+        What it read.
+    asked, refused : int
+        Tasks that were asked, and those that the site did not answer.
+    """
+
+    attack: str
+    protected: bool
+    score: Score
+    asked: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Audit of a site under one protection.
+
+    Parameters
+    ----------
+    protection : str
+        Its name.
+    n_rows : int
+        Rows that the site was played with.
+    readings : tuple of Reading
+        One for each attack.
+    membership : Advantage
+        How well rows of the site can be told from others.
+    canaries : Advantage
+        The same of made-up rows, far from most others, of which the site was given one half.
+    quality : float
+        Exact inertia of the centres found on groups, as a multiple of that of an exact fit.
+    """
+
+    protection: str
+    n_rows: int
+    readings: tuple[Reading, ...]
+    membership: Advantage
+    canaries: Advantage
+    quality: float
+
+    @property
+    def worst(self) -> int:
+        """The most rows that an attack read, of those against which groups promise something."""
+        return max((each.score.read for each in self.readings if each.protected), default=0)
+
+
+def audit(
+    data: Data,
+    protections: Sequence[Protection] = PROTECTIONS,
+    *,
+    n_clusters: int = 8,
+    seed: int = 0,
+    attacks: Sequence[Attack] = ATTACKS,
+) -> Iterator[Audit]:
+    """Play every attack against a site of these rows, under each protection.
+
+    Parameters
+    ----------
+    data : Data
+        The rows, not prepared. A fifth of them, drawn by chance, the site never has: what chance
+        hits is counted on them.
+    protections : sequence of Protection
+        How the site protects its rows.
+    n_clusters : int, default=8
+        k of the fits whose inertia is compared.
+    seed : int, default=0
+        Draws the fifth.
+    attacks : sequence of Attack
+        What is played.
+    """
+    rng = np.random.default_rng(seed)
+    mine, others = split(data, rng)
+    public = public_of(data)
+    for protection in protections:
+        with TemporaryDirectory() as folder:
+            subject = Subject(mine, others, protection, Path(folder))
+            yield Audit(
+                protection.name,
+                len(mine),
+                tuple(played(attack, subject, public) for attack in attacks),
+                membership(Play(_apart(subject, "membership"), public)),
+                canaries(_apart(subject, "canaries"), public, np.random.default_rng(seed)),
+                quality(mine, public, protection, n_clusters, seed),
+            )
+
+
+def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protection, ...]]:
+    """Return the rows of a site, or made-up ones, and its protection before others.
+
+    Parameters
+    ----------
+    path : Path, optional
+        The site's file.
+    most : int
+        The most rows; of more, so many are drawn.
+    seed : int
+        Of what is drawn.
+
+    Raises
+    ------
+    InputError
+        If the rows cannot be read, or no column of them holds numbers.
+    """
+    if path is None:
+        now = Protection("default", Groups(), policy=PolicyLimits())
+        return simulated(most, seed), (now, *PROTECTIONS)
+    site = SiteFile.load(path)
+    data = site.opened(raw=True).load()
+    if not any(column.kind == "number" for column in data.columns):
+        raise InputError(f"site {site.name!r} has no column of numbers, which attacks read")
+    if len(data) > most:
+        data = data.take(np.sort(np.random.default_rng(seed).permutation(len(data))[:most]))
+    groups = None if site.protection == "limits" else site.groups
+    now = Protection("as it is", groups, site.limits.filters, site.policy, site.label_column)
+    return data, (now, *PROTECTIONS)
+
+
+def played(attack: Attack, subject: Subject, public: Public) -> Reading:
+    """Return what an attack reads of a site that nothing was asked before."""
+    subject = _apart(subject, attack.name)
+    play = Play(subject, public)
+    score = subject.truth(public).score(attack.play(play))
+    return Reading(attack.name, attack.protected, score, play.asked, play.refused)
+
+
+def _apart(subject: Subject, name: str) -> Subject:
+    folder = subject.folder / name.replace(" ", "-")
+    folder.mkdir()
+    return Subject(subject.rows, subject.others, subject.protection, folder)
+
+
+def quality(data: Data, public: Public, protection: Protection, k: int, seed: int) -> float:
+    """Return the exact inertia of centres found under a protection, by that of an exact fit.
+
+    Of the numbers in standard deviations, missing ones filled in with the mean, without columns
+    in which nearly all rows agree; the median of five restarts.
+    """
+    X = data.X[:, [c.name in public.numbers for c in public.columns]].astype(np.float64)
+    X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    X = X[:, (np.median(X, axis=0) != X).mean(axis=0) > VARIED]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    rows, groups = Data(X, data.sample_weight, groups=data.groups), protection.groups
+    if groups is not None:  # of columns without names, none is sensitive
+        groups = replace(groups, sensitive=(), diversity=1)
+    clients = (
+        Client("north", rows, protection.filters, groups),
+        Client("north", rows, ()),
+    )
+    found = [
+        np.median([_inertia(client, rows, k, seed + i) for i in range(RESTARTS)])
+        for client in clients
+    ]
+    return float(found[0] / found[1])
+
+
+def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
+    fit = execute(Fit(k, seed=seed), LocalEngine([client])).outcome.value
+    squared = nearest(rows.X, fit.state.centers)[1]
+    return float(squared.sum() if rows.sample_weight is None else squared @ rows.sample_weight)
+
+
+def audit_table(audits: Sequence[Audit]) -> Table:
+    """Return one table: rows read by each attack under each protection, membership, and J."""
+    by_attack = zip(*(each.readings for each in audits), strict=True)
+    rows = [(readings[0].attack, *map(_cell, readings)) for readings in by_attack]
+    rows += [
+        ("advantage, members", *(_shown(each.membership) for each in audits)),
+        ("advantage, canaries", *(_shown(each.canaries) for each in audits)),
+        ("J / J of an exact fit", *(f"{a.quality:.4f}" for a in audits)),
+    ]
+    return Table(
+        f"Rows that each attack reads, of {audits[0].n_rows:,}",
+        ("attack", *(each.protection for each in audits)),
+        tuple(rows),
+    )
+
+
+def _shown(advantage: Advantage) -> str:
+    return f"{advantage.value:.2f}±{advantage.margin:.2f}".replace("±0", "±")
+
+
+def _cell(reading: Reading) -> str:
+    """Return rows read exactly, and with a + those that are right when rounded."""
+    score = reading.score
+    if reading.asked and reading.refused == reading.asked:
+        return "refused"
+    more = f" (+{score.near - score.read:,})" if score.near > score.read else ""
+    return f"{score.read:,}{more}"
+
+
+def sentences(audits: Sequence[Audit]) -> Iterator[str]:
+    """Yield what the numbers mean."""
+    for each in audits:
+        alike = max(reading.score.alike for reading in each.readings)
+        said = f"{each.protection}: at most {each.worst:,} of {each.n_rows:,} rows by one attack"
+        shared = f"; {alike:,} more have values that as many share as are in a group"
+        yield f"{said}{shared if alike else ''}."
+    yield signed(audits[0], datetime.now(UTC).date())
+
+
+def signed(audit: Audit, day: date) -> str:
+    """Return what an audit of a site as it is has found, in a sentence that a person can sign."""
+    protected = [each for each in audit.readings if each.protected]
+    attacks = f"{len(protected)} attack{'s' * (len(protected) != 1)}"
+    asked = sum(each.asked for each in audit.readings)
+    found = "none of them read a row"
+    if reading := [each.attack for each in protected if each.score.read]:
+        found = f"{listed(reading)} read up to {audit.worst:,} rows"
+    return (
+        f"On {day}, fedcluster {__version__} played {attacks} against {audit.n_rows:,} "
+        f"rows of this site with its protection ({audit.protection}), in {asked:,} questions: "
+        f"{found}."
+    )
+
+
+def content(audits: Sequence[Audit]) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    return {"audits": [{**asdict(each), "worst": each.worst} for each in audits]}

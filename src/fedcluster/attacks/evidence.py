@@ -1,0 +1,342 @@
+"""Evidence about a site: what its protection lets out, what has left it, and what attacks read.
+
+The checks, their parameters and their outcomes are called as in ACRO, with which output checkers of
+research data centres work.
+
+J. Smith, R. J. Preen, M. Albashir, F. Ritchie, E. Green, S. Davy, P. Stokes & S. Bacon, SACRO:
+semi-automated checking of research outputs, UNECE Expert Meeting on Statistical Data
+Confidentiality (2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster import __version__
+from fedcluster.attacks.audit import Audit, sentences
+from fedcluster.attacks.audit import content as audit_content
+from fedcluster.io.outputs import atomic_write, json_text
+from fedcluster.privacy.groups import Examined
+from fedcluster.privacy.limits import STRICT_P, Dominance
+from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.report.page import page
+from fedcluster.report.tables import counted, number, percent
+from fedcluster.secure.cohort import earlier_cohorts
+from fedcluster.site.audit_log import read_log, verify
+from fedcluster.site.file import SiteFile
+from fedcluster.site.identity import IDENTITY
+from fedcluster.site.logs import answers_of, budget_content, run_records, spent_line
+from fedcluster.site.membership import (
+    ROWS_CHANGED,
+    Membership,
+    permits_required,
+    site_budget,
+    site_log,
+    site_permits,
+)
+from fedcluster.texts.html import Html, Table, element, listed_items, paragraphs, section
+from fedcluster.texts.untrusted import printable
+
+DEFAULT = Dominance()
+ACRO = {
+    "safe_threshold": STRICT_P,
+    "safe_nk_n": DEFAULT.largest,
+    "safe_nk_k": DEFAULT.share,
+    "safe_pratio_p": DEFAULT.rest,
+}
+"""Parameters of the checks: the defaults of ACRO."""
+RULES = ("nk-rule", "p-ratio", "all-values-are-same")
+"""Checks of each column, by group."""
+MOST_COLUMNS = 20
+"""Columns that the screen shows, those with the largest shares."""
+
+
+def evidence(site: SiteFile, audits: Sequence[Audit] = ()) -> dict[str, Any]:
+    """Return what there is to know about the protection of a site, as JSON can hold it.
+
+    Nothing in it is a value of a row. It is for the site's owner: shares of the largest
+    contributors are told to nobody else.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    audits : sequence of Audit
+        Attacks that were played against it as it is; the first counts.
+
+    Raises
+    ------
+    InputError
+        If the rows cannot be read, or its log is not in order.
+    """
+    content: dict[str, Any] = {
+        "site": site.name,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fedcluster": __version__,
+        "parameters": ACRO,
+        "protection": _protection(site),
+    }
+    if content["protection"] == "groups":
+        content |= _groups(site)
+    else:
+        content |= {"checks": [_of_limits(site)] if site.privacy is None else []}
+    if site.federation:
+        content |= _federation(site)
+    if audits:
+        content["audit"] = audit_content(audits)["audits"][0]
+        content["audit"]["summary"] = next(sentences(audits))
+    return {**content, "statement": statement(content)}
+
+
+def _protection(site: SiteFile) -> str:
+    """Return what protects the rows of a site, as a federation over a network meets it."""
+    if site.privacy is not None:
+        return "privacy budget"
+    return "limits" if site.protection == "limits" else "groups"
+
+
+def _groups(site: SiteFile) -> dict[str, Any]:
+    """Return the sums over groups that every question reads, and checks of them."""
+    data, told = site.grouping.examined(site.rows(raw=True), all_columns=True)
+    smallest = int(told.counts.min()) if len(told.counts) else None
+    kinds = {column.name: column.kind for column in data.columns}
+    columns = [_column(told, name, kinds[name]) for name in told.columns]
+    unit = "row" if site.group_column is None else "person"
+    return {
+        "unit": unit,
+        "groups": {
+            "p": site.groups.p,
+            "groups": len(told.counts),
+            "smallest": smallest,
+            "in_groups": int(told.counts.sum()),
+            "units": told.n_units,
+        },
+        "columns": columns,
+        "checks": [
+            _threshold(site.groups.p, smallest, unit),
+            *(_rule(rule, columns, len(told.counts), unit) for rule in RULES),
+        ],
+    }
+
+
+def _column(told: Examined, name: str, kind: str) -> dict[str, Any]:
+    """Return the largest shares of a column in a group, and how many groups each rule finds."""
+    found: dict[str, Any] = {"column": name, "holds": kind}
+    if name in told.sums:
+        j = told.sums.index(name)
+        one, two = told.shares[:, :, j].T
+        first, second, total = told.amounts[:, :, j].T
+        few = (total > 0) & (total - first - second < ACRO["safe_pratio_p"] * first)
+        found |= {
+            "largest_share": float(one.max(initial=0.0)),
+            "two_largest_share": float(two.max(initial=0.0)),
+            "nk-rule": int(np.count_nonzero(two > ACRO["safe_nk_k"])),
+            "p-ratio": int(np.count_nonzero(few)),
+        }
+    else:
+        found |= {"largest_share": None, "two_largest_share": None, "nk-rule": 0, "p-ratio": 0}
+    alike = told.agree[:, told.columns.index(name)]
+    return {**found, "all-values-are-same": int(np.count_nonzero(alike))}
+
+
+def _threshold(p: int, smallest: int | None, unit: str) -> dict[str, str]:
+    """Return the check of how many units stand behind every number that a question reads."""
+    least = ACRO["safe_threshold"]
+    if smallest is None:
+        return _check("threshold", "pass", f"there is no group of {p} {unit}s, so nothing leaves")
+    outcome = "fail" if smallest < p else "pass" if p >= least else "review"
+    below = "" if p >= least else f"; ACRO's default is {least}"
+    said = f"every group has at least {p} {unit}s, the smallest {smallest}{below}"
+    return _check("threshold", outcome, said)
+
+
+FOUND = {
+    "nk-rule": f"two {{}}s make up more than {percent(ACRO['safe_nk_k'])} of {{}}",
+    "p-ratio": f"all {{}}s but two add less than {percent(ACRO['safe_pratio_p'])} of the largest "
+    "amount to {}",
+    "all-values-are-same": "all {}s have the same value in {}",
+}
+"""What each rule finds, of units and of so many sums."""
+
+
+def _rule(rule: str, columns: Sequence[Mapping[str, Any]], n: int, unit: str) -> dict[str, str]:
+    """Return the check of a rule over all columns."""
+    found = {each["column"]: each[rule] for each in columns if each[rule]}
+    if not found:
+        return _check(rule, "pass", FOUND[rule].format(unit, "no sum"))
+    worst = max(found, key=lambda name: (found[name], name))
+    most = f"; most in {printable(worst)!r}, {found[worst]:,} of {n:,} groups"
+    sums = counted(sum(found.values()), "sum")
+    return _check(rule, "review", FOUND[rule].format(unit, sums) + most)
+
+
+def _check(name: str, outcome: str, summary: str) -> dict[str, str]:
+    return {"check": name, "outcome": outcome, "summary": summary}
+
+
+def _of_limits(site: SiteFile) -> dict[str, str]:
+    """Return the check of a site that trusts the coordinator with sums of rows."""
+    least, unit = site.limits.min_cluster_size, "row" if site.group_column is None else "person"
+    said = f"a sum over fewer than {least} {unit}s does not leave; questions choose the sums"
+    return _check("threshold", "review", said)
+
+
+def _federation(site: SiteFile) -> dict[str, Any]:
+    """Return what has left a site, for whom, and under which permits, cohorts and budget."""
+    membership = Membership.from_site_file(site)
+    folder, log = site.path.absolute().parent, site_log(site, membership)
+    lines = list(read_log(log.path))
+    runs = run_records(answers_of(lines))
+    weights = [t["smallest_weight"] for run in runs for t in run["tasks"]]
+    told: dict[str, Any] = {
+        "released": {
+            "runs": len(runs),
+            "questions": sum(run["questions"] for run in runs),
+            "refused": sum(run["refused"] for run in runs),
+            "numbers": sum(task["numbers"] for run in runs for task in run["tasks"]),
+            "smallest_weight": min((w for w in weights if w is not None), default=None),
+            "versions_of_rows": 1 + sum(line.get("event") == ROWS_CHANGED for line in lines),
+        }
+    }
+    if log.path.exists():
+        end, _ = verify(log.path)
+        told["log"] = {"lines": end.line, "files": end.part, "head": end.hash}
+    if (ledger := site_budget(site, log)) is not None:
+        told["budget"] = budget_content(ledger)
+    if (folder / IDENTITY).exists():
+        told["cohorts"] = sorted(map(list, earlier_cohorts(SiteState(folder / STATE_FILE))))
+    if permits_required(site):
+        with log.locked() as head:
+            known = site_permits(site, membership).known(head)
+        told["permits"] = [{**permit.plain(), **state} for permit, state in known]
+    return told
+
+
+def statement(content: Mapping[str, Any]) -> str:
+    """Return one sentence about a site that a person can sign."""
+    parts = [_promise(content)]
+    shares = [c["largest_share"] for c in content.get("columns", ()) if c["largest_share"]]
+    if shares:
+        parts.append(f"one {content['unit']} is at most {percent(max(shares))} of a sum")
+    if "audit" in content:
+        read, rows = content["audit"]["worst"], content["audit"]["n_rows"]
+        members = content["audit"]["membership"]
+        parts.append(
+            f"known attacks read {read:,} of {rows:,} rows, and tell members from others with an "
+            f"advantage of {members['value']:.2f} ± {members['margin']:.2f}"
+        )
+    if "log" in content:
+        log = content["log"]
+        parts.append(f"the log of {counted(log['lines'], 'line')} is whole, {log['head'][:16]}")
+    return f"Site {printable(content['site'])}, {content['time'][:10]}: {'; '.join(parts)}."
+
+
+def _promise(content: Mapping[str, Any]) -> str:
+    if content["protection"] == "privacy budget":
+        return "every answer has noise under a privacy budget"
+    if content["protection"] == "limits":
+        return str(content["checks"][0]["summary"])
+    p, unit = content["groups"]["p"], content["unit"]
+    return f"every number that a question reads stands for at least {p} {unit}s"
+
+
+def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
+    """Yield evidence as tables and sentences, the statement last."""
+    name = printable(content["site"])
+    if content["checks"]:
+        rows = tuple((c["check"], c["outcome"], c["summary"]) for c in content["checks"])
+        yield Table(f"Checks of site {name}", ("check", "outcome", "what was found"), rows)
+    columns = sorted(content.get("columns", ()), key=lambda c: -(c["largest_share"] or 0.0))
+    if columns:
+        yield Table(
+            "Largest share of one group's sum, and groups found",
+            HEADER,
+            tuple(map(_column_row, columns[:MOST_COLUMNS])),
+        )
+    if len(columns) > MOST_COLUMNS:
+        yield f"And {counted(len(columns) - MOST_COLUMNS, 'column')} with smaller shares: --json."
+    yield from _left(content)
+    if "audit" in content:
+        yield content["audit"]["summary"]
+    yield content["statement"]
+
+
+SIGNED = "Name, date and signature: ________________________________________"
+HEADER = ("column", "one", "two", *RULES)
+
+
+def _column_row(column: Mapping[str, Any]) -> tuple[str, ...]:
+    shares = (column["largest_share"], column["two_largest_share"])
+    return (
+        printable(column["column"]),
+        *("" if share is None else percent(share) for share in shares),
+        *(f"{column[rule]:,}" for rule in RULES),
+    )
+
+
+def _left(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what has left the site."""
+    if released := content.get("released"):
+        least = released["smallest_weight"]
+        over = "" if least is None else f", none over a weight below {number(least)}"
+        refused = f"; {released['refused']:,} were refused" if released["refused"] else ""
+        yield (
+            f"{counted(released['questions'], 'question')} of {counted(released['runs'], 'run')} "
+            f"were answered with {counted(released['numbers'], 'number')}{over}{refused}."
+        )
+        yield f"They were about {counted(released['versions_of_rows'], 'version')} of the rows."
+    if "budget" in content:
+        yield spent_line(content["budget"])
+    for cohort in content.get("cohorts", ()):
+        yield f"Secure sums with {printable(', '.join(cohort))}."
+    for permit in content.get("permits", ()):
+        yield f"Permit {printable(str(permit['id']))}, until {permit['end']}."
+
+
+def evidence_page(content: Mapping[str, Any]) -> str:
+    """Return evidence as a page in HTML, which needs no network."""
+    checks = [
+        [element("strong", f"{each['check']}: {each['outcome']}."), f" {each['summary']}."]
+        for each in content["checks"]
+    ]
+    columns = [_column_row(column) for column in content.get("columns", ())]
+    attacks = [
+        (each["attack"], f"{each['score']['read']:,}", f"{each['asked']:,}", f"{each['refused']:,}")
+        for each in content.get("audit", {}).get("readings", ())
+    ]
+    caption = "Largest share of one group's sum, and groups that each rule finds"
+    parts: dict[str, Html] = {
+        "statement": section("statement", "Statement", paragraphs(content["statement"], SIGNED)),
+        "checks": section("checks", "Checks", listed_items(checks)),
+        "columns": section("columns", "Columns", Table(caption, HEADER, columns).html()),
+        "released": section("released", "What has left", paragraphs(*_left(content))),
+        "attacks": section(
+            "attacks",
+            "Attacks",
+            Table("Rows read", ("attack", "rows read", "questions", "refused"), attacks).html(),
+        ),
+    }
+    there = {key: part for key, part in parts.items() if part}
+    return page(f"Evidence about site {content['site']}", str(content["time"][:10]), there)
+
+
+def write_evidence(out: Path, content: Mapping[str, Any]) -> list[Path]:
+    """Write evidence as JSON and, beside it, as a page; return both files, for their owner alone.
+
+    Parameters
+    ----------
+    out : Path
+        The file of JSON, whose name ends with .json; the page has the same with .html.
+    content : mapping
+        What `evidence` returned.
+    """
+    files = {out: json_text(content), out.with_suffix(".html"): evidence_page(content)}
+    for path, text in files.items():
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return list(files)

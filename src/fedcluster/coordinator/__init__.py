@@ -1,0 +1,1 @@
+"""The coordinator of a federation: its folder, runs and queue, operators and certificates."""

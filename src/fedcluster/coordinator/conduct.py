@@ -1,0 +1,237 @@
+"""What a run does at the coordinator, over any transport: its job, its records and its results."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcluster.coordinator._relaying import RELAY, relay
+from fedcluster.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster.engines.recorder import PROGRESS, RecordedEngine, WatchedEngine
+from fedcluster.engines.remote import RemoteEngine, Transport
+from fedcluster.engines.reply_validation import NOTHING_STATED, Believed
+from fedcluster.engines.wire import WireError
+from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
+from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
+from fedcluster.jobs import (
+    Fit,
+    Job,
+    JobReport,
+    doubts_of,
+    execute,
+    job_from_json,
+    preprocessing_of,
+    steps_of,
+    write_job,
+)
+from fedcluster.secure.engine import SecureEngine
+
+LOGGER = logging.getLogger(__name__)
+
+HASH_DIGITS = 64
+"""Digits of the hash of a line of a site's log."""
+
+
+def no_reason(_error: Exception) -> str:
+    """Return that a transport says nothing of an error."""
+    return ""
+
+
+def run_job(
+    connect: Callable[[Mapping[str, Any]], RemoteEngine],
+    folder: Path,
+    reason: Callable[[Exception], str] = no_reason,
+) -> str:
+    """Carry out the job in a folder and write its outcome there; return its error, if any.
+
+    Parameters
+    ----------
+    connect : callable
+        Return the engine that asks the sites, given the content of ``job.json``.
+    folder : Path
+        The folder of the run.
+    reason : callable, optional
+        Return what to say of an error of the transport's own; nothing where it is none.
+    """
+    try:
+        content = json.loads((folder / "job.json").read_text("utf-8"))
+        carry_out = relay if content["job"] == RELAY else conduct
+        outcome = {"done": True, **carry_out(connect(content), content, folder)}
+    except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
+        outcome = {"done": False, "error": str(error)}
+    except Exception as error:
+        if not (why := reason(error)):
+            LOGGER.exception("the run failed")
+            why = f"{type(error).__name__}: {error}"
+        outcome = {"done": False, "error": why}
+    write_json(folder / "outcome.json", outcome)
+    return str(outcome.get("error", ""))
+
+
+def engine_over(
+    transport: Transport,
+    sites: Collection[str],
+    *,
+    quorum: int | None = None,
+    permit: str | None = None,
+    believed: Believed = NOTHING_STATED,
+    secure: bool = False,
+) -> RemoteEngine:
+    """Return the engine that asks sites over a transport; `terms_of` gives what a job says."""
+    engine = SecureEngine if secure else RemoteEngine
+    return engine(transport, sites, quorum=quorum, permit=permit, believed=believed)
+
+
+def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms under which sites are asked, as ``job.json`` states them."""
+    terms = {"permit": None, "secure": False, **content}
+    return {key: terms[key] for key in ("quorum", "permit", "secure")} | {
+        "believed": believed_of(content)
+    }
+
+
+def believed_of(content: Mapping[str, Any]) -> Believed:
+    """Return what is believed of the sites' rows, as ``job.json`` states it."""
+    path = Path(content.get("first_rows", FIRST_ROWS))
+    return Believed(
+        content.get("rows", {}),
+        first_rows(path) if "first_rows" in content else {},
+        {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
+        f"if that is right: fedcluster federation bounds {path.parent} --rows {{rows}}",
+        bool(content.get("parameters", {}).get("robust")),
+    )
+
+
+def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Carry out a job and write its files; every exchange is recorded in ``folder``.
+
+    Parameters
+    ----------
+    engine : RemoteEngine
+        The engine that asks the sites.
+    content : mapping
+        The content of ``job.json``.
+    folder : Path
+        The folder of the run; records there are not asked for again.
+
+    Returns
+    -------
+    dict
+        The outcome, as the coordinator shows it.
+    """
+    job = with_stated(job_from_json(content["job"], content["parameters"]), content)
+    folder.mkdir(parents=True, exist_ok=True)
+    engine.name_job(folder.name, content.get("operator"))
+    watched = _watched(engine, content, folder)
+    with watched.failure_noted():
+        columns = _columns(engine, job, content["columns"], folder)
+    with _first_rows_kept(engine, content):
+        report = execute(job, watched, columns=columns, enough=_enough(job, content))
+    sites, members = engine.introduce(), {site.name for site in report.sites}
+    heads = {site.name: site.log for site in sites if len(site.log) == HASH_DIGITS}
+    write_json(folder / "log-heads.json", heads)  # by which a change of a log would be noticed
+    answered = tuple(site for site in sites if site.name in members)
+    report = replace(report, sites=answered, refusals=tuple(engine.refusals))
+    out, doubts = Path(content["out"]), _doubts(report)
+    with atomic_folder(out) as partial:
+        shown = write_job(partial, report, out.name, doubts)
+        files = sorted(path.name for path in partial.iterdir())
+    kept: tuple[str, ...] = ()
+    if "model.json" in files:
+        kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
+    return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+
+
+def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
+    """Return the fewest sites with which a job may begin, None if all must take part."""
+    if content.get("secure"):  # a total without a site would tell its sums
+        return None
+    faults = job.robust if isinstance(job, Fit) else 0
+    return content.get("quorum") or (len(content["sites"]) - faults if faults else None)
+
+
+def _doubts(report: JobReport) -> list[str]:
+    """Return what casts a doubt on the result of a run."""
+    doubts = [*report.fit_report.warnings]
+    doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
+    return [*doubts, *doubts_of(report)]
+
+
+def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
+    """Return a job with what the federation states of rows and columns, under a privacy budget.
+
+    Sites are then not asked for either.
+    """
+    if not isinstance(job, Fit) or job.epsilon is None:
+        return job
+    ranges, rows = content.get("ranges", {}), content.get("rows", {})
+    if not job.bounds and ranges:
+        job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
+    stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
+    return replace(job, n_rows=stated)
+
+
+def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
+    """Return the engine that a run asks, which keeps its records and notes how far it is."""
+    earlier = content.get("forgets")
+    forgets = earlier and (Path(earlier["run"]) / "communication_rounds", earlier["site"])
+    recorded = RecordedEngine(engine, folder / "communication_rounds", forgets)
+    return WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
+
+
+@contextmanager
+def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
+    """Write down at the end of a block what sites first told of their rows, whatever happens."""
+    try:
+        yield
+    finally:
+        if "first_rows" in content:
+            keep_first_rows(Path(content["first_rows"]), engine.rows_told)
+
+
+def _columns(
+    engine: RemoteEngine, job: Job, chosen: list[str] | None, folder: Path
+) -> tuple[str, ...]:
+    """Choose the columns that all sites are asked about, and return them in one order.
+
+    Raises
+    ------
+    InputError
+        If two sites have other columns, where rows are taken as they are, or if no column is named
+        under a privacy budget.
+    """
+    if isinstance(job, Fit) and job.epsilon is not None:
+        named = tuple(chosen or (job.bounds if isinstance(job.bounds, Mapping) else ()))
+        if not named:
+            raise InputError(
+                "under a privacy budget no site is asked which columns it has: name them in "
+                "--bounds, as in age=0:120, or by --columns"
+            )
+        engine.choose_publicly(named)
+        return named
+    raw = preprocessing_of(job) is not None
+    engine.choose(chosen, raw=raw)
+    if raw:
+        return tuple(chosen or ())
+    sites = [site for site in engine.introduce(steps=steps_of(job)) if site.answered]
+    by_site = {site.name: tuple(column.name for column in site.columns) for site in sites}
+    first, *others = by_site
+    columns = by_site[first]
+    for site in others:
+        if differing := sorted(set(columns) ^ set(by_site[site])):
+            raise InputError(
+                f"sites {first!r} and {site!r} have not the same columns: {', '.join(differing)}; "
+                "name those to cluster by with --columns"
+            )
+    record = folder / "columns.json"
+    if record.exists():
+        columns = tuple(json.loads(record.read_text("utf-8")))
+    with atomic_write(record) as temporary:
+        temporary.write_text(json.dumps(columns), encoding="utf-8")
+    engine.choose(columns)
+    return columns

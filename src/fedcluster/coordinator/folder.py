@@ -1,0 +1,466 @@
+"""Bounds of what sites are believed: their numbers of rows, and the public ranges of columns.
+
+The folder of a federation: certificates, keys, instructions, and a folder for each site.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedcluster.coordinator.certificates import issue
+from fedcluster.coordinator.operators import OPERATORS, TOKEN, first_files
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
+from fedcluster.io.records import load_record
+from fedcluster.site.addresses import Address
+from fedcluster.site.identity import SYSTEM, system_store
+from fedcluster.site.owned_files import check_private, commit, finish, locked, private_files
+from fedcluster.site.permits import GRANTED, Permit, coordinator_identity, load_key, sign
+
+FIRST_ROWS = "first-rows.json"
+"""File in a federation's folder with the number of rows that each site first told of."""
+MOST_ROWS = 1e12
+"""The largest number of rows that can be stated."""
+
+
+def check_bounds(
+    rows: Mapping[str, float], ranges: Mapping[str, tuple[float, float]], sites: Collection[str]
+) -> None:
+    """Check the most rows of sites and the ranges of columns.
+
+    Raises
+    ------
+    InputError
+        If there is no such site, a number is none of rows, or a range is not two finite numbers,
+        the smaller one first.
+    """
+    for site, most in rows.items():
+        if site not in sites:
+            raise InputError(f"rows of {site!r}: the federation has no such site")
+        if not 0 < most <= MOST_ROWS:
+            raise InputError(f"rows of {site!r} must be a number above 0, not {most!r}")
+    for column, (low, high) in ranges.items():
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise InputError(f"the range of {column!r} must be two numbers, not {[low, high]}")
+        if low >= high:
+            raise InputError(f"the range of {column!r} must go up, not from {low:g} to {high:g}")
+
+
+def first_rows(path: Path) -> dict[str, float]:
+    """Return how many rows each site told of when it was first asked, from a file.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    remedy = "; delete it to ask sites anew"
+    return load_record(path, dict[str, float], remedy=remedy) if path.exists() else {}
+
+
+def keep_first_rows(path: Path, rows: Mapping[str, float]) -> None:
+    """Write down the numbers of rows of the sites that the file does not have yet."""
+    before = first_rows(path)
+    if rows.keys() - before.keys():
+        write_json(path, {**rows, **before})
+
+
+def rows_from_options(options: Iterable[str]) -> dict[str, float]:
+    """Return the numbers of rows that options name as SITE:ROWS, also with commas between.
+
+    Examples
+    --------
+    >>> rows_from_options(["north:5000,south:800"])
+    {'north': 5000.0, 'south': 800.0}
+    """
+    pairs: list[Any] = [
+        _split(part, 1, "--rows", "SITE:ROWS, as in north:5000") for part in _parts(options)
+    ]
+    return dict(pairs)
+
+
+def ranges_from_options(options: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Return the ranges that options name as COLUMN:LOW:HIGH, also with commas between.
+
+    Examples
+    --------
+    >>> ranges_from_options(["age:0:120"])
+    {'age': (0.0, 120.0)}
+    """
+    form = "COLUMN:LOW:HIGH, as in age:0:120"
+    triples = [_split(part, 2, "--range", form) for part in _parts(options)]
+    return {column: (low, high) for column, low, high in triples}
+
+
+def _parts(options: Iterable[str]) -> list[str]:
+    return [part.strip() for text in options for part in text.split(",")]
+
+
+def _split(text: str, n: int, option: str, form: str) -> tuple[Any, ...]:
+    """Return the name and the n numbers of an option."""
+    name, *numbers = text.rsplit(":", n)
+    try:
+        values = tuple(map(float, numbers))
+    except ValueError:
+        values = ()
+    if not name or len(values) != n:
+        raise InputError(f"{option} {text!r} must be {form}")
+    return name, *values
+
+
+CANCEL = "cancel"
+"""File in the folder of a run that says that it is cancelled."""
+SERVICE = "127.0.0.1:0"
+"""Where the coordinator listens to operators by default: on its own machine, at any free port."""
+ADDRESS = "service.json"
+"""The file that says where the coordinator listens to operators while it runs."""
+TEMPLATES = Path(__file__).with_name("templates")
+INNER = (
+    "certificates",
+    "certificates/*",
+    "flower",
+    "keys",
+    "keys/*",
+    "permits",
+    "runs",
+    "*.toml",
+    "*.json",
+    "*.jsonl",
+)
+SECRET = ("certificates/*.key", OPERATORS, TOKEN)
+"""What only the owner of a federation's folder may write, and read."""
+
+SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """A federation as its folder describes it.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    address : str
+        HOST:PORT at which the sites reach the coordinator.
+    sites : tuple of str
+        The names of the sites.
+    insecure : bool
+        Whether nothing is encrypted and no site proves its identity; on one machine only.
+    rows : mapping of str to float
+        The largest number of rows of each site for which one is stated.
+    ranges : mapping of str to (float, float)
+        The public ranges of columns, in their own units, where there are any.
+    bind : str, optional
+        The number of this machine that the coordinator listens at; by default as `Address` says.
+    service : str
+        HOST:PORT at which the coordinator listens to operators; port 0 is any free one.
+    """
+
+    folder: Path
+    address: str
+    sites: tuple[str, ...]
+    insecure: bool = False
+    rows: Mapping[str, float] = field(default_factory=dict, hash=False)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    bind: str | None = None
+    service: str = SERVICE
+
+    def __post_init__(self) -> None:
+        check_bounds(self.rows, self.ranges, self.sites)
+
+    @classmethod
+    def load(cls, folder: Path) -> Federation:
+        """Read ``federation.toml`` in a folder.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or damaged, or others may write in the folder or read its keys.
+        """
+        path = folder / "federation.toml"
+        inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
+        check_private([folder, *inner], secret=secret)
+        finish(folder)
+        if not path.exists():
+            raise InputError(f"{path} does not exist; fedcluster federation new {folder} makes it")
+        return load_record(path, cls, folder=folder.resolve())
+
+    @property
+    def place(self) -> Address:
+        """Return the address, with where the coordinator listens."""
+        return Address.read(self.address, self.bind)
+
+    @property
+    def host(self) -> str:
+        """Return the host of the address."""
+        return self.place.host
+
+    @property
+    def port(self) -> int:
+        """Return the port of the address."""
+        return self.place.port
+
+    @property
+    def local_address(self) -> str:
+        """Return the address of the coordinator for programs of its own machine."""
+        return self.place.local
+
+    @property
+    def authority(self) -> Path | None:
+        """Return the file of who vouches for the coordinator, None where nobody does."""
+        if self.insecure:
+            return None
+        own = self.file("certificates", "ca.crt")
+        return own if own.exists() else system_store()
+
+    @property
+    def has_flare(self) -> bool:
+        """Return whether FLARE carries the runs, as the startup kits show."""
+        return self.file("flare").is_dir()
+
+    def file(self, *parts: str) -> Path:
+        """Return the path of a file in the folder."""
+        return self.folder.joinpath(*parts)
+
+
+@private_files()
+def create(
+    folder: Path,
+    sites: Sequence[str],
+    address: str,
+    *,
+    insecure: bool,
+    rows: Mapping[str, float] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    bind: str | None = None,
+    authority_key: Path | None = None,
+) -> Federation:
+    """Write the folder of a new federation, whole or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder, which must not exist or be empty.
+    sites : sequence of str
+        The names of the sites.
+    address : str
+        HOST:PORT at which the sites will reach the coordinator.
+    insecure : bool
+        Without certificates and keys, for one machine.
+    rows, ranges, bind
+        As of `Federation`.
+    authority_key : Path, optional
+        Where the key of the authority is written, for example on a medium that is locked away; by
+        default to ``certificates/ca.key``.
+
+    Raises
+    ------
+    InputError
+        If a name, the address or a bound means nothing, or the folder or file holds something.
+    """
+    check_sites(sites)
+    names = tuple(sorted(sites))
+    place = Address.read(address, bind)
+    if insecure and not place.is_loopback:
+        raise InputError(
+            f"--insecure is for one machine (127.0.0.1), not for {place.host}: over a network "
+            "anyone could read the sums and pretend to be a site"
+        )
+    federation = Federation(
+        folder.absolute(), str(place), names, insecure, rows or {}, ranges or {}, bind
+    )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not an empty folder; choose another")
+    public = _pages(federation)
+    certificates, secret = ({}, {}) if insecure else issue(place.names, federation.sites)
+    if authority_key is not None and not insecure:
+        write_new(authority_key, secret.pop("certificates/ca.key"))
+    with atomic_folder(folder) as partial:
+        for name, content in (public | certificates | secret | first_files()).items():
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return federation
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[Federation]:
+    """Yield a federation that nobody else changes while the block lasts."""
+    with private_files(), locked(Federation.load(folder).folder):
+        yield Federation.load(folder)
+
+
+def bound(
+    federation: Federation,
+    rows: Mapping[str, float],
+    ranges: Mapping[str, tuple[float, float]],
+) -> Federation:
+    """Write other bounds into ``federation.toml``; those of other sites and columns stay.
+
+    Raises
+    ------
+    InputError
+        If a bound means nothing.
+    """
+    with changing(federation.folder) as federation:
+        rows, ranges = {**federation.rows, **rows}, {**federation.ranges, **ranges}
+        changed = replace(federation, rows=rows, ranges=ranges)
+        commit(federation.folder, {"federation.toml": described(changed)})
+    return changed
+
+
+@private_files()
+def grant(federation: Federation, **terms: Any) -> Path:
+    """Write a permit into the folder of a federation and sign it; return its file.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation.
+    **terms : object
+        The fields of `Permit` but for the coordinator; without ``sites`` it is for all of them.
+
+    Raises
+    ------
+    InputError
+        If a term means nothing, the federation has no such site or no certificates, or there is
+        another permit with this id.
+    """
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure: a permit needs its certificates")
+    sites = terms.pop("sites", None) or federation.sites
+    if unknown := sorted(set(sites) - set(federation.sites)):
+        raise InputError(f"{federation.folder} has no site {unknown[0]!r}")
+    own = federation.file("certificates", "ca.crt")
+    who = coordinator_identity(own if own.exists() else None, federation.host)
+    permit = Permit(coordinator=who, sites=tuple(sites), **terms)
+    permit.check(f"permit {permit.id!r}")
+    path = federation.file("permits", f"{permit.id}.toml")
+    if path.exists():
+        raise InputError(f"{path} exists; give the permit another id")
+    path.parent.mkdir(exist_ok=True)
+    key = load_key(federation.file("certificates", "permit.key"))
+    sign(path.with_suffix(".sig"), permit, GRANTED, key)
+    with atomic_write(path) as temporary:
+        temporary.write_text(permit.text(), encoding="utf-8")
+    return path
+
+
+def check_sites(sites: Sequence[str], where: str = "--sites") -> None:
+    """Refuse names of sites that mean nothing, or are there twice.
+
+    Raises
+    ------
+    InputError
+        Naming the first of them.
+    """
+    for name in sites:
+        if not SITE_NAME.fullmatch(name):
+            raise InputError(
+                f"site name {name!r}: use letters, digits, - and _, at most 40 of them, and "
+                "begin with a letter or digit"
+            )
+    if twice := next((name for name in sites if sites.count(name) > 1), None):
+        raise InputError(f"{where} names {twice!r} twice")
+    if len({name.casefold() for name in sites}) < len(sites):
+        raise InputError(f"two names of {where} differ in capital letters only; rename one")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a secret into a file that is not there, for this user alone.
+
+    Raises
+    ------
+    InputError
+        If it is there, or cannot be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise InputError(f"{path} exists; choose another file") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _pages(federation: Federation) -> dict[str, bytes]:
+    """Return the texts of a federation, from ``templates/``, by the names of their files."""
+    pages = {"federation.toml": described(federation), "README.md": readme(federation)}
+    for site in federation.sites:
+        for name, text in site_pages(federation, site).items():
+            pages[f"sites/{site}/{name}"] = text
+    return pages
+
+
+def readme(federation: Federation) -> bytes:
+    """Return what the folder of a federation says to who leads it."""
+    address, folder = federation.address, federation.folder.name
+    start = f"flare start {folder}/flare/server"
+    text = _template("README.md").format(
+        n=len(federation.sites),
+        address=address,
+        handed=", ".join(f"`sites/{name}`" for name in federation.sites),
+        folder=folder,
+        start=start if federation.has_flare else f"federation start {folder}",
+        security=_template(f"{_kind(federation)}/security.md").format(address=address).rstrip(),
+    )
+    return text.encode()
+
+
+def _kind(federation: Federation) -> str:
+    """Return the folder of the templates that say how sites and coordinator know each other."""
+    return "insecure" if federation.insecure else "flare" if federation.has_flare else "secure"
+
+
+def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
+    """Return the texts of a site's folder, by the names of their files."""
+    by_flare = federation.has_flare
+    values = {
+        "site": site,
+        "address": federation.address,
+        "quoted_site": json.dumps(site),
+        "quoted_address": json.dumps(federation.address),
+        "credentials": _credentials(federation),
+        "extra": "flare" if by_flare else "flower",
+        "start": "flare start flare" if by_flare else "site start site.toml",
+        "keep": _template(f"{_kind(federation)}/keep.md"),
+    }
+    templates = {"site.toml": "site.toml", "README.md": "site.md"}
+    return {name: _template(file).format(**values).encode() for name, file in templates.items()}
+
+
+def _credentials(federation: Federation) -> str:
+    """Return the lines of a site file by which both ends know each other."""
+    text = _template(f"{'insecure' if federation.insecure else 'secure'}/credentials.toml")
+    is_new = not federation.file("certificates", "server.crt").exists()
+    if federation.insecure or is_new or federation.file("certificates", "ca.crt").exists():
+        return text
+    return text.replace('"ca.crt"', json.dumps(SYSTEM))
+
+
+def described(federation: Federation) -> bytes:
+    """Return the content of ``federation.toml``."""
+    tables: dict[str, Mapping[str, Any]] = {"rows": federation.rows, "ranges": federation.ranges}
+    names = ("address", "bind", "sites", "insecure", "service")
+    plain = {name: getattr(federation, name) for name in names}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items() if value is not None]
+    for title, table in tables.items():
+        if table:
+            quoted = (json.dumps(name, ensure_ascii=False) for name in table)
+            values = map(json.dumps, table.values())
+            lines += ["", f"[{title}]", *map(" = ".join, zip(quoted, values, strict=True))]
+    return "\n".join([*lines, ""]).encode()
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")

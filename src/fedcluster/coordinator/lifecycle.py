@@ -1,0 +1,300 @@
+"""Changes of a federation that exists: its sites, and the keys by which it knows them.
+
+Each changes the folder all or not at all. A coordinator that runs looks at the folder itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedcluster.coordinator.certificates import (
+    FORMER,
+    REMOVED,
+    REPLACED,
+    REVOKED,
+    accepted_keys,
+    current,
+    former_keys,
+    key_digest,
+    public_bytes,
+    read_public_key,
+    site_key,
+    upcoming,
+    with_former,
+)
+from fedcluster.coordinator.folder import Federation, changing, check_sites, described, site_pages
+from fedcluster.errors import InputError, listed
+from fedcluster.io.outputs import atomic_write
+from fedcluster.site.owned_files import DECIDED, RUNNING, commit
+from fedcluster.site.permits import load_key, public_file
+
+TOML = "federation.toml"
+
+NOTICED = ".noticed"
+"""The file with the last state of the folder that the coordinator has seen."""
+
+
+def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None) -> Federation:
+    """Add sites to a federation, and write their folders.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    names : sequence of str
+        The names of the sites.
+    public_key : Path, optional
+        The public key that the one site has made itself; by default a key is made for each.
+
+    Raises
+    ------
+    InputError
+        If a name means nothing or is there already, or the key is none or is known already.
+    """
+    with changing(folder) as federation:
+        check_sites([*federation.sites, *names], "sites")
+        if public_key is not None and len(names) != 1:
+            raise InputError("--public-key is the key of one site: name one")
+        if public_key is not None and federation.insecure:
+            raise InputError(f"{federation.folder} is insecure: its sites have no keys")
+        grown = replace(federation, sites=tuple(sorted({*federation.sites, *names})))
+        files: dict[str, bytes] = {}
+        for name in names:
+            files |= _of_site(grown, name, public_key)
+        commit(federation.folder, {**files, TOML: described(grown)})
+    return grown
+
+
+def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict[str, bytes]:
+    """Return the files of a new site: those of its folder, and its public key."""
+    pages = {f"sites/{name}/{file}": text for file, text in site_pages(federation, name).items()}
+    files = {page: text for page, text in pages.items() if not federation.file(page).exists()}
+    if federation.insecure:
+        return files
+    granter = _granter(federation)
+    files |= {f"sites/{name}/coordinator.pub": granter} if granter else {}
+    authority = federation.file("certificates", "ca.crt")
+    files |= {f"sites/{name}/ca.crt": authority.read_bytes()} if authority.exists() else {}
+    return files | _key_files(federation, name, public_key, current(name))
+
+
+def _granter(federation: Federation) -> bytes | None:
+    """Return the public key by which sites check permits, None where it is not here."""
+    kept = federation.file("certificates", "permit.pub")
+    if kept.exists():
+        return kept.read_bytes()
+    key = federation.file("certificates", "permit.key")
+    return public_file(load_key(key)) if key.exists() else None
+
+
+def _key_files(
+    federation: Federation, name: str, public_key: Path | None, where: str
+) -> dict[str, bytes]:
+    """Return the files of a site's new key."""
+    if public_key is None:
+        private, public = site_key()
+        return {f"sites/{name}/key": private, where: public}
+    key = read_public_key(public_key)
+    _check_new(federation, key, public_key)
+    return {where: public_bytes(key)}
+
+
+def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Path) -> None:
+    """Refuse a key that counts already, or did so before."""
+    digest = key_digest(key)
+    for site, keys in accepted_keys(federation.folder, federation.sites).items():
+        if digest in map(key_digest, keys):
+            raise InputError(f"{path} is the key of site {site} already")
+    if former := former_keys(federation.folder).get(digest):
+        raise InputError(
+            f"{path}: this key of {former.site} was {former.why} on {former.at}; make another with "
+            "fedcluster site new-key"
+        )
+
+
+def remove_site(folder: Path, name: str) -> Federation:
+    """Take a site out of a federation; runs that ask it end with it.
+
+    What was written for it in ``sites`` stays: in a trial on one machine that is the site's own.
+
+    Raises
+    ------
+    InputError
+        If there is no such site, or no other one.
+    """
+    with changing(folder) as federation:
+        _check_member(federation, name)
+        others = tuple(site for site in federation.sites if site != name)
+        if not others:
+            raise InputError(f"{name} is the only site of {federation.folder}, and stays")
+        rows = {site: most for site, most in federation.rows.items() if site != name}
+        smaller = replace(federation, sites=others, rows=rows)
+        gone = _digests(federation, name)
+        files = with_former(federation.folder, gone, REMOVED) | {TOML: described(smaller)}
+        commit(federation.folder, files, [current(name), upcoming(name)])
+    return smaller
+
+
+def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path | None:
+    """Give a site a new key; the old one counts until the site has used the new one.
+
+    A site without a key, because that was revoked, is let in by the new one.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    name : str
+        The site.
+    public_key : Path, optional
+        The public key that the site has made itself; by default a key is made.
+
+    Returns
+    -------
+    Path or None
+        The file of the new private key, which is to be handed over; None where the site has it.
+
+    Raises
+    ------
+    InputError
+        If there is no such site, or the key is none or is known already.
+    """
+    with changing(folder) as federation:
+        _check_member(federation, name)
+        _check_keys(federation)
+        has_key = bool(accepted_keys(federation.folder, [name])[name])
+        where = upcoming(name) if has_key else current(name)
+        files = _key_files(federation, name, public_key, where)
+        unused = accepted_keys(federation.folder, [name])[name][1:]
+        unused_digests = {key_digest(key): name for key in unused}
+        if unused_digests:
+            files |= with_former(federation.folder, unused_digests, REPLACED)
+        commit(federation.folder, files)
+    return None if public_key else federation.file("sites", name, "key")
+
+
+def revoke(folder: Path, name: str) -> None:
+    """Take back all keys of a site, at once.
+
+    Raises
+    ------
+    InputError
+        If there is no such site.
+    """
+    with changing(folder) as federation:
+        _check_member(federation, name)
+        _check_keys(federation)
+        files = with_former(federation.folder, _digests(federation, name), REVOKED)
+        commit(federation.folder, files, [current(name), upcoming(name)])
+
+
+def _check_keys(federation: Federation) -> None:
+    """Refuse a federation that does not know its sites by their keys."""
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure: its sites have no keys")
+    if federation.has_flare:
+        raise InputError(
+            f"FLARE knows the sites of {federation.folder} by their startup kits, not by these "
+            "keys: remove the site, or make all kits anew"
+        )
+
+
+def promote(folder: Path, names: Iterable[str]) -> None:
+    """Let the new keys of sites, which have used them, replace their old ones."""
+    with changing(folder) as federation:
+        for name in names:
+            path = federation.file(upcoming(name))
+            keys = accepted_keys(federation.folder, [name])[name]
+            if path.exists() and len(keys) == 2:
+                old = with_former(federation.folder, {key_digest(keys[0]): name}, REPLACED)
+                files = {**old, current(name): path.read_bytes()}
+                commit(federation.folder, files, [upcoming(name)])
+
+
+def _digests(federation: Federation, name: str) -> dict[str, str]:
+    keys = accepted_keys(federation.folder, [name])[name]
+    return {key_digest(key): name for key in keys}
+
+
+def _check_member(federation: Federation, name: str) -> None:
+    if name not in federation.sites:
+        raise InputError(
+            f"{federation.folder} has no site {name!r}; it has {listed(federation.sites)}"
+        )
+
+
+def is_running(federation: Federation) -> bool:
+    """Return whether a coordinator runs on a folder of this machine."""
+    with suppress(OSError), federation.file(RUNNING).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def state_of(folder: Path) -> str:
+    """Return a text that changes when the sites or keys in a folder do."""
+    paths = [folder / "federation.toml", folder / DECIDED, folder / FORMER]
+    state = []
+    for path in [*paths, *sorted((folder / "keys").glob("*.pub"))]:
+        with suppress(OSError):
+            about = path.stat()
+            state.append(f"{path.name} {about.st_ino} {about.st_mtime_ns}")
+    return "\n".join(state)
+
+
+def take_notice(folder: Path, state: str) -> None:
+    """Write down which state of the folder the coordinator has taken notice of."""
+    with atomic_write(folder / NOTICED) as temporary:
+        temporary.write_text(state, encoding="utf-8")
+
+
+def is_noticed(federation: Federation) -> bool:
+    """Return whether the coordinator has taken notice of the folder as it is now."""
+    with suppress(OSError):
+        return federation.file(NOTICED).read_text("utf-8") == state_of(federation.folder)
+    return False
+
+
+class RevokedSites:
+    """The sites that have no key since theirs was revoked, and since when.
+
+    If the folder does not tell any more which keys were revoked, that is all sites.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    sites : iterable of str
+        The sites that are asked about.
+    """
+
+    def __init__(self, folder: Path, sites: Iterable[str]) -> None:
+        self._folder, self._sites = folder, tuple(sites)
+        self._seen, self._told = "", dict[str, str]()
+
+    def __call__(self) -> Mapping[str, str]:
+        """Return the reason for each of them."""
+        if (seen := state_of(self._folder)) != self._seen:
+            self._seen, self._told = seen, self._read()
+        return self._told
+
+    def _read(self) -> dict[str, str]:
+        try:
+            keys = accepted_keys(self._folder, self._sites)
+            former = sorted(former_keys(self._folder).values(), key=lambda key: key.at)
+        except InputError as error:
+            return dict.fromkeys(self._sites, f"nobody knows whose key was revoked: {error}")
+        last = {key.site: key for key in former}
+        return {
+            site: f"its key was revoked on {key.at}"
+            for site, key in last.items()
+            if key.why == REVOKED and not keys.get(site, ("another site",))
+        }

@@ -1,0 +1,588 @@
+"""Runs of a federation: their folders, what they are to do, and what became of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedcluster.coordinator._relaying import RELAY, Relaying
+from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
+from fedcluster.errors import InputError, SiteError
+from fedcluster.io.outputs import write_json
+from fedcluster.io.records import record_or
+from fedcluster.jobs import JOBS, Fit, Job, check_job
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster.secure.cohort import MIN_SITES, Cohort
+from fedcluster.site.owned_files import private_files
+from fedcluster.site.permits import NO_PERMIT, NOT_COVERED, Permit
+
+LOGGER = logging.getLogger(__name__)
+
+LOOK = 0.2
+"""Seconds between two looks for an outcome."""
+
+FAREWELL = 15.0
+"""Seconds that a run has to tell its sites that it is cancelled."""
+
+ASK = 5.0
+"""Seconds between two questions whether a run still goes on."""
+
+SILENT = 2
+"""How often a transport's program may not answer, one time after the other."""
+
+ATTEMPTS = 3
+"""How often a run is begun by itself, over restarts of the coordinator."""
+
+
+class State(StrEnum):
+    """What became of a run so far."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+GOING = {State.QUEUED, State.RUNNING}
+"""States of a run that has not ended."""
+
+RESULT = "result"
+"""The folder in that of a run that receives its files."""
+
+EXCHANGES = "communication_rounds"
+"""The folder in that of a run that has what the sites answered."""
+
+OPTIONS = ("quorum", "deadline", "permit", "columns", "secure")
+"""The options of a run that an operator may set; where its files are written is none of them."""
+
+KINDS: dict[str, type[Any]] = {**JOBS, RELAY: Relaying}
+"""The jobs by their names, with that of the sites behind a relay."""
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+WAS_CANCELLED = "the run was cancelled"
+
+
+class Carrier(Protocol):
+    """Carrier of runs: a transport, as the coordinator uses it."""
+
+    @property
+    def federation(self) -> Federation:
+        """Return the federation."""
+        ...
+
+    def ready(self) -> Mapping[str, Any]:
+        """Return what ``job.json`` must say for this transport; InputError if it is not started."""
+        ...
+
+    def hand_over(self, folder: Path) -> None:
+        """Begin the run whose job is in a folder."""
+        ...
+
+    def stop(self, folder: Path) -> None:
+        """Stop a run, if there is anybody to stop it."""
+        ...
+
+    def end(self, folder: Path) -> str | None:
+        """Return why a run has ended, None while it goes on; SiteError where nobody can tell."""
+        ...
+
+    def sites_online(self) -> list[str]:
+        """Return the names of the sites that are connected."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a run so far.
+
+    Parameters
+    ----------
+    name : str
+        The name of the run, and of its folder.
+    state : str
+        One of "queued", "running", "done", "failed", "cancelled" and "interrupted".
+    operator : str
+        Who asked for it.
+    job : str
+        What it is to do.
+    asked, began, ended : str
+        When, UTC; empty where it has not come to that.
+    attempts : int
+        How often it was begun, since somebody asked for it.
+    rounds : int
+        How many exchanges with the sites are recorded.
+    error : str
+        Why it failed.
+    """
+
+    name: str = ""
+    state: str = ""
+    operator: str = ""
+    job: str = ""
+    asked: str = ""
+    began: str = ""
+    ended: str = ""
+    attempts: int = 0
+    rounds: int = 0
+    error: str = ""
+
+    @classmethod
+    def load(cls, folder: Path) -> Run:
+        """Return the run of a folder; what has ended is known by its outcome."""
+        run, outcome = record_or(folder / "state.json", cls, cls()), outcome_of(folder)
+        state = run.state or State.INTERRUPTED
+        if outcome and run.state not in GOING:
+            kept = {State.CANCELLED, State.INTERRUPTED}
+            failed = run.state if run.state in kept else State.FAILED
+            state = State.DONE if outcome["done"] else failed
+        return replace(
+            run,
+            name=folder.name,
+            state=state,
+            job=_in_words(_read(folder / "job.json")),
+            rounds=(state not in GOING and run.rounds) or exchanges(folder),
+            error=str(outcome.get("error", "")),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the state of the run into its folder."""
+        names = ("state", "operator", "asked", "began", "ended", "attempts", "rounds")
+        write_json(folder / "state.json", {name: getattr(self, name) for name in names})
+
+
+def _in_words(content: Mapping[str, Any]) -> str:
+    """Return in a few words what a run is to do."""
+    k = content.get("parameters", {}).get("n_clusters")
+    return f"{content.get('job', '')}{'' if k is None else f' -k {k}'}"
+
+
+def exchanges(folder: Path) -> int:
+    """Return how many exchanges with the sites a run has recorded."""
+    return sum(1 for _ in (folder / EXCHANGES).glob("exchange-*"))
+
+
+def run_folder(federation: Federation, name: str) -> Path:
+    """Return the folder of a run that there is.
+
+    Raises
+    ------
+    InputError
+        If there is none of this name.
+    """
+    if (folder := find_run(federation, name)) is None:
+        known = ", ".join(run.name for run in runs(federation))
+        raise InputError(f"there is no run {name!r}; there are: {known}")
+    return folder
+
+
+def find_run(federation: Federation, name: str) -> Path | None:
+    """Return the folder of a run, None where there is no run of this name."""
+    folder = federation.file("runs", name)
+    return folder if RUN_NAME.fullmatch(name) and (folder / "job.json").is_file() else None
+
+
+def runs(federation: Federation) -> list[Run]:
+    """Return the runs in the order of their names, hence of the time when they were asked for."""
+    folders = sorted(path.parent for path in federation.file("runs").glob("*/job.json"))
+    return [Run.load(folder) for folder in folders]
+
+
+def outcome_of(folder: Path) -> dict[str, Any]:
+    """Return the outcome of a run, empty while there is none."""
+    return _read(folder / "outcome.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return record_or(path, dict[str, Any], {})
+
+
+def new_run(federation: Federation) -> Path:
+    """Return the folder of a new run, which is not there yet."""
+    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+    return federation.file("runs", name)
+
+
+def check_options(federation: Federation, options: RunOptions) -> None:
+    """Refuse options that mean nothing.
+
+    Raises
+    ------
+    InputError
+        If the quorum or the deadline is none.
+    """
+    if options.quorum is not None and not 1 <= options.quorum <= len(federation.sites):
+        raise InputError(
+            f"--quorum must be from 1 to {len(federation.sites)}, not {options.quorum}"
+        )
+    if not options.deadline > 0:
+        raise InputError(f"--deadline must be above 0 seconds, not {options.deadline:g}")
+
+
+def content_of(
+    federation: Federation, folder: Path, job: Job | Relaying, options: RunOptions
+) -> dict[str, Any]:
+    """Return what a new run is to do, for ``job.json``.
+
+    Raises
+    ------
+    InputError
+        If an option means nothing, the job makes no sense, there is no such permit, or secure sums
+        would be of too few sites.
+    """
+    check_options(federation, options)
+    sites = list(federation.sites)
+    if options.permit is not None:
+        permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
+        options = replace(options, columns=options.columns or permit.columns)
+        sites = sorted(permit.sites) if options.secure else sites
+    if options.secure:
+        _check_cohort(sites, options.quorum)
+    _check(job, federation)
+    return {
+        "job": next(name for name, kind in KINDS.items() if isinstance(job, kind)),
+        "parameters": asdict(job),
+        "sites": sites,
+        "insecure": federation.insecure,
+        **asdict(options),
+        "out": str(folder / RESULT),
+    }
+
+
+def _check_cohort(sites: Sequence[str], quorum: int | None) -> None:
+    """Refuse secure sums that every site would refuse."""
+    cohort = Cohort("", tuple(sites), quorum or len(sites))
+    try:
+        cohort.check(sites, MIN_SITES)
+    except ValueError as error:
+        raise InputError(f"--secure: {error}") from error
+
+
+def _check(job: Job | Relaying, federation: Federation) -> None:
+    """Refuse a job that makes no sense; one with code of one's own is checked where that runs."""
+    if isinstance(job, Relaying) or "." in str(getattr(job, "algorithm", "")):
+        return
+    if isinstance(job, Fit) and job.epsilon is not None and not job.bounds:
+        job = replace(job, bounds=federation.ranges or None)
+    check_job(job)
+
+
+def content_without(federation: Federation, name: str, site: str, folder: Path) -> dict[str, Any]:
+    """Return what a new run is to do that does another again as if a site had never been asked.
+
+    Raises
+    ------
+    InputError
+        If there is no such run, it did not ask the site, or its records are gone.
+    """
+    before = run_folder(federation, name)
+    content = _read(before / "job.json")
+    if site not in content["sites"] or len(content["sites"]) < 2:
+        raise InputError(
+            f"run {name!r} asked {', '.join(content['sites'])}, of which {site!r} "
+            "cannot be forgotten"
+        )
+    if content.get("secure"):
+        raise InputError(
+            f"run {name!r} had secure sums: a run without {site!r} beside it would tell the sums "
+            "of that site, and its sites refuse it"
+        )
+    others = [each for each in content["sites"] if each != site]
+    quorum = content["quorum"] and min(content["quorum"], len(others))
+    more = {"sites": others, "quorum": quorum, "out": str(folder / RESULT)}
+    return {**content, **more, "forgets": {"run": str(before), "site": site}}
+
+
+def write_job(carrier: Carrier, folder: Path) -> None:
+    """Add to ``job.json`` of a run what the transport and the federation say when it begins."""
+    federation = carrier.federation
+    bounds = {
+        "rows": dict(federation.rows),
+        "ranges": dict(federation.ranges),
+        "first_rows": str(federation.file(FIRST_ROWS)),
+    }
+    content = _read(folder / "job.json")
+    write_json(folder / "job.json", {**content, **carrier.ready(), **bounds})
+
+
+def begin_anew(folder: Path) -> None:
+    """Remove what says that a run has ended."""
+    for ended in ("outcome.json", CANCEL):
+        (folder / ended).unlink(missing_ok=True)
+
+
+def how_to_go_on(run: Run, folder: Path, where: str) -> str:
+    """Return what to do once a run has failed; ``where`` is the folder that operators name."""
+    if NO_PERMIT in run.error and not _read(folder / "job.json").get("permit"):
+        permits = sorted(path.stem for path in (folder.parents[1] / "permits").glob("*.toml"))
+        named = f"--permit {permits[0]}" if len(permits) == 1 else "--permit ID"
+        return f"begin anew with {named}, or see fedcluster federation permit --help"
+    if NOT_COVERED in run.error:
+        return "begin anew with a permit that does, see fedcluster federation permit --help"
+    return f"when that is mended: fedcluster federation run {where} resume {run.name}"
+
+
+def unobserved(_folder: Path) -> None:
+    """Take no note of a run."""
+
+
+class RunQueue:
+    """Runs of a federation that wait, or are carried out one at a time.
+
+    What is asked for stands in the folders of the runs, so that a coordinator that was killed goes
+    on with the run that it was at, and then with those that wait.
+
+    Parameters
+    ----------
+    carrier : Carrier
+        Who carries out a run.
+    observe : callable, optional
+        Called with the folder of the run that goes on, several times a second.
+    """
+
+    def __init__(self, carrier: Carrier, observe: Callable[[Path], None] = unobserved) -> None:
+        self._carrier, self._observe = carrier, observe
+        self._change = threading.RLock()
+        self._woken, self._closing = threading.Event(), threading.Event()
+        self._worker = threading.Thread(target=self._work, name="runs", daemon=True)
+
+    @property
+    def federation(self) -> Federation:
+        """Return the federation, as its folder describes it now."""
+        return Federation.load(self._carrier.federation.folder)
+
+    def start(self) -> None:
+        """Take up what was broken off, and begin to work."""
+        for run in runs(self._carrier.federation):
+            folder = self._folder(run.name)
+            if run.state == State.RUNNING and outcome_of(folder):
+                _end(folder, run)
+            elif run.state == State.RUNNING and (folder / CANCEL).exists():
+                _end(folder, run, WAS_CANCELLED)
+            elif run.state == State.RUNNING and run.attempts >= ATTEMPTS:
+                why = f"the coordinator ended {ATTEMPTS} times during the run"
+                _end(folder, run, why, State.INTERRUPTED)
+            elif run.state == State.RUNNING:
+                replace(run, state=State.QUEUED).save(folder)
+                LOGGER.info("run goes on after a restart", extra={"run": run.name})
+        self._worker.start()
+
+    def close(self) -> None:
+        """Let no other run begin; the one at hand goes on when the queue starts again."""
+        self._closing.set()
+        self._woken.set()
+        self._worker.join(LOOK * 10)
+
+    def submit(self, content: Callable[[Path], Mapping[str, Any]], operator: str) -> Run:
+        """Put a new run at the end of the queue.
+
+        Parameters
+        ----------
+        content : callable
+            Return what it is to do, given its folder; files that it needs are written there.
+        operator : str
+            Who asks for it.
+        """
+        with self._change:
+            folder = new_run(self._carrier.federation)
+            folder.mkdir(parents=True)
+            try:
+                write_json(folder / "job.json", {**content(folder), "operator": operator})
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            run = Run(folder.name, State.QUEUED, operator, asked=_now())
+            run.save(folder)
+        self._woken.set()
+        LOGGER.info("run is queued", extra={"run": run.name, "operator": operator})
+        return Run.load(folder)
+
+    def resume(self, name: str, operator: str) -> Run:
+        """Let a run that was broken off go on; one that waits or goes on is left alone.
+
+        Raises
+        ------
+        InputError
+            If there is no such run, or it has ended well.
+        """
+        with self._change:
+            folder = run_folder(self._carrier.federation, name)
+            run = Run.load(folder)
+            if run.state == State.DONE:
+                raise InputError(
+                    f"run {name!r} has ended; fetch its result with fedcluster federation result"
+                )
+            if run.state not in GOING:
+                begin_anew(folder)
+                asked = run.operator or operator
+                Run(name, State.QUEUED, asked, asked=_now()).save(folder)
+        self._woken.set()
+        return Run.load(folder)
+
+    def cancel(self, name: str) -> Run:
+        """Cancel a run; one that goes on tells its sites first.
+
+        Raises
+        ------
+        InputError
+            If there is no such run, or it has ended.
+        """
+        with self._change:
+            folder = run_folder(self._carrier.federation, name)
+            run = Run.load(folder)
+            if run.state not in GOING:
+                raise InputError(f"run {name!r} is {run.state}; there is nothing to cancel")
+            (folder / CANCEL).touch()
+            if run.state == State.QUEUED:
+                _end(folder, run, WAS_CANCELLED)
+        LOGGER.info("run is cancelled", extra={"run": name})
+        return Run.load(folder)
+
+    def _folder(self, name: str) -> Path:
+        return self._carrier.federation.file("runs", name)
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            self._woken.clear()
+            if (folder := self._next()) is None:
+                self._woken.wait()
+            else:
+                self._carry_out(folder)
+
+    def _next(self) -> Path | None:
+        """Return the folder of the run that is next, which is running now."""
+        with self._change:
+            waiting = [r for r in runs(self._carrier.federation) if r.state == State.QUEUED]
+            if not waiting:
+                return None
+            run = min(waiting, key=lambda each: (not each.began, each.asked, each.name))
+            folder = self._folder(run.name)
+            replace(
+                run, state=State.RUNNING, began=run.began or _now(), attempts=run.attempts + 1
+            ).save(folder)
+            return folder
+
+    def _carry_out(self, folder: Path) -> None:
+        """Have a run done, and write down how it ended; nothing where this process ends first."""
+        LOGGER.info("run begins", extra={"run": folder.name})
+        try:
+            write_job(self._carrier, folder)
+            self._carrier.hand_over(folder)
+            self._wait(folder)
+        except (InputError, SiteError) as error:
+            _fail(folder, str(error))
+        except Exception as error:
+            LOGGER.exception("the run could not be carried out", extra={"run": folder.name})
+            _fail(folder, f"{type(error).__name__}: {error}")
+        if outcome_of(folder):
+            with self._change:
+                ended = _end(folder, Run.load(folder))
+            LOGGER.info("run is %s", ended.state, extra={"run": folder.name})
+
+    def _wait(self, folder: Path) -> None:
+        """Wait until a run has an outcome, or this process is to end."""
+        asked, farewell, silent = time.monotonic(), 0.0, 0
+        while not outcome_of(folder) and not self._closing.wait(LOOK):
+            now = time.monotonic()
+            self._observe(folder)
+            if (folder / CANCEL).exists():
+                farewell = farewell or now + FAREWELL
+            if farewell and now > farewell:
+                self._carrier.stop(folder)
+                _fail(folder, WAS_CANCELLED)
+            if now - asked > ASK:
+                asked = now
+                silent = 0 if self._is_known(folder) else silent + 1
+                if silent > SILENT:
+                    _fail(folder, "the transport's program does not answer")
+        self._observe(folder)
+
+    def _is_known(self, folder: Path) -> bool:
+        """Return whether the transport knows of a run; write an outcome where it left none."""
+        try:
+            reason = self._carrier.end(folder)
+        except SiteError as error:
+            LOGGER.warning("%s", error, extra={"run": folder.name})
+            return False
+        if reason is not None and not outcome_of(folder):
+            _fail(folder, f"the run has ended without a result: {reason}")
+        return True
+
+
+@contextmanager
+def queue_of(carrier: Carrier, observe: Callable[[Path], None] = unobserved) -> Iterator[RunQueue]:
+    """Carry out the runs of a federation while the block lasts."""
+    queue = RunQueue(carrier, observe)
+    with private_files():
+        queue.start()
+        try:
+            yield queue
+        finally:
+            queue.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _fail(folder: Path, error: str) -> None:
+    if not outcome_of(folder):
+        write_json(folder / "outcome.json", {"done": False, "error": error})
+
+
+def _end(folder: Path, run: Run, error: str = "", state: str = "") -> Run:
+    """Write down that a run has ended: as its outcome says, with an error where it has none."""
+    _fail(folder, error)
+    how = State.CANCELLED if (folder / CANCEL).exists() else State.FAILED
+    state = state or (State.DONE if outcome_of(folder)["done"] else how)
+    ended = replace(run, state=state, ended=_now(), rounds=exchanges(folder))
+    ended.save(folder)
+    return ended
+
+
+def prune(
+    federation: Federation, *, older_than: timedelta | None = None, keep: int | None = None
+) -> list[str]:
+    """Remove the records of runs that have ended; results stay. Return the names of the runs.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation.
+    older_than : timedelta, optional
+        Only of runs that ended longer ago.
+    keep : int, optional
+        Not of so many that came last.
+    """
+    ended = [run for run in runs(federation) if run.state not in GOING]
+    if keep is not None:
+        ended = ended[: max(0, len(ended) - keep)]
+    if older_than is not None:
+        limit = (datetime.now(UTC) - older_than).isoformat()
+        ended = [run for run in ended if (run.ended or _date_in(run.name)) < limit]
+    pruned = []
+    for run in ended:
+        records = federation.file("runs", run.name, EXCHANGES)
+        if records.is_dir():
+            run.save(records.parent)  # with the number of rounds, which the records told
+            shutil.rmtree(records)
+            pruned.append(run.name)
+    return pruned
+
+
+def _date_in(name: str) -> str:
+    """Return the time in the name of a run of which nobody wrote when it ended."""
+    digits = name[:8]
+    return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}" if digits.isdigit() else ""

@@ -1,0 +1,675 @@
+"""Sites whose rows lie one after another in one table: a client is made where one is asked for.
+
+Many small sites of one process, asked at once: the bits of asking each, in far less time.
+
+For a site of a hundred rows, most of the time of an answer goes into what surrounds its sums. So
+the rows of all such sites are laid one after another. Compiled code computes the sums of each site,
+holds back what the site's limits hold back, and either adds the sums exactly or lays them side by
+side in the order of the sites, as the server of the step would. The size of each site's message is
+counted; a single answer is computed where somebody asks for it.
+
+This serves the steps below, which take most of the rounds of a fit. All others are asked of each
+site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import pairwise, starmap
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms.summaries import MOST_POINTS, PASSES
+from fedcluster.algorithms.variance_tree import leaves, pass_number
+from fedcluster.core import (
+    MOST_FOR_A_ROW,
+    Answers,
+    Data,
+    Filter,
+    Floats,
+    SiteInfo,
+    Step,
+    Summary,
+    Task,
+    lexicographic,
+)
+from fedcluster.core.exact import canonical
+from fedcluster.core.streams import stream
+from fedcluster.engines.client import NO_ROW, ONE_THREAD, Client, SharedLog
+from fedcluster.errors import SiteError
+from fedcluster.io.inputs import places_of
+from fedcluster.kernels import nearest
+from fedcluster.kernels.rows import (
+    as_centers,
+    as_double_rows,
+    as_given_weights,
+    as_rows,
+    as_weights,
+    known_leaves,
+    next_cuts,
+    pad,
+)
+from fedcluster.kernels.runtime import on_threads
+from fedcluster.kernels.seeding import default_trials
+from fedcluster.kernels.site_sums import (
+    Bank,
+    Draws,
+    Sites,
+    Totals,
+    add_leaf_sums_of_sites,
+    add_lines,
+    add_sums_of_sites,
+    columns_of_sites,
+    empty_bank,
+    may_exceed,
+    means_of_sites,
+    planes_of,
+)
+from fedcluster.metrics import Inertia
+from fedcluster.metrics.moments import row_weights
+from fedcluster.options.refusals import RefusedError
+from fedcluster.privacy import MinClusterSize, MinRows
+
+OWN = {"name", "n_rows", "weight"}
+"""Facts in which the sites of a table differ."""
+SHARED = {"limits", "streams", "columns", "labels", "answered", "n_columns", "secure"}
+SHARED |= {"total_rows", "log", "refuses"}
+"""Facts that all have in common. If there are other facts, each client tells its own."""
+
+
+class Stacked(Mapping[str, Client]):
+    """Clients of sites that share a table and their limits, each made where it is looked up.
+
+    Their facts, and what left them, are found for all at once: for a site of ten rows it takes
+    longer to make its client than to add its rows.
+
+    Parameters
+    ----------
+    names : array_like of shape (s,)
+        The names of the sites, or their numbers, in their order.
+    data : Data
+        Their rows, of positive weight, one site after another.
+    bounds : ndarray of shape (s + 1,)
+        The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
+    filters : sequence of Filter
+        What each site holds back.
+    order : ndarray of shape (n,), optional
+        Where each row lay among those that were given.
+    is_block : bool, default=False
+        Whether rows are prepared for all sites at once, with the bits of one table, and not for
+        each site by itself.
+
+    Examples
+    --------
+    >>> sites = Stacked.of(Data(np.arange(5.0)[:, None]), ["b", "a", "b", "a", "b"], ())
+    >>> sites["b"].data.X.ravel(), [site.n_rows for site in sites.infos()]
+    (array([0., 2., 4.]), [2.0, 3.0])
+    """
+
+    def __init__(
+        self,
+        names: ArrayLike,
+        data: Data,
+        bounds: NDArray[np.intp],
+        filters: Sequence[Filter],
+        order: NDArray[np.intp] | None = None,
+        *,
+        is_block: bool = False,
+    ) -> None:
+        self._given, self.data, self.bounds = names, data, bounds
+        self.order = np.arange(len(data)) if order is None else order
+        self.filters, self.log = tuple(filters), SharedLog(len(bounds) - 1)
+        self._is_block, self._made = is_block, dict[str, Client]()
+
+    @classmethod
+    def of(cls, data: Data, sites: ArrayLike, filters: Sequence[Filter]) -> Stacked:
+        """Return the sites of the rows of one table; see `LocalEngine.from_table`."""
+        names, order, bounds = places_of(sites, len(data))
+        if data.sample_weight is not None:
+            some = data.sample_weight[order] > 0
+            counts = np.add.reduceat(some, bounds[:-1], dtype=np.intp)
+            if not counts.all():
+                raise ValueError(f"site {names[np.argmin(counts)]!r}: {NO_ROW}")
+            order, bounds = order[some], np.append(0, np.cumsum(counts))
+        is_in_order = len(order) == len(data) and bool((np.diff(order) > 0).all())
+        return cls(names, data if is_in_order else data.take(order), bounds, filters, order)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sites, in their order."""
+        return tuple(map(str, np.asarray(self._given).tolist()))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
+
+    def __getitem__(self, name: str) -> Client:
+        if name not in self._made:
+            place = self._places[name]
+            start, stop = self.bounds[place : place + 2].tolist()
+            client = Client(name, self.data.take(slice(start, stop)), self.filters)
+            client.share(self.log, place, since=0)
+            self._made[name] = client
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Return the number of rows of each site, (s,)."""
+        return np.diff(self.bounds)
+
+    def share(self) -> None:
+        """Let what leaves be logged in the log of all, from now on."""
+        for name, client in self._made.items():
+            client.share(self.log, self._places[name])
+
+    def infos(self) -> tuple[SiteInfo, ...]:
+        """Return the facts of each site that it tells without being asked for more."""
+        if {each.name for each in fields(SiteInfo)} != SHARED | OWN:
+            return tuple(client.site for client in self.values())
+        first = self[self.names[0]].site
+        shared = {name: getattr(first, name) for name in SHARED}
+        sizes = self.sizes.astype(float).tolist()
+        of_rows, weights = self.data.sample_weight, sizes
+        if of_rows is not None:
+            weights = [float(of_rows[a:b].sum()) for a, b in pairwise(self.bounds.tolist())]
+        own = zip(self.names, sizes, weights, strict=True)
+        return tuple(SiteInfo(name, n_rows=n, weight=w, **shared) for name, n, w in own)
+
+    def laid(self, task: Task) -> tuple[Data, NDArray[np.intp]] | None:
+        """Return the rows as a task wants them, and where those of each site begin.
+
+        None if each site is to prepare its own.
+        """
+        how = task.preprocessor
+        if how is not None and not self._is_block:
+            return None
+        data = self.data if how is None else how.apply(self.data)
+        return (data, self.bounds) if len(data) == len(self.data) else None
+
+    def most(self, what: str) -> dict[str, int]:
+        """Return ``most_lone_rows`` or ``most_rows_held_back`` of each site's client."""
+        _, lone_rows, held_back = self.log.most
+        most = {"most_lone_rows": lone_rows, "most_rows_held_back": held_back}[what]
+        found = dict(zip(self.names, np.minimum(most, self.sizes).tolist(), strict=True))
+        return found | {name: getattr(client, what) for name, client in self._made.items()}
+
+
+T = TypeVar("T")
+
+FEWEST = 8
+"""Sites from which on it pays to ask them at once."""
+
+WORTH_A_THREAD = 50_000
+"""Numbers at the second largest site from which on threads for sites save time."""
+
+PART_ROWS = 2048
+"""Rows of the sites that one thread describes before it takes others."""
+
+
+class SizeLimits(NamedTuple):
+    """The fewest rows of a site, and behind a line, that limits let out."""
+
+    rows: int
+    line: int
+
+    @classmethod
+    def of(cls, filters: Sequence[Filter]) -> SizeLimits | None:
+        """Return the limits of filters; None if one of them is no limit on numbers of rows."""
+        if not {type(rule) for rule in filters} <= {MinRows, MinClusterSize}:
+            return None
+        rows = max((rule.n for rule in filters if isinstance(rule, MinRows)), default=0)
+        line = max((rule.p for rule in filters if isinstance(rule, MinClusterSize)), default=0)
+        return cls(rows, line)
+
+
+Sent = NDArray[np.int64]
+"""Lines, lone rows and rows held back of each site, (3, s)."""
+
+
+class Joined(NamedTuple):
+    """What left all sites together.
+
+    Attributes
+    ----------
+    summary : Summary
+        The exact sum of the answers; of a step whose server needs each, all their lines.
+    sent : ndarray of shape (3, s)
+        What left each site.
+    may_be_too_large : bool
+        Whether there may be a site whose answer is: then each is looked at.
+    """
+
+    summary: Summary
+    sent: Sent
+    may_be_too_large: bool
+
+    @classmethod
+    def alone(cls, answer: Summary) -> Joined:
+        """Return what left one site."""
+        n_lines = np.count_nonzero(answer.weights)
+        return cls(answer, np.array([[n_lines], [0], [0]]), answer.is_too_large)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a line."""
+        return int(self.summary.sums.shape[1]) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of many sites, one site after another.
+
+    Parameters
+    ----------
+    names : collection of str
+        The names of the sites.
+    data : Data
+        The rows.
+    padded : ndarray of shape (n + PADDING, d)
+        The same, padded.
+    sites : Sites
+        Where each site's rows are, and what its limits let out.
+    """
+
+    names: Collection[str]
+    data: Data
+    padded: NDArray[Any]
+    sites: Sites
+
+    @classmethod
+    def laid(
+        cls, names: Collection[str], data: Data, bounds: NDArray[np.intp], limits: SizeLimits
+    ) -> Table:
+        """Return the table of sites whose rows lie one after another."""
+        padded = pad(as_rows(data.X))
+        sites = Sites(bounds, np.diff(bounds) >= limits.rows, limits.line)
+        return cls(names, Data(padded[: bounds[-1]], data.sample_weight), padded, sites)
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Return the number of rows of each site, (s,)."""
+        return np.diff(self.sites.bounds)
+
+    @cached_property
+    def canonical(self) -> Table:
+        """Return the same with the rows of each site in lexicographic order."""
+        weights = [] if self.data.sample_weight is None else [self.data.sample_weight]
+        place = np.repeat(np.arange(len(self.names)), self.sizes)
+        data = self.data.take(lexicographic([place, *self.data.X.T, *weights]))
+        return Table(self.names, data, pad(data.X), self.sites)
+
+    @cached_property
+    def points(self) -> tuple[Floats, Floats]:
+        """The rows in float64, and the columns of each site, for k-means at the sites."""
+        points = as_double_rows(self.padded)
+        columns = columns_of_sites(points, self.sites.bounds)
+        columns.flags.writeable = False
+        return points, columns
+
+
+def _lloyd(task: Task, table: Table, bank: Bank) -> Sent:
+    weights, centers = as_weights(table.data.sample_weight), as_centers(task.state.centers)
+    return add_sums_of_sites(table.padded, weights, table.sites, centers, bank)
+
+
+def _tree(task: Task, table: Table, bank: Bank) -> Sent:
+    if pass_number(task.state):
+        return _lloyd(task, table, bank)
+    cuts, reference = leaves(task.state, table.data.X.shape[1])
+    known, places = known_leaves(table.data.cache, cuts, len(table.data))
+    following = next_cuts(cuts, len(reference), known)
+    weights, rows = as_weights(table.data.sample_weight), table.data.X
+    asked = reference, cuts, following, places
+    sent = add_leaf_sums_of_sites(rows, weights, table.sites, *asked, bank)
+    table.data.cache["leaf_sums"] = cuts, places
+    return sent
+
+
+def _inertia(task: Task, table: Table, bank: Bank) -> Sent:
+    _, squared = nearest(table.data.X, task.state.centers)
+    (bounds, heard, least), sizes = table.sites, table.sizes
+    leaves, weight = heard & (sizes >= least), row_weights(table.data)
+    parts = list(zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True))
+    is_weighed = table.data.sample_weight is not None
+    own = [weight[i:j].sum() for i, j in parts] if is_weighed else sizes[leaves]
+    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], own]), bank)
+    return np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
+
+
+ADDED: dict[type[Step], Callable[[Task, Table, Bank], Sent]] = {
+    Lloyd: _lloyd,
+    VarianceTree: _tree,
+    Inertia: _inertia,
+}
+"""How the answers of all sites are added. Of that very type: one made from it may add others."""
+
+
+def _add(task: Task, table: Table) -> Joined:
+    """Return the exact sum of the answers of all sites, and what left each."""
+    adds_errors = type(task.step) is VarianceTree and pass_number(task.state)  # in no answer
+    lines, p = task.step.answer_shape(task.state, table.data.X.shape[1])
+    bank = empty_bank(lines or 0, p + 1 + bool(adds_errors))
+    sent, planes = ADDED[type(task.step)](task, table, bank), planes_of(bank)
+    if adds_errors:
+        planes = [np.delete(plane, -2, axis=1) for plane in planes]
+    total = Summary.from_planes(canonical(planes))
+    return Joined(total, sent, may_exceed(bank, MOST_FOR_A_ROW))
+
+
+def _means(task: Task, table: Table) -> Joined:
+    """Return the clusters of each site, one site after another; see `SiteSummaries`."""
+    step, table = task.step, table.canonical
+    assert isinstance(step, SiteSummaries)
+    most = np.minimum(np.maximum(1, table.sizes // step.rows_per_mean), table.sizes)
+    draws = _draws(task, table.names, np.minimum(step.n_means, most))
+    weights = as_given_weights(as_weights(table.data.sample_weight), len(table.data))
+    X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True, False)
+
+    def describe(some: slice) -> Totals:
+        edges, (bounds, heard, least) = slice(some.start, some.stop + 1), table.sites
+        sites = Sites(bounds[edges], heard[some], least)
+        mine = Draws(draws.n_means[some], draws.begins[edges], draws.chances)
+        return means_of_sites(X, points, columns, weights, sites, mine, step.min_rows, how)
+
+    sums, weight, sent = zip(*on_threads(describe, _parts(table.sites.bounds)), strict=True)
+    lines = Summary(np.concatenate(sums), np.concatenate(weight))
+    return Joined(lines, np.concatenate(sent, axis=1), lines.is_too_large)
+
+
+def _parts(bounds: NDArray[np.intp]) -> list[slice]:
+    """Return sites one after another in parts with about as many rows each."""
+    begins = np.searchsorted(bounds, np.arange(0, bounds[-1], PART_ROWS))
+    places = np.unique(np.append(begins, len(bounds) - 1)).tolist()
+    return list(starmap(slice, pairwise(places)))
+
+
+def _draws(task: Task, names: Iterable[str], n_means: NDArray[np.intp]) -> Draws:
+    """Return what each site draws from its own stream, as `kmeans` would there."""
+    sizes = [k * default_trials(k) for k in n_means.tolist()]
+    streams = (stream(task.seed, task.state.round, name) for name in names)
+    chances = [rng.random(size) for rng, size in zip(streams, sizes, strict=True)]
+    return Draws(n_means, np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(chances))
+
+
+AT_ONCE: dict[type[Step], Callable[[Task, Table], Joined]] = {
+    **dict.fromkeys(ADDED, _add),
+    SiteSummaries: _means,
+}
+"""How all sites answer a step at once."""
+
+
+class Batch:
+    """Small sites that differ in their rows only, and are asked at once.
+
+    Parameters
+    ----------
+    clients : mapping of str to Client
+        The sites, of one `kind_of`, by their names and in the order of these.
+    limits : SizeLimits
+        Their limits.
+    """
+
+    def __init__(self, clients: Mapping[str, Client], limits: SizeLimits) -> None:
+        self.clients, self._limits = clients, limits
+        self._tables: list[tuple[Any, Table]] = []
+        if isinstance(clients, Stacked):
+            self._log = clients.log
+            clients.share()
+        else:
+            self._log = SharedLog(len(clients))
+            for place, client in enumerate(clients.values()):
+                client.share(self._log, place)
+
+    def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
+        """Return what leaves all sites for those tasks that can be asked at once, by place."""
+        plain = (i for i, t in enumerate(tasks) if t.resampled is None and t.noise is None)
+        tables = {i: self._table(tasks[i]) for i in plain if type(tasks[i].step) in AT_ONCE}
+        able = [i for i, table in tables.items() if _fits(tasks[i], table)]
+        joined = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
+        for i, each in zip(able, joined, strict=True):
+            self._log.append(tasks[i], each.width, each.sent)
+        return dict(zip(able, joined, strict=True))
+
+    def _table(self, task: Task) -> Table:
+        """Return the rows as a task wants them, kept for the next one."""
+        for how, table in self._tables:
+            if how is task.preprocessor or how == task.preprocessor:
+                return table
+        laid = self.clients.laid(task) if isinstance(self.clients, Stacked) else None
+        table = Table.laid(self.clients, *(laid or self._joined_rows(task)), self._limits)
+        self._tables = [*self._tables[-1:], (task.preprocessor, table)]
+        return table
+
+    def _joined_rows(self, task: Task) -> tuple[Data, NDArray[np.intp]]:
+        """Return the rows of each site as a task wants them, joined, and where they begin."""
+        parts = [at_site(c, [task], lambda c: c.rows_for(task)) for c in self.clients.values()]
+        weights, X = None, np.concatenate([part.X for part in parts])
+        if any(part.sample_weight is not None for part in parts):
+            weights = np.concatenate([row_weights(part) for part in parts])
+        return Data(X, weights), np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
+
+
+def _fits(task: Task, table: Table) -> bool:
+    """Return whether a question suits the rows of all sites; if not, each is asked by itself."""
+    if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
+        return False
+    centers = task.state.centers
+    return not len(centers) or centers.shape[1] == table.data.X.shape[1]
+
+
+Kind = tuple[int, Any, tuple[Filter, ...]]
+"""What sites that can be asked at once have in common: columns, their type, and limits."""
+
+
+def kind_of(client: Any) -> Kind | None:
+    """Return what a small site has in common with others; None if it is to be asked by itself."""
+    if not isinstance(client, Client) or client.protection is not None or client.streams:
+        return None
+    X = client.data.X
+    if X.size > ONE_THREAD or client.counts_persons or SizeLimits.of(client.filters) is None:
+        return None
+    return X.shape[1], X.dtype, client.filters
+
+
+def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
+    """Return the batches of sites that are asked at once, with the places of these among all."""
+    if isinstance(clients, Stacked) and len(clients) >= FEWEST and clients.data.groups is None:
+        limits, largest = SizeLimits.of(clients.filters), clients.sizes.max()
+        if limits is not None and largest * clients.data.X.shape[1] <= ONE_THREAD:
+            return [(Batch(clients, limits), np.arange(len(clients)))]
+    kinds: dict[Kind | None, list[int]] = {}
+    every = list(clients.items())
+    for place, (_, client) in enumerate(every):
+        kinds.setdefault(at_site(client, tasks, kind_of), []).append(place)
+    return [
+        (Batch(dict(every[place] for place in places), limits), np.array(places))
+        for kind, places in kinds.items()
+        if kind is not None and len(places) >= FEWEST
+        if (limits := SizeLimits.of(kind[2])) is not None
+    ]
+
+
+class Asked:
+    """Sites that are asked in a round: batches of small ones, and the others by themselves.
+
+    Parameters
+    ----------
+    clients : mapping of str to Client
+        The sites by their names, in the order of these.
+    tasks : sequence of Task
+        What they are asked first, to be named in an error.
+    """
+
+    def __init__(self, clients: Mapping[str, Client], tasks: Sequence[Task]) -> None:
+        self.clients, self._batches = clients, _batches(clients, tasks)
+        self._alone: list[Client] = []
+        if sum(len(places) for _, places in self._batches) < len(clients):
+            batched = {name for batch, _ in self._batches for name in batch.clients}
+            self._alone = [client for name, client in clients.items() if name not in batched]
+
+    def ask(
+        self, tasks: Sequence[Task], missing: tuple[str, ...], workers: int = 1
+    ) -> list[Answers]:
+        """Return the answers to all tasks, computed in as many threads where it pays."""
+        joined = [batch.ask(tasks) for batch, _ in self._batches]
+        own: list[dict[str, Summary]] = [{} for _ in tasks]
+        self._ask_each(self._alone, tasks, range(len(tasks)), own, workers)
+        for (batch, _), done in zip(self._batches, joined, strict=True):
+            if left := [t for t in range(len(tasks)) if t not in done]:
+                self._ask_each([*batch.clients.values()], tasks, left, own, workers)
+        return [
+            self._answers(task, [each.get(t) for each in joined], own[t], missing)
+            for t, task in enumerate(tasks)
+        ]
+
+    def _ask_each(
+        self,
+        clients: Sequence[Client],
+        tasks: Sequence[Task],
+        places: Sequence[int],
+        own: Sequence[dict[str, Summary]],
+        workers: int,
+    ) -> None:
+        """Ask sites by themselves the tasks at some places, and keep their answers."""
+        asked = [tasks[t] for t in places]
+
+        def answers(client: Client) -> list[Summary]:
+            return at_site(client, asked, lambda c: c.answers(asked))
+
+        sizes = sorted(at_site(client, asked, _size) for client in clients)
+        if workers > 1 and len(sizes) > 1 and sizes[-2] >= WORTH_A_THREAD:
+            with ThreadPoolExecutor(min(workers, len(clients))) as pool:
+                replies = list(pool.map(answers, clients))
+        else:
+            replies = list(map(answers, clients))
+        for client, reply in zip(clients, replies, strict=True):
+            for t, answer in zip(places, reply, strict=True):
+                own[t][client.name] = answer
+
+    def _answers(
+        self,
+        task: Task,
+        joined: Sequence[Joined | None],
+        own: Mapping[str, Summary],
+        missing: tuple[str, ...],
+    ) -> Answers:
+        """Return all answers to a task: what left each batch, and those of single sites."""
+        every = zip(self._batches, joined, strict=True)
+        parts = [(places, each) for (_, places), each in every if each is not None]
+        if not parts:
+            return Answers({name: own[name] for name in self.clients}, missing)
+        for i, name in enumerate(self.clients if own else ()):
+            if name in own:
+                parts.append((np.array([i]), Joined.alone(own[name])))
+        return BatchedAnswers(_Each(self.clients, task, own), missing, parts=parts)
+
+
+Places = NDArray[np.intp]
+Part = tuple[Places, Joined]
+"""What left some sites, and their places among all."""
+
+
+@dataclass(frozen=True, eq=False)
+class BatchedAnswers(Answers):
+    """Answers that were joined where they were made; each is computed where it is asked for.
+
+    Parameters
+    ----------
+    parts : sequence of (ndarray of shape (s,), Joined)
+        What left some sites, and their places among all.
+    """
+
+    by_site: _Each
+    parts: Sequence[Part] = field(kw_only=True)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """Names of the sites that answered."""
+        return tuple(self.by_site)
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """Return one summary that the server takes for those of all sites."""
+        return [self._joined]
+
+    @cached_property
+    def _joined(self) -> Summary:
+        """The exact sum of all answers; of a step whose server needs each, all their lines."""
+        each = [joined.summary for _, joined in self.parts]
+        if len(each) == 1:
+            return each[0]
+        if self.by_site.task.step.server_additive:
+            return Summary.total(each)
+        place = [np.repeat(places, joined.sent[0]) for places, joined in self.parts]
+        order = np.argsort(np.concatenate(place), kind="stable")
+        sums = np.concatenate([answer.sums[answer.weights > 0] for answer in each])
+        weights = np.concatenate([answer.weights[answer.weights > 0] for answer in each])
+        return Summary(sums[order], weights[order])
+
+    @property
+    def numbers_sent(self) -> NDArray[np.int64]:
+        """How many numbers each site sent, (s,), in the order of `answered`."""
+        numbers = np.empty(len(self.by_site), np.int64)
+        for places, joined in self.parts:
+            numbers[places] = joined.sent[0] * joined.width
+        return numbers
+
+    def too_large(self) -> list[str]:
+        """Return the names of the sites whose answers are too large to go on with."""
+        is_any = any(joined.may_be_too_large for _, joined in self.parts)
+        return Answers.too_large(self) if is_any else []
+
+    def total(self) -> Summary:
+        """Return the exact sum of the answers, correctly rounded."""
+        if self.by_site.task.step.server_additive:
+            return self._joined
+        return Summary.total(self.by_site.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Each(Mapping[str, Summary]):
+    """Answers of many sites to one task: their own, others computed where they are asked for."""
+
+    clients: Mapping[str, Client]
+    task: Task
+    own: Mapping[str, Summary]
+
+    def __getitem__(self, name: str) -> Summary:
+        return self.own[name] if name in self.own else self.clients[name].computed(self.task)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.clients)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+
+def at_site(client: Any, doing: str | Sequence[Task], do: Callable[[Any], T]) -> T:
+    """Return what is done at a site; an error names the site, and what it was doing or asked."""
+    try:
+        return do(client)
+    except RefusedError:
+        raise
+    except Exception as error:
+        if not isinstance(doing, str):
+            steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in doing))
+            doing = f"round {doing[0].state.round + 1}, {steps}: "
+        what = f"{type(error).__name__}: {error}"
+        raise SiteError(f"site {client.name!r}, {doing}{what}") from error
+
+
+def _size(client: Any) -> int:
+    """Return how many numbers a site holds, loading them; 0 of a stream or a relay."""
+    return client.data.X.size if isinstance(client, Client) and not client.streams else 0

@@ -1,0 +1,630 @@
+"""Bootstrap of a site's rows: how often each is drawn, as its weight.
+
+Each row is drawn so often as a Poisson number of mean 1 says, by itself: that is what drawing n of
+n rows with replacement comes to where they are many, and no site need know how many rows the others
+have. J. A. Hanley & B. MacGibbon, Creating non-parametric bootstrap samples using Poisson
+frequencies, Computer Methods and Programs in Biomedicine 83, 2006.
+
+Client of one site: the only code that sees rows and answers tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import fsum, isfinite
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import (
+    Column,
+    Data,
+    Filter,
+    Floats,
+    Introduction,
+    Limit,
+    RowStream,
+    RowTransform,
+    SiteInfo,
+    Step,
+    Summary,
+    Task,
+    first_alike,
+)
+from fedcluster.core.streams import stream
+from fedcluster.io.columns import SourceSummary, chosen_columns, classes, described_groups
+from fedcluster.io.rows import in_order, n_columns_of
+from fedcluster.kernels.runtime import blas_on_one_thread, thread_count
+from fedcluster.metrics.moments import row_weights
+from fedcluster.options.refusals import refused
+from fedcluster.privacy import Grouping, Groups, MinRows
+from fedcluster.privacy.limits import GroupCounter, Persons, behind_groups
+from fedcluster.privacy.noise import check_noise, with_noise
+
+
+def resampled(data: Data, seed: int, site: str, key: bytes = b"") -> Data:
+    """Return the rows that are drawn, each with its weight times how often it is.
+
+    The same rows for the same seed, site and key, in any order. All rows of a person are drawn
+    together; a row that is the mean of a group, by as many draws as rows stand behind it.
+
+    Parameters
+    ----------
+    data : Data
+        The rows of a site.
+    seed : int
+        Makes the draw.
+    site : str
+        The name of the site.
+    key : bytes
+        What only the site knows. Without it, who knows the seed knows which rows were drawn, by
+        their place in lexicographic order; sums over many known draws give the rows away.
+
+    Examples
+    --------
+    >>> drawn = resampled(Data(np.arange(5.0)[:, None]), 1, "north")
+    >>> drawn.X.ravel(), drawn.sample_weight
+    (array([0., 1.]), array([1., 1.]))
+    """
+    kept: dict[Any, Any] = data.cache.setdefault("resampled", {})
+    if "order" not in kept:
+        numbered = replace(data, assigned=np.arange(len(data), dtype=np.int32))
+        kept["order"] = numbered.canonical().assigned
+    if (seed, site, key) not in kept:
+        rng = np.random.default_rng([seed, *site.encode(), *key])
+        kept[seed, site, key] = _times(data, kept["order"], rng)
+    times = kept[seed, site, key]
+    weight = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
+    if data.grouped is not None:
+        times = times / data.grouped.counts
+    return replace(data, sample_weight=weight * times).take(times > 0)
+
+
+def _times(data: Data, order: NDArray[np.int32], rng: np.random.Generator) -> NDArray[np.uint16]:
+    """Return how often each row is drawn, drawn in the order that is given."""
+    times = np.zeros(len(data), dtype=np.uint16)
+    if data.grouped is not None:
+        times[order] = rng.poisson(data.grouped.counts[order])
+    elif data.groups is None:
+        times[order] = rng.poisson(1.0, len(data))
+    else:
+        _, first, person = np.unique(data.groups[order], return_index=True, return_inverse=True)
+        times[order] = rng.poisson(1.0, len(first))[np.argsort(np.argsort(first))[person]]
+    return times
+
+
+__all__ = ["Client"]
+
+ONE_THREAD = 1 << 13
+"""Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
+NO_ROW = "there is no row of positive weight"
+ALL_DROPPED = "no row is left after those with a missing value are dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """Record of one message that left a site, for its log: never a value, only sizes.
+
+    Parameters
+    ----------
+    round : int
+        Rounds done before the task was asked.
+    step : str
+        The step with its hyper-parameters.
+    lines, numbers : int
+        Lines and numbers that left.
+    lone_rows : int
+        Lines that stood for a single row: that row is known to whoever reads the message. Where
+        rows are grouped, lines that may stand for a single person.
+    held_back : int
+        Rows that stood behind lines which the site's filters held back.
+    noise : float, optional
+        The noise multiplier of an answer with noise; of that, all lines leave.
+    """
+
+    round: int
+    step: str
+    lines: int
+    numbers: int
+    lone_rows: int
+    held_back: int
+    noise: float | None = None
+
+
+class SharedLog:
+    """Log of what left many sites whose answers were computed together.
+
+    Parameters
+    ----------
+    n_sites : int
+        How many they are.
+
+    Attributes
+    ----------
+    most : ndarray of shape (3, s)
+        The most lines, lone rows, and rows held back of each site in one message.
+    """
+
+    def __init__(self, n_sites: int) -> None:
+        self._messages: list[tuple[int, str, int, NDArray[np.int64]]] = []
+        self.most = np.zeros((3, n_sites), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
+        """Log the answers to one task: of each site lines, lone rows, rows held back, (3, s)."""
+        self._messages.append((task.state.round, repr(task.step), n_columns, sent))
+        self.most = np.maximum(self.most, sent)
+
+    def records(self, place: int, since: int) -> Iterator[AuditRecord]:
+        """Yield the records of one site from a message on."""
+        for round, step, n_columns, sent in self._messages[since:]:
+            lines, lone_rows, held_back = sent[:, place].tolist()
+            yield AuditRecord(round, step, lines, lines * n_columns, lone_rows, held_back)
+
+
+class Client:
+    """Client of one site: its rows, its filters, its answers.
+
+    A client is a pure function of (task, rows). What it keeps between rounds, the loaded rows
+    and the log of what left, never changes an answer.
+
+    Rows that do not fit in memory come as a `RowStream`. A step whose answers add up is asked
+    about chunk after chunk; one whose answers do not loads all rows, and the client keeps them.
+
+    Where rows say whose they are (``Data.groups``), the filters count persons: the fewest that can
+    stand behind a line's rows, which is never more than there are.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    load : Data, RowStream, or callable returning one of them
+        Where the rows come from; a callable is called once, when rows are first needed.
+    filters : sequence of Filter, default=(MinRows(2),)
+        What the site holds back, applied in this order to every summary.
+    protection : Groups or Grouping, optional
+        Makes groups of the rows: then steps see the means of groups alone, whatever is asked, and
+        the filters count the rows, or persons, behind the groups. Those that groups keep anyway are
+        left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster.core import State
+    >>> from fedcluster.algorithms import Lloyd
+    >>> from fedcluster.privacy import MinClusterSize
+    >>> rows = Data(np.array([[0.0], [1.0], [9.0]]))
+    >>> client = Client("north", rows, [MinClusterSize(2)])
+    >>> client.answer(Task(Lloyd(), State.at(np.array([[0.0], [9.0]])))).weights
+    array([2., 0.])
+    """
+
+    key: bytes = b""
+    """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
+    told: tuple[Limit, ...] = ()
+    """Limits that the site tells of besides those of its filters, where it has a privacy budget."""
+    rows_per_person: int | None = None
+    """Rows of one person, at most, that answers with noise are about: the first ones."""
+    _prepared: tuple[RowTransform, Data] | None = None
+    _shared: tuple[SharedLog, int, int] | None = None
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], Data | RowStream] | Data | RowStream,
+        filters: Sequence[Filter] = (MinRows(2),),
+        protection: Groups | Grouping | None = None,
+    ) -> None:
+        self.name = name
+        grouping = Grouping(protection) if isinstance(protection, Groups) else protection
+        self.protection, self.filters = grouping, tuple(filters)
+        if grouping is not None:
+            kept = grouping.groups.keep
+            self.filters = tuple(rule for rule in filters if not kept(rule))
+        self._sent: list[AuditRecord] = []
+        self._last_step: tuple[Step, str] | None = None
+        self._load = load
+        self._persons: Persons | None = None
+        if isinstance(load, Data):  # known at once, which counts where sites are many
+            self.source = load
+            if grouping is None:
+                self.rows = load
+
+    def __repr__(self) -> str:
+        return f"Client({self.name!r}, filters={list(self.filters)})"
+
+    @cached_property
+    def source(self) -> Data | RowStream:
+        """Rows of the site as they are, or a stream of them, opened once; no step sees them."""
+        if isinstance(self._load, Data | RowStream):
+            return self._load
+        return self._load()
+
+    @cached_property
+    def rows(self) -> Data | RowStream:
+        """Rows that steps see: those of the site, or the means of its groups."""
+        if self.protection is None:
+            return self.source
+        return self.protection.grouped(self.source, self._passes)
+
+    @cached_property
+    def data(self) -> Data:
+        """Rows that steps see and that have a weight, loaded once."""
+        data = (self.rows if isinstance(self.rows, Data) else self.rows.load()).weighed()
+        if not len(data) and self.protection is None:
+            raise ValueError(NO_ROW)
+        if data.groups is not None:
+            [data] = self._counted([data])
+        return data
+
+    def with_columns(self, columns: Sequence[str], *, raw: bool = False) -> Client:
+        """Return the client of the same groups with some of their columns, in this order.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            The columns.
+        raw : bool
+            Whether they are still to be prepared: text and missing values are allowed.
+
+        Raises
+        ------
+        InputError
+            If there is no such column, or one that must be prepared.
+        """
+        chosen = copy(self)
+        chosen.rows = chosen_columns(self.data, columns, f"site {self.name!r}", raw=raw)
+        for kept in ("data", "_prepared", "_shared"):
+            chosen.__dict__.pop(kept, None)
+        chosen.__dict__["_sent"] = []
+        return chosen
+
+    @property
+    def streams(self) -> bool:
+        """True if the rows come in chunks."""
+        return not isinstance(self.rows, Data)
+
+    @cached_property
+    def site(self) -> SiteInfo:
+        """Facts that the site tells of itself without being asked for more; opens the rows."""
+        limits = Limit.from_filters(self.filters)
+        if self.told:
+            limits = (*limits, *self.told)
+        if self.protection is not None:
+            limits = (self.protection.groups.limit, *limits)
+        n_rows, weight = self._size()
+        return SiteInfo(
+            self.name,
+            limits,
+            self.streams and not self.told,  # how many rows there are depends on rows
+            n_rows=n_rows,
+            weight=weight,
+            n_columns=n_columns_of(self.rows),
+            refuses=self._unfit_for_noise(self.rows),
+        )
+
+    def _size(self) -> tuple[float, float]:
+        """Return how many rows have a weight, and what they weigh, as `SiteSize` tells both.
+
+        Rows in chunks are read for it if they have weights.
+        """
+        rows = self.rows
+        if not _has(rows, "weight"):
+            n_rows = rows.n_rows if isinstance(rows, Data) else float(len(rows))
+            return n_rows, n_rows
+        chunks = [rows] if isinstance(rows, Data) else rows.chunks()
+        sizes = [(each.n_rows, row_weights(each).sum()) for each in map(Data.weighed, chunks)]
+        n_rows, weight = (fsum(each) for each in zip(*sizes, strict=True))
+        return n_rows, weight
+
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+        """Return what the site tells of itself, see `Engine`; opens the rows.
+
+        It can carry out every step that is in its process.
+        """
+        site = self.site
+        if asked.get("columns"):
+            site = replace(site, columns=self.describe(asked.get("texts", ())))
+        return replace(site, labels=self.classes()) if asked.get("labels") else site
+
+    @property
+    def audit_log(self) -> list[AuditRecord]:
+        """Records of all messages that left, the oldest first."""
+        if self._shared is not None:
+            log, place, since = self._shared
+            self._sent.extend(log.records(place, since))
+            self._shared = log, place, len(log)
+        return self._sent
+
+    def share(self, log: SharedLog, place: int, since: int | None = None) -> None:
+        """Let what leaves be logged, from now on, in a log of many sites, at this place.
+
+        Or what has left since an earlier message of that log.
+        """
+        self._sent, self._shared = (
+            self.audit_log,
+            (log, place, len(log) if since is None else since),
+        )
+
+    @property
+    def most_rows_held_back(self) -> int:
+        """Largest number of rows, of groups the fewest, that limits held back in one message."""
+        rows = self.rows
+        n_rows = round(rows.n_rows) if isinstance(rows, Data) else len(rows)
+        return min(self._most("held_back"), n_rows)  # a row may stand behind several lines
+
+    @property
+    def most_lone_rows(self) -> int:
+        """Largest number of lines of one message that stood for a single row each."""
+        return self._most("lone_rows")
+
+    def _most(self, what: str) -> int:
+        """Return the largest number of something in one message."""
+        most = max((getattr(sent, what) for sent in self._sent), default=0)
+        if self._shared is None:
+            return most
+        log, place, _ = self._shared
+        return max(most, int(log.most[{"lone_rows": 1, "held_back": 2}[what], place]))
+
+    def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
+        """Return the columns; of text, only what several rows share and the filters let out.
+
+        Parameters
+        ----------
+        texts : collection of str
+            Columns whose numbers are names, and are described as text.
+
+        Raises
+        ------
+        InputError
+            If rows are grouped, and one of the texts is a column of numbers.
+        """
+        if self.protection is not None:
+            return described_groups(self._told_groups, texts)
+        return SourceSummary.from_chunks(self._chunks(), texts).disclosed(self._passes)
+
+    def classes(self) -> tuple[str, ...] | None:
+        """Return the labels that several rows share and the filters let out; None without any.
+
+        Examples
+        --------
+        >>> rows = Data(np.zeros((4, 1)), y=np.array(["sick", "well", "sick", "rare"]))
+        >>> Client("north", rows).classes()
+        ('sick',)
+        """
+        if self.protection is not None:
+            told = None if self.data.grouped is None else self.data.grouped.classes
+            return told if len(self._told_groups) or told is None else ()
+        return classes(self._chunks(), self._passes)
+
+    @property
+    def _told_groups(self) -> Data:
+        """Groups that the site tells of; none if the filters let nothing of all of them out."""
+        grouped = self.data.grouped
+        n = 0.0 if grouped is None else float(grouped.smallest_first[-1])
+        return self.data if self._passes(np.array([n]), int(n)).any() else self.data.take(slice(0))
+
+    def answer(self, task: Task) -> Summary:
+        """Return the answer to one task."""
+        return self.answers([task])[0]
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to all tasks of a round: load, step, filter."""
+        for task in tasks:
+            if task.noise is not None:
+                check_noise(task)
+                if self.protection is not None:
+                    raise refused("noise-groups")
+        if self.protection is not None and not len(self.data):
+            return [self._no_answer(task) for task in tasks]
+        is_large = self.streams or self.data.X.size > ONE_THREAD  # BLAS would take several threads
+        with blas_on_one_thread() if is_large else nullcontext():
+            streamed = [self._is_streamed(task) for task in tasks]
+            additive = [task for task, each in zip(tasks, streamed, strict=True) if each]
+            added = iter(self._chunk_by_chunk(additive) if additive else ())
+            steps = (
+                next(added) if each else self._step(task, self.rows_for(task))
+                for task, each in zip(tasks, streamed, strict=True)
+            )
+            return [self._leaving(t, *step) for t, step in zip(tasks, steps, strict=True)]
+
+    def _is_streamed(self, task: Task) -> bool:
+        """Return whether a task is asked about chunk after chunk."""
+        return self.streams and task.step.client_additive and task.resampled is None
+
+    def _no_answer(self, task: Task) -> Summary:
+        """Return the answer of no row at all: nothing."""
+        how = task.preprocessor
+        d = self.data.X.shape[1] if how is None else how.n_columns_out
+        lines, width = task.step.answer_shape(task.state, d)
+        return Summary(np.zeros((lines or 0, width)), np.zeros(lines or 0))
+
+    @property
+    def counts_persons(self) -> bool:
+        """True if rows say whose they are, and limits count persons."""
+        return self._persons is not None
+
+    def rows_for(self, task: Task) -> Data:
+        """Return all rows as a task wants them."""
+        how, data = task.preprocessor, self.data
+        if how is not None:
+            if self._prepared is None or self._prepared[0] != how:
+                self._prepared = how, how.apply(data)
+            data = self._prepared[1]
+        if not len(data) and task.noise is None and data.assigned is None:
+            raise ValueError(ALL_DROPPED)
+        if task.resampled is not None:  # may leave none
+            return resampled(data, task.resampled, self.name, self.key)
+        return data
+
+    def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
+        """Compute many tasks in one reading: the chunks' answers are added up."""
+        totals: dict[int, tuple[Summary, int]] = {}
+        for answers in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
+            for i, (summary, n_rows) in answers.items():
+                before, n_before = totals.get(i, (None, 0))
+                total = summary if before is None else before + summary
+                totals[i] = total, n_before + n_rows
+        for i, task in enumerate(tasks):
+            if i not in totals and task.resampled is None and task.noise is None:
+                raise ValueError(NO_ROW)
+        return [totals.get(i) or (self._no_answer(task), 0) for i, task in enumerate(tasks)]
+
+    def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
+        """Return a chunk's answers and numbers of rows, by task, where it has rows for the task.
+
+        Those that were assigned to no cluster count as such.
+        """
+        return {
+            i: self._step(task, data)
+            for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True))
+            if len(data) or data.assigned is not None
+        }
+
+    def _chunks(self) -> Iterable[Data]:
+        """Return the rows that have a weight, read anew."""
+        if isinstance(self.rows, Data):
+            return [self.data]
+        chunks = filter(len, map(Data.weighed, self.rows.chunks()))
+        return self._counted(chunks) if self._persons is None else chunks
+
+    def _counted(self, chunks: Iterable[Data]) -> Iterator[Data]:
+        """Pass chunks on; when the last has passed, the persons behind the rows are known."""
+        counter = GroupCounter()
+        for chunk in chunks:
+            if chunk.groups is not None:
+                counter.add(chunk.groups)
+            yield chunk
+        self._persons = counter.persons() or None
+
+    def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
+        """Return a task's answer before the filters, and how many rows it was asked about.
+
+        Where rows are grouped, these are the fewest that can stand behind the groups. All rows may
+        have been left out, such as those of no cluster.
+        """
+        if not len(data):
+            return self._no_answer(task), 0
+        centers, d = task.state.centers, data.X.shape[1]
+        if len(centers) and centers.shape[1] != d:
+            raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
+        rng = stream(task.seed, task.state.round, self.name)
+        if task.noise is not None:
+            data = self._bounded(data)
+        summary = task.step.client_step(task.state, data, rng)
+        if data.grouped is None or not self.filters:
+            return summary, len(data)
+        behind = behind_groups(summary, data, data.grouped)
+        return behind, int(data.grouped.smallest_first[-1])
+
+    def _bounded(self, data: Data) -> Data:
+        """Return rows whose weights and persons cannot make an answer with noise depend on more."""
+        if key := self._unfit_for_noise(data):
+            raise refused(key)
+        if data.groups is None:
+            return data
+        assert self.rows_per_person is not None  # or they were refused
+        return data.take(_first_of_each(data.groups, self.rows_per_person))
+
+    def _unfit_for_noise(self, rows: Data | RowStream) -> str:
+        """Return which combination these rows and noise are, if that is refused; "" if not."""
+        if self.protection is not None:
+            return ""
+        if _has(rows, "weight"):
+            return "noise-weights"
+        without = self.rows_per_person is None or self.streams
+        return "noise-persons" if _has(rows, "group") and without else ""
+
+    def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
+        """Tell for groups of so many rows, each as a line, whether the filters let them out."""
+        return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
+
+    def computed(self, task: Task) -> Summary:
+        """Return the answer to a task without noise once more, without logging it."""
+        return self._filtered(*self._step(task, self.rows_for(task))).leaving()
+
+    def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
+        """Filter a summary, or add noise to it, and log what leaves.
+
+        Filters decide by exact counts, which would be told by what they hold back: no answer with
+        noise passes them.
+        """
+        if task.noise is not None:
+            summary = with_noise(full, task, task.shares)
+            self.audit_log.append(_sent(task, self._written(task.step), summary, summary))
+            return summary
+        summary = self._filtered(full, n_rows)
+        sent = _sent(task, self._written(task.step), full, summary)
+        if self.protection is not None:  # no line stands for a single row
+            sent = replace(sent, lone_rows=0)
+        self.audit_log.append(sent)
+        return summary.leaving()
+
+    def _filtered(self, summary: Summary, n_rows: int) -> Summary:
+        """Return what the filters let through; where rows are grouped, they see persons."""
+        if self._persons is not None:
+            behind = self._persons.min_groups
+            summary = replace(summary, support=behind(summary.rows))
+            n_rows = int(behind(np.array([float(n_rows)]))[0])
+        for hold_back in self.filters:
+            summary = hold_back(summary, n_rows)
+        return summary
+
+    def _written(self, step: Step) -> str:
+        """Return a step with its hyper-parameters as text, made once and not in every round."""
+        if self._last_step is None or self._last_step[0] is not step:
+            self._last_step = step, repr(step)
+        return self._last_step[1]
+
+
+def _has(rows: Data | RowStream, part: str) -> bool:
+    """Return whether rows have weights, or persons; of a stream, as far as it says (`beside`)."""
+    if isinstance(rows, Data):
+        return (rows.sample_weight if part == "weight" else rows.groups) is not None
+    return part in getattr(rows, "beside", ())
+
+
+def _first_of_each(groups: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
+    """Return which rows are among the first n of their person, (n_rows,) booleans.
+
+    Examples
+    --------
+    >>> _first_of_each(np.array([7, 5, 7, 7, 5]), 2)
+    array([ True,  True,  True, False,  True])
+    """
+    order = np.argsort(groups, kind="stable")
+    begins = np.append(True, np.diff(groups[order]) != 0)
+    place = np.arange(len(groups))
+    first = np.zeros(len(groups), dtype=bool)
+    first[order] = place - np.maximum.accumulate(np.where(begins, place, 0)) < n
+    return first
+
+
+def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
+    """Return a chunk as each of the tasks wants it; each preparation is made once."""
+    firsts = first_alike(tasks)
+    transforms = {first: tasks[first].preprocessor for first in firsts}
+    made = {first: how.apply(chunk) if how else chunk for first, how in transforms.items()}
+    return [made[first] for first in firsts]
+
+
+def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:
+    """Return the log's record of one message."""
+    lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
+    hidden = 0.0 if task.noise is not None else float(full.rows @ (rows <= 0))
+    return AuditRecord(
+        round=task.state.round,
+        step=step,
+        lines=lines,
+        numbers=lines * (summary.sums.shape[1] + 1),
+        lone_rows=0 if task.noise else int(np.count_nonzero(summary.weights[rows == 1])),
+        held_back=round(hidden if isfinite(hidden) else float(np.nan_to_num(hidden))),
+        noise=task.noise,
+    )

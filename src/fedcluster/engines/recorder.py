@@ -1,0 +1,401 @@
+"""Engines that ask through another one: they leave sites out, or record what comes.
+
+A plan is a function of the answers that it receives. So a checkpoint of a run is the list of these:
+a new plan of the same run is given the recorded answers, one exchange after the other, and then the
+sites are asked again.
+
+A run without a site asks the same questions as the run with it until one of them depends on that
+site's answers. Up to there, the recorded answers of the other sites are used; from there on they
+are asked. So the result is exactly that of a run that never asked the site.
+
+Progress of a run, a line of JSON for each event, for whoever watches it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from fedcluster.core import Answers, Engine, Floats, Introduction, PlannedStep, SiteInfo, Task
+from fedcluster.engines.wire import (
+    LEARNT,
+    Arrays,
+    Header,
+    WireError,
+    digest,
+    pack,
+    read_site,
+    read_summaries,
+    unpack,
+    write_site,
+    write_summaries,
+    write_tasks,
+)
+from fedcluster.errors import InputError, SiteError
+from fedcluster.io.outputs import atomic_write
+
+FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
+LARGEST = 1 << 40
+"""Bytes of the largest file that is read; it is our own."""
+
+
+class WrappedEngine:
+    """Engine that asks through another one.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine that is asked.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, see `Engine`."""
+        return self._engine.introduce(**asked)
+
+    def _names(
+        self, sites: Iterable[str] | None, steps: Sequence[PlannedStep] = ()
+    ) -> tuple[list[str], list[str]]:
+        """Return the names of all sites, and of those that are asked, in their order."""
+        names = [site.name for site in self._engine.introduce(steps=steps)]
+        return names, names if sites is None else [name for name in names if name in set(sites)]
+
+
+class WithoutSites(WrappedEngine):
+    """Engine that leaves out some sites of another one, which count as missing.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine that is asked.
+    left_out : collection of str
+        The sites that are not asked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.algorithms import Lloyd
+    >>> from fedcluster.core import State
+    >>> sites = [Client(name, Data(np.array([[x], [x]]))) for name, x in {"a": 1, "b": 9}.items()]
+    >>> engine = WithoutSites(LocalEngine(sites), {"b"})
+    >>> [site.name for site in engine.introduce()]
+    ['a']
+    >>> [answers] = engine.ask([Task(Lloyd(), State.at([[0.0]]))])
+    >>> answers.answered, answers.missing
+    (('a',), ('b',))
+    """
+
+    def __init__(self, engine: Engine, left_out: Collection[str]) -> None:
+        super().__init__(engine)
+        self._left_out = frozenset(left_out)
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the other sites tell of themselves."""
+        sites = super().introduce(**asked)
+        return tuple(site for site in sites if site.name not in self._left_out)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry all tasks of one round to those of the named sites that are not left out."""
+        asked = [name for name in self._names(sites)[1] if name not in self._left_out]
+        return [
+            replace(each, missing=tuple(sorted({*each.missing, *self._left_out})))
+            for each in self._engine.ask(tasks, asked)
+        ]
+
+
+class RecordedEngine(WrappedEngine):
+    """Engine that asks another one and records what comes, one file for each exchange.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine that is asked.
+    folder : Path
+        The folder of the files, with those of the run that is to go on. It is made if it is not
+        there. The files hold what the coordinator has seen: sums and weights of each site.
+    forgets : tuple of (Path, str), optional
+        The records of an earlier run, and a site of that run which the engine must not ask: answers
+        of the other sites to the same questions are taken from these records.
+
+    Attributes
+    ----------
+    replayed : int
+        Exchanges that were answered from ``folder``.
+    reused : int
+        Exchanges that were answered from the records of the earlier run.
+
+    Raises
+    ------
+    InputError
+        If a file is damaged, or of a run with other tasks or sites; if the engine asks the site
+        that is to be forgotten.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.algorithms import Lloyd
+    >>> from fedcluster.core import State
+    >>> sites = LocalEngine([Client("north", Data(np.array([[0.0], [1.0]])))])
+    >>> task = Task(Lloyd(), State.at([[0.0]]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [before] = RecordedEngine(sites, Path(folder)).ask([task])
+    ...     again = RecordedEngine(sites, Path(folder))
+    ...     [after] = again.ask([task])
+    >>> after.total().weights == before.total().weights, again.replayed
+    (array([ True]), 1)
+    """
+
+    def __init__(
+        self, engine: Engine, folder: Path, forgets: tuple[Path, str] | None = None
+    ) -> None:
+        super().__init__(engine)
+        self._folder, self._forgets = folder, forgets
+        self._done, self.replayed, self.reused = 0, 0, 0
+        self._sites: tuple[SiteInfo, ...] | None = None
+        self._steps: Sequence[PlannedStep] = ()
+        if forgets is not None and forgets[1] in {site.name for site in engine.introduce()}:
+            raise InputError(f"site {forgets[1]!r} is to be forgotten, and must not be asked")
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites told of themselves when they were first asked, or ask and record.
+
+        A run that goes on then starts as it did, whoever answers now. The steps to come are not
+        recorded: the sites are told of them again before they are asked more.
+        """
+        self._steps = asked.get("steps") or self._steps
+        parts = [name for name in ("columns", "labels") if asked.get(name)]
+        if self._sites is not None and not parts:
+            return self._sites
+        columns, texts = "columns" in parts, sorted(asked.get("texts", ()))
+        wanted: Introduction = {"columns": columns, "texts": texts, "labels": "labels" in parts}
+        path, question = self._folder / "-".join(["sites", *parts]), digest(pack(wanted, {}))
+        if not path.exists():
+            planned: Introduction = {**wanted, "steps": self._steps}
+            sites = self._engine.introduce(**planned)
+            known = [{key: getattr(site, key) for key in LEARNT} for site in sites]
+            plain = [write_site(site) | more for site, more in zip(sites, known, strict=True)]
+            _write(path, question, {"sites": plain}, {})
+        with _reading(path) as (header, _):
+            _check_same(path, header, question)
+            infos = tuple(
+                read_site(SiteInfo(**{key: each[key] for key in LEARNT if key in each}), each)
+                for each in header["sites"]
+            )
+        if not parts:
+            self._sites = infos
+        return infos
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Return the recorded answers, or ask and record."""
+        names, asked = self._names(sites, self._steps)
+        path, question = self._folder / f"exchange-{self._done:04d}", _question(tasks, names, asked)
+        if path.exists():
+            with _reading(path) as (header, arrays):
+                _check_same(path, header, question)
+                answers = _read_answers(header, arrays, len(tasks))
+            self.replayed += 1
+        else:
+            answers = self._reused(tasks, names, asked) or self._engine.ask(tasks, asked)
+            every = [summary for answer in answers for summary in answer.by_site.values()]
+            first = answers[0]
+            about: dict[str, Any] = {"answered": list(first.by_site), "missing": first.missing}
+            about |= {} if first.enough is None else {"enough": first.enough}
+            about |= {"summed": first.summed} if first.summed else {}
+            _write(path, question, about, write_summaries(every))
+        self._done += 1
+        return answers
+
+    def _reused(
+        self, tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]
+    ) -> list[Answers] | None:
+        """Return what the sites answered to this question in the run with the forgotten site."""
+        if self._forgets is None or self.reused + self.replayed < self._done:
+            return None
+        folder, site = self._forgets
+        path = folder / f"exchange-{self._done:04d}"
+        with_it = sorted([*names, site]), sorted([*asked, site])
+        kept = kept_answers(path, tasks, *with_it) if path.exists() else None
+        if kept is None or not set(asked) <= set(kept[0].by_site):
+            return None
+        self.reused += 1
+        return [Answers({n: each.by_site[n] for n in asked}, (), each.enough) for each in kept]
+
+
+def kept_answers(
+    path: Path, tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]
+) -> list[Answers] | None:
+    """Return the recorded answers of single sites to these tasks; None if others were asked.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    with _reading(path, "fit anew without the site") as (header, arrays):
+        if header["question"] != _question(tasks, names, asked) or header.get("summed"):
+            return None
+        return _read_answers(header, arrays, len(tasks))
+
+
+def _question(tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]) -> str:
+    """Return the digest of what some of the sites are asked."""
+    headers, arrays = write_tasks(tasks)
+    return digest(pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays))
+
+
+def _read_answers(header: Header, arrays: Arrays, n_tasks: int) -> list[Answers]:
+    """Return the recorded answers to each task."""
+    names, every = header["answered"], read_summaries(arrays)
+    more = tuple(header["missing"]), header.get("enough"), tuple(header.get("summed", ()))
+    parts = (every[t * len(names) :][: len(names)] for t in range(n_tasks))
+    return [Answers(dict(zip(names, part, strict=True)), *more) for part in parts]
+
+
+def _write(path: Path, question: str, header: Header, arrays: Arrays) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(pack({**FORMAT, "question": question, **header}, arrays))
+
+
+@contextmanager
+def _reading(
+    path: Path, remedy: str = "start the run anew elsewhere"
+) -> Iterator[tuple[Header, Arrays]]:
+    """Give the content of a record; whatever fails, the file is damaged."""
+    try:
+        header, arrays = unpack(path.read_bytes(), LARGEST)
+        if {key: header[key] for key in FORMAT} != FORMAT:
+            raise WireError("another format")
+        yield header, arrays
+    except InputError:
+        raise
+    except (ValueError, LookupError, TypeError, OSError) as error:
+        raise InputError(f"{path} is damaged ({error}); {remedy}") from error
+
+
+def _check_same(path: Path, header: Header, question: str) -> None:
+    """Refuse the record of another question."""
+    if header["question"] != question:
+        raise InputError(
+            f"{path} records another run: other tasks, sites, seed or settings; give the run "
+            "that it records, or another folder"
+        )
+
+
+PROGRESS = "progress.jsonl"
+"""The file of events in the folder of a run."""
+
+
+def note(path: Path, **event: Any) -> None:
+    """Append an event to the file of a run, with the time in seconds since 1970."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**event, "at": time.time()}) + "\n")
+
+
+class WatchedEngine(WrappedEngine):
+    """Engine that asks another one and notes each round as it begins and ends.
+
+    The beginning of a round lists the sites that are asked, and the result of the round before: the
+    smallest inertia of its runs, and by how much the centres of that run moved. If too few sites
+    answer, the event lists those that did not, and why.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine that is asked.
+    path : Path
+        The file of events, which begins anew.
+    refusals : sequence of Refusal
+        The refusals that the engine below keeps.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.algorithms import Lloyd
+    >>> from fedcluster.core import State
+    >>> sites = LocalEngine([Client("north", Data(np.array([[0.0], [1.0]])))])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, PROGRESS)
+    ...     answers = WatchedEngine(sites, path).ask([Task(Lloyd(), State.at([[0.0]]))])
+    ...     began, ended = map(json.loads, path.read_text().splitlines())
+    >>> began["round"], began["asked"], ended["answered"], ended["missing"]
+    (1, ['north'], {'north': 3}, {})
+    """
+
+    def __init__(self, engine: Engine, path: Path, refusals: Sequence[Any] = ()) -> None:
+        super().__init__(engine)
+        self._path, self._refusals = path, refusals
+        self._round = 0
+        self._before: list[Floats] = []
+        path.write_text("", encoding="utf-8")
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves."""
+        with self.failure_noted():
+            return super().introduce(**asked)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Ask the sites, and note when and whom, and who answered."""
+        _, asked = self._names(sites)
+        self._round, known = self._round + 1, len(self._refusals)
+        steps = Counter(type(task.step).__name__ for task in tasks)
+        note(self._path, round=self._round, asked=asked, tasks=steps, **self._found(tasks))
+        with self.failure_noted(round=self._round):
+            answers = self._engine.ask(tasks, asked)
+        reasons = self._reasons(known)
+        sent = Counter[str]()
+        for each in answers:
+            sent.update(each.values_sent)
+        missing = {name: reasons.get(name, "") for name in asked if name not in sent}
+        note(self._path, round=self._round, answered=sent, missing=missing)
+        return answers
+
+    @contextmanager
+    def failure_noted(self, **about: int) -> Iterator[None]:
+        """Note the sites that did not answer if a block ends because too few did."""
+        known = len(self._refusals)
+        try:
+            yield
+        except SiteError:
+            note(self._path, **about, failed=self._reasons(known))
+            raise
+
+    def _reasons(self, known: int) -> dict[str, str]:
+        """Return why sites were refused since so many refusals were known."""
+        return {refusal.site: refusal.reason for refusal in self._refusals[known:]}
+
+    def _found(self, tasks: Sequence[Task]) -> dict[str, Any]:
+        """Return the step of most tasks, their smallest inertia, and how far its centres moved.
+
+        The run was that of the round before whose centres are nearest.
+        """
+        steps = [type(task.step).__name__ for task in tasks]
+        most = Counter(steps).most_common(1)[0][0]
+        alike = [task for task, step in zip(tasks, steps, strict=True) if step == most]
+        known = [task for task in alike if math.isfinite(task.state.inertia)]
+        best = min(known, key=lambda task: task.state.inertia, default=None)
+        before, self._before = self._before, [task.state.centers for task in tasks]
+        if best is None:
+            return {"step": most, "inertia": None, "shift": None}
+        centers = best.state.centers
+        moves = [
+            float(np.sqrt(((each - centers) ** 2).sum(axis=1).max()))
+            for each in before
+            if each.shape == centers.shape and len(centers)
+        ]
+        shift = min(moves, default=None)
+        return {"step": most, "inertia": float(best.state.inertia), "shift": shift}

@@ -1,0 +1,251 @@
+"""Sites whose rows are other sites: what a relay sends is the sum of what its sites send.
+
+A coordinator of thousands of sites asks some dozens of relays, each of which asks its own sites.
+Sums of sums are sums, and `Summary` adds exactly: so the coordinator gets the bits that it would
+get from all sites. It learns the totals of relays alone, each over a few sites at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Unpack
+
+import numpy as np
+
+from fedcluster.core import (
+    Answers,
+    Column,
+    Engine,
+    Filter,
+    Introduction,
+    Limit,
+    SiteInfo,
+    Step,
+    Summary,
+    Task,
+)
+from fedcluster.engines.client import AuditRecord
+from fedcluster.errors import listed
+from fedcluster.options.refusals import refused
+from fedcluster.privacy.budget import PolicyError
+
+FEWEST = 3
+"""Sites behind an answer, at least: of two, each would know the other's by its own."""
+
+STRICTER_IF_LARGER = ("MinRows", "MinClusterSize")
+"""Limits of which the largest one stands for all."""
+
+
+class Relay:
+    """Site that answers with the exact sums of other sites' answers.
+
+    It stands where a `Client` stands: in a `LocalEngine`, or behind a `Responder`.
+
+    Parameters
+    ----------
+    name : str
+        Its name among the sites that it is asked beside.
+    engine : Engine
+        Who asks its own sites.
+    fewest : int, default=3
+        The smallest number of its sites behind an answer; with fewer answers it refuses.
+    lines : bool, default=False
+        Whether ``fewest`` holds for each line too: a line that fewer sites have a weight in is held
+        back, such as the sums of a cluster that one site alone has.
+    filters : sequence of Filter, default=()
+        Limits of its own on the total.
+
+    Raises
+    ------
+    ValueError
+        If ``fewest`` is below 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import Client, Data, LocalEngine, State
+    >>> from fedcluster.algorithms import Lloyd
+    >>> sites = [Client(name, Data(np.arange(4.0)[:, None])) for name in "abcdef"]
+    >>> relays = [Relay("east", LocalEngine(sites[:3])), Relay("west", LocalEngine(sites[3:]))]
+    >>> [answers] = LocalEngine(relays).ask([Task(Lloyd(), State.at([[0.0], [3.0]]))])
+    >>> list(answers.by_site), answers.total().weights
+    (['east', 'west'], array([12., 12.]))
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        fewest: int = FEWEST,
+        *,
+        lines: bool = False,
+        filters: Sequence[Filter] = (),
+    ) -> None:
+        if fewest < FEWEST:
+            raise ValueError(f"a relay speaks for at least {FEWEST} sites, not {fewest}")
+        self.name, self.engine, self.fewest, self.lines = name, engine, fewest, lines
+        self.filters = tuple(filters)
+        self.audit_log: list[AuditRecord] = []
+
+    def __repr__(self) -> str:
+        return f"Relay({self.name!r}, fewest={self.fewest}, lines={self.lines})"
+
+    @property
+    def site(self) -> SiteInfo:
+        """Facts that the relay tells of itself without being asked for more."""
+        return self.introduce()
+
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+        """Return what the relay tells of its sites together, see `Engine`.
+
+        Raises
+        ------
+        PolicyError
+            If a step that will be asked does not add up, too few of them answered, or their
+            columns are not the same.
+        RefusedError
+            If lines of few sites are to be held back, and no site tells its own sums.
+        """
+        for step in asked.get("steps", ()):
+            if not isinstance(step, type):
+                _check_adds_up(step)
+        sites = self.engine.introduce(**asked)
+        heard = [site for site in sites if site.answered]
+        self._check_enough(len(heard))
+        if self.lines and any(site.secure for site in heard):
+            raise refused("relay-lines", relay=self.name)
+        own = Limit("Relay", (("fewest", self.fewest), ("lines", self.lines)))
+        widths = {site.n_columns for site in heard}
+        if len(widths) > 1:
+            raise PolicyError(f"the sites of relay {self.name!r} have different columns")
+        return SiteInfo(
+            self.name,
+            (*united_limits(heard, map(Limit.from_filter, self.filters)), own),
+            streams=True,
+            columns=united_columns([site.columns for site in heard]),
+            labels=united_labels(heard) if asked.get("labels") else None,
+            n_rows=_sum(site.n_rows for site in heard),
+            weight=_sum(site.weight for site in heard),
+            n_columns=widths.pop(),
+        )
+
+    def answer(self, task: Task) -> Summary:
+        """Return the answer to one task."""
+        return self.answers([task])[0]
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the totals of the sites' answers to all tasks of a round.
+
+        Raises
+        ------
+        PolicyError
+            If a step does not add up or is asked with noise, or too few sites answered.
+        """
+        for task in tasks:
+            _check_adds_up(task.step)
+            if task.noise is not None:
+                name = type(task.step).__name__
+                raise PolicyError(f"{name} with noise: {refused('noise-relay')}")
+        return [self._total(*each) for each in zip(tasks, self.engine.ask(tasks), strict=True)]
+
+    def _check_enough(self, answered: int) -> None:
+        if answered < self.fewest:
+            raise PolicyError(
+                f"too few sites answered relay {self.name!r}, which speaks for {self.fewest} or "
+                "more"
+            )
+
+    def _total(self, task: Task, answers: Answers) -> Summary:
+        """Return the total that leaves, and log it."""
+        self._check_enough(len(answers.answered))
+        total = full = Summary.total(answers.summaries)
+        if self.lines:  # those that enough sites have a weight in
+            n_sites = np.sum([a.weights > 0 for a in answers.by_site.values()], axis=0)
+            total = full.keep(n_sites >= self.fewest)
+        n_rows = int(self.site.n_rows or 0) if self.filters else 0
+        for hold_back in self.filters:
+            total = hold_back(total, n_rows)
+        lines = int(np.count_nonzero(total.weights))
+        hidden = float(full.weights.sum() - total.weights.sum())
+        self.audit_log.append(
+            AuditRecord(
+                task.state.round, repr(task.step), lines, total.n_values, 0, round(max(0.0, hidden))
+            )
+        )
+        return replace(total, support=None)
+
+
+def _check_adds_up(step: Step) -> None:
+    if not step.server_additive:
+        raise refused("relay-steps", step=type(step).__name__)
+
+
+def united_limits(sites: Iterable[SiteInfo], own: Iterable[Limit]) -> tuple[Limit, ...]:
+    """Return the limits of sites and of their relay, each once; of sizes the strictest.
+
+    Examples
+    --------
+    >>> sites = [SiteInfo(name, (Limit("MinRows", (("n", n),)),)) for name, n in zip("ab", (5, 2))]
+    >>> [str(limit) for limit in united_limits(sites, [])]
+    ['MinRows(n=5)']
+    """
+    every = dict.fromkeys([*(limit for site in sites for limit in site.limits), *own])
+    sizes: dict[str, list[Limit]] = {}
+    for limit in every:
+        if limit.name in STRICTER_IF_LARGER:
+            sizes.setdefault(limit.name, []).append(limit)
+    strictest = (
+        max(alike, key=lambda x: max(n for _, n in x.parameters)) for alike in sizes.values()
+    )
+    others = (limit for limit in every if limit.name not in (*STRICTER_IF_LARGER, "Relay"))
+    return (*strictest, *others)
+
+
+def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
+    """Return the columns of sites that have the same, each with the levels of all.
+
+    Examples
+    --------
+    >>> united_columns([(Column("sex", "text", ("F",)),), (Column("sex", "text", ("F", "M")),)])
+    (Column(name='sex', kind='text', levels=('F', 'M')),)
+    """
+    names = {tuple(column.name for column in columns) for columns in each}
+    if len(names) > 1:
+        raise PolicyError(
+            "the sites behind a relay have columns of other names or in another order"
+        )
+    return tuple(_united(column) for column in zip(*each, strict=True))
+
+
+def _united(same: Sequence[Column]) -> Column:
+    """Return one column of all sites; one that has no value at some of them is empty."""
+    kinds = {column.kind for column in same}
+    if "mixed" in kinds or len(kinds - {"empty"}) > 1:
+        raise PolicyError(
+            f"column {same[0].name!r} is text at some sites behind a relay, and numbers at others"
+        )
+    if "empty" in kinds:
+        return Column(same[0].name, "empty")
+    levels = sorted({level for column in same for level in column.levels})
+    return Column(same[0].name, kinds.pop(), tuple(levels))
+
+
+def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:
+    """Return the labels of all sites; None where none has any.
+
+    Raises
+    ------
+    PolicyError
+        If some have labels and others none.
+    """
+    lacking = [site.name for site in sites if site.labels is None]
+    if lacking and len(lacking) < len(sites):
+        raise PolicyError(f"no labels at {listed(lacking)} behind a relay, and labels at others")
+    return None if lacking else tuple(sorted({x for site in sites for x in site.labels or ()}))
+
+
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    """Return a sum; None where a number is not told."""
+    known = list(numbers)
+    return None if None in known else float(sum(n for n in known if n is not None))

@@ -1,0 +1,435 @@
+"""Engine that asks sites over a network and checks every reply; a `Transport` carries the bytes.
+
+A coordinator believes nothing that it has not checked: see `read_reply`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, Unpack
+
+from fedcluster.core import Answers, Floats, Introduction, SiteInfo, State, Summary, Task
+from fedcluster.engines.reply_validation import (
+    NOTHING_STATED,
+    Believed,
+    check_answer,
+    implausible,
+    sized,
+)
+from fedcluster.engines.wire import (
+    LARGEST,
+    PROTOCOL,
+    UnknownError,
+    WireError,
+    about,
+    content_digest,
+    digest,
+    pack,
+    read_site,
+    read_summaries,
+    unpack,
+    versions,
+    write_steps,
+    write_tasks,
+)
+from fedcluster.errors import CancelledError, SiteError, listed
+from fedcluster.metrics.moments import SiteSize
+from fedcluster.options.refusals import refusal_in
+
+LOGGER = logging.getLogger(__name__)
+
+LONGEST_REASON = 300
+"""Characters of a site's reason that are read."""
+
+SITE_SIZE = Task(SiteSize(), State())
+T = TypeVar("T")
+
+
+class Transport(Protocol):
+    """Carrier of messages to sites and of their replies."""
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        """Send each site its message and wait.
+
+        Returns what came, by site, and why the others' replies did not. May return before its
+        deadline where ``enough`` replies are there and no other can be expected. Raises
+        CancelledError, once, where the run is cancelled: then the sites are told.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Site whose answer to one exchange, counted from 1, is not in a result, and why."""
+
+    site: str
+    exchange: int
+    reason: str
+
+
+class RemoteEngine:
+    """Ask sites over a network.
+
+    All tasks of a round travel in one message to each site. Replies are held against the question
+    and against what the site said of its rows; one that is not believed is refused with its
+    reason, and the round goes on if enough others answered.
+
+    Parameters
+    ----------
+    transport : Transport
+        Who carries the messages.
+    sites : iterable of str
+        The names of the sites.
+    quorum : int, optional
+        The smallest number of sites that must answer a round; by default all that are asked.
+    largest : int
+        Bytes of the largest reply that is read.
+    permit : str, optional
+        The permit under which the sites are asked.
+    believed : Believed
+        What is believed of the sites' rows.
+
+    Attributes
+    ----------
+    refusals : list of Refusal
+        Who is missing in which exchange, and why.
+
+    Raises
+    ------
+    ValueError
+        If there is no site, or the quorum is not between 1 and their number.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        sites: Iterable[str],
+        *,
+        quorum: int | None = None,
+        largest: int = LARGEST,
+        permit: str | None = None,
+        believed: Believed = NOTHING_STATED,
+    ) -> None:
+        self._sites = {name: SiteInfo(name, answered=False) for name in sorted(sites)}
+        if not self._sites:
+            raise ValueError("no site was given")
+        if quorum is not None and not 1 <= quorum <= len(self._sites):
+            raise ValueError(f"quorum must be from 1 to {len(self._sites)} sites, not {quorum}")
+        self._transport, self._quorum, self._largest = transport, quorum, largest
+        self._run, self._exchanges = secrets.token_hex(8), 0
+        self._believed = believed
+        self._terms: dict[str, Any] = about() | ({} if permit is None else {"permit": permit})
+        self._chosen: dict[str, Any] = {}
+        self._plan_told = True
+        self.refusals: list[Refusal] = []
+
+    @property
+    def rows_told(self) -> dict[str, float]:
+        """Rows that each site told of, or what they weigh where that is more."""
+        sized = (site for site in self._sites.values() if site.n_columns is not None)
+        return {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sized}
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, see `Engine`.
+
+        Without columns or labels, sites are asked only while none has told what it holds, or while
+        they do not know the steps that will be asked. What one does not answer now is as it was
+        told before.
+
+        Raises
+        ------
+        SiteError
+            If fewer sites than the quorum gave an answer that is believed; with a quorum, if a site
+            outweighs the others and nothing is stated of its rows.
+        InputError
+            If that is so because a site refuses what does not go with its protection.
+        """
+        more = self._introduction(asked)
+        known = any(site.n_columns is not None for site in self._sites.values())
+        if not more and known and self._plan_told:
+            return tuple(self._sites.values())
+        replies = self._round([], self._sites, more)
+        self._plan_told = True
+        return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
+
+    def _introduction(self, asked: Introduction) -> dict[str, Any]:
+        """Return what a message asks besides tasks; the steps to come stand in all from now on."""
+        if steps := write_steps(asked.get("steps", ())):
+            self._plan_told &= steps == self._terms["about"].get("steps")
+            self._terms["about"] |= {"steps": steps}
+        more: dict[str, Any] = {}
+        more |= {"described": sorted(asked.get("texts", ()))} if asked.get("columns") else {}
+        return more | ({"labels": True} if asked.get("labels") else {})
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry all tasks of one round to the named sites.
+
+        Raises
+        ------
+        SiteError
+            If fewer sites than the quorum gave an answer that is believed.
+        """
+        asked = set(self._sites if sites is None else sites)
+        replies, enough = self._round(tasks, asked, {}), self._enough(len(asked))
+        missing = tuple(name for name in self._sites if name not in replies)
+        return [
+            Answers({name: reply[t] for name, reply in replies.items()}, missing, enough)
+            for t in range(len(tasks))
+        ]
+
+    def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
+        """From now on ask about these columns, in this order.
+
+        Parameters
+        ----------
+        columns : sequence of str or None
+            Their names; None for those that each site has.
+        raw : bool, default=False
+            Whether they are still to be prepared: text and missing values are allowed.
+        """
+        for name, site in self._sites.items():
+            named = [column.name for column in site.columns]
+            if raw != ("raw" in self._chosen) or named != list(columns or named):
+                self._sites[name] = replace(site, n_columns=None)
+        self._chosen = {} if columns is None else {"columns": list(columns)}
+        self._chosen |= {"raw": True} if raw else {}
+
+    def choose_publicly(self, columns: Sequence[str]) -> None:
+        """From now on ask about these columns, whose number and rows no site is asked for.
+
+        For answers with noise: the size of a site is an exact count, which would be told.
+        """
+        self._chosen = {"columns": list(columns), "raw": True}
+        for name, site in self._sites.items():
+            self._sites[name] = replace(site, n_columns=len(columns), n_rows=None, weight=None)
+
+    def name_job(self, name: str, operator: str | None = None) -> None:
+        """From now on tell the sites by which name this run is known, also where it is resumed.
+
+        A site answers all questions of one job from the same rows, or not at all. Who asked for
+        it is told for the sites' logs, which cannot check it.
+        """
+        self._terms["about"] |= {"job": name, **({"operator": operator} if operator else {})}
+
+    def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
+        """Send every site the model that they found; return the sites that have it."""
+        question = Question({**self._header(), "model": model})
+        kept, _ = self._exchange(
+            dict.fromkeys(self._sites, question.message),
+            lambda name, came: open_reply(came, question, name, self._largest),
+        )
+        return tuple(kept)
+
+    def _round(
+        self, tasks: Sequence[Task], sites: Iterable[str], more: Mapping[str, Any]
+    ) -> dict[str, list[Summary]]:
+        """Carry out one exchange; return the answers that are believed, by site in their order.
+
+        Sites that have not told yet what they hold are asked that, too.
+        """
+        asked, header = set(sites), {**self._header(), **more}
+        old, new = (Question(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
+        questions = {
+            name: new if site.n_columns is None else old
+            for name, site in self._sites.items()
+            if name in asked
+        }
+
+        def read(name: str, came: bytes) -> list[Summary]:
+            site = self._sites[name]
+            terms = self._largest, self._believed
+            self._sites[name], answers = read_reply(came, questions[name], site, *terms)
+            return answers
+
+        messages = {name: question.message for name, question in questions.items()}
+        replies, reasons = self._exchange(messages, read)
+        if self._quorum is not None and new in questions.values():
+            self._believed.check_together(self.rows_told, len(self._sites) - self._quorum)
+        for name, reason in implausible(replies).items():
+            del replies[name]
+            reasons[name] = reason
+            self._refuse(name, reason)
+        enough = self._enough(len(questions))
+        if len(replies) < enough:
+            named = {name: reasons[name] for name in questions if name in reasons}
+            if refusals := list(filter(None, map(refusal_in, named.values()))):
+                raise refusals[0]
+            raise SiteError(
+                f"round {self._exchanges}: {len(replies)} of {len(questions)} sites answered, "
+                f"where {enough} are needed ({by_reason(named)})"
+            )
+        return replies
+
+    def _header(self) -> dict[str, Any]:
+        return {"run": self._run, "exchange": self._exchanges, **self._terms, **self._chosen}
+
+    def _exchange(
+        self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]
+    ) -> tuple[dict[str, T], dict[str, str]]:
+        """Return what could be read of the replies, by site, and why others could not."""
+        try:
+            came, absent = self._transport.exchange(messages, self._enough(len(messages)))
+        except CancelledError:
+            cancel = Question({**self._header(), "cancel": True}).message
+            self._transport.exchange(dict.fromkeys(self._sites, cancel), 0)
+            raise
+        self._exchanges += 1
+        replies: dict[str, T] = {}
+        reasons = dict(absent)
+        for name in messages:
+            if name in came:
+                try:
+                    replies[name] = read(name, came[name])
+                except WireError as error:
+                    reasons[name] = str(error)
+        for name in sorted(reasons):
+            self._refuse(name, reasons[name])
+        return replies, reasons
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self.refusals.append(Refusal(name, self._exchanges, reason))
+        LOGGER.warning("round %d, site %r: %s", self._exchanges, name, reason)
+
+    def _enough(self, asked: int) -> int:
+        return asked if self._quorum is None else min(self._quorum, asked)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Question to a site, to be held against what comes back.
+
+    Parameters
+    ----------
+    header : mapping
+        The run that asks, the number of the exchange in it, from 0, and what is asked besides
+        tasks.
+    tasks : sequence of Task
+        The tasks.
+    """
+
+    header: Mapping[str, Any]
+    tasks: Sequence[Task] = ()
+
+    @cached_property
+    def message(self) -> bytes:
+        """Return the question as it travels."""
+        return pack(*self._parts)
+
+    @property
+    def content(self) -> str:
+        """Return the hash of what is asked, see `content_digest`."""
+        return content_digest(*self._parts)
+
+    @property
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        headers, arrays = write_tasks(self.tasks)
+        return {"protocol": PROTOCOL, **self.header, "tasks": headers}, arrays
+
+
+def read_reply(
+    message: bytes,
+    question: Question,
+    before: SiteInfo,
+    largest: int = LARGEST,
+    believed: Believed = NOTHING_STATED,
+) -> tuple[SiteInfo, list[Summary]]:
+    """Read and check what one site sent.
+
+    Parameters
+    ----------
+    message : bytes
+        What came.
+    question : Question
+        What was asked.
+    before : SiteInfo
+        What is known of the site that it came from; without its number of columns, the first
+        answer says the size of its rows.
+    largest : int
+        The most bytes that are read.
+    believed : Believed
+        What is believed of the site's rows.
+
+    Returns
+    -------
+    site : SiteInfo
+        What the site tells of itself, and of the size of its rows now or before.
+    summaries : list of Summary
+        Its answers, one for each task.
+
+    Raises
+    ------
+    WireError
+        If it is too large, of another protocol, site, run or question, not understood, or if
+        the site itself reports a failure; where other columns are described than the rows have,
+        or an answer has a shape other than its step declares, holds NaN or infinity or a negative
+        weight, weighs more than all rows of the site, says something in a line of weight 0, or is
+        out of the bounds that are believed.
+    """
+    header, arrays = open_reply(message, question, before.name, largest)
+    described, labels = (key in question.header for key in ("described", "labels"))
+    known = replace(before, answered=True)
+    try:
+        site = read_site(known, header, described=described, labels=labels)
+    except UnknownError as error:
+        both = versions(header, "the coordinator", "the site")
+        raise WireError(f"{error}{both}") from error
+    summaries, tasks = read_summaries(arrays), question.tasks
+    if site.n_columns is None:
+        site = sized(site, summaries, believed)
+        summaries, tasks = summaries[1:], tasks[1:]
+    if not described and len(site.columns) > (site.n_columns or 0):
+        raise WireError(f"{len(site.columns)} columns named, the rows have {site.n_columns}")
+    if described and len(site.columns) != site.n_columns:
+        raise WireError(f"{len(site.columns)} columns described, the rows have {site.n_columns}")
+    if len(summaries) != len(tasks):
+        raise WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
+    for task, summary in zip(tasks, summaries, strict=True):
+        try:
+            check_answer(task, summary, site, believed, question.header.get("columns"))
+        except WireError as error:
+            raise WireError(f"{type(task.step).__name__}: {error}") from error
+    return site, summaries
+
+
+def open_reply(
+    message: bytes, question: Question, name: str, largest: int = LARGEST
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Return the header and the arrays of a reply from the right site to this question.
+
+    Parameters and errors are those of `read_reply`.
+    """
+    header, arrays = unpack(message, largest)
+    if header.get("protocol") != PROTOCOL:
+        raise WireError(
+            f"the reply is of protocol {header.get('protocol')!r}, here it is {PROTOCOL}"
+            f"{versions(header, 'the coordinator', 'the site')}"
+        )
+    if header.get("site") != name:
+        raise WireError(f"it says to come from {header.get('site')!r}, and did not")
+    if header.get("question") != digest(question.message):
+        raise WireError("it answers another question: a replay, or too late")
+    for kind, words in (("refused", "refused the question"), ("failed", "failed, see its log")):
+        if kind in header:
+            raise WireError(f"{words}: {str(header[kind])[:LONGEST_REASON]}")
+    if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
+        raise WireError("it belongs to another round: a replay, or too late")
+    return header, arrays
+
+
+def by_reason(reasons: Mapping[str, str]) -> str:
+    """Return why sites did not answer, each reason once with all sites that have it.
+
+    Examples
+    --------
+    >>> by_reason({"north": "silent", "south": "refused", "west": "silent"})
+    'north and west: silent; south: refused'
+    """
+    sites: dict[str, list[str]] = {}
+    for site, reason in reasons.items():
+        sites.setdefault(reason, []).append(site)
+    return "; ".join(f"{listed(names)}: {reason}" for reason, names in sites.items())

@@ -1,0 +1,331 @@
+"""Validation of replies: the one place that decides whether a site's answers are believed.
+
+`check_answer` compares an answer with its question: its shape, its numbers, the rows that the site
+has, and the stated ranges of columns. `implausible` compares the answers of a round with each
+other. `without_too_large` is the last check before a server step, whatever the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedcluster.core import MOST_FOR_A_ROW, Answers, Floats, SiteInfo, Summary, Task
+from fedcluster.core.exact import MOST_PLANES, is_canonical
+from fedcluster.core.ranges import Bounded, Box, Enclosed, raw_box
+from fedcluster.engines.wire import LARGEST_NUMBER, WireError
+from fedcluster.errors import SiteError
+
+LOGGER = logging.getLogger(__name__)
+
+MOST_ROWS = 1e12
+"""Rows of a site, at most, whatever is stated."""
+GROWTH = 1.2
+"""Growth of a site since it first told the number of its rows, at most, as a factor."""
+MOST_DRAWN = 20.0
+"""Weight of a bootstrap sample over the weight of all rows of its site, at most."""
+LARGEST_NOISY = 1e25
+"""Largest number of an answer with noise: as many rows as a site may have, and their noise."""
+SLACK = 1 + 1e-9
+"""Factor, for rounding, by which a line may weigh more than all rows."""
+FACTOR = 1e17
+"""Sum for a row of a site over that of other sites, or over 1, at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Believed:
+    """Bounds on the sites' rows, against which replies are checked.
+
+    Parameters
+    ----------
+    rows : mapping of str to float
+        The most rows, or weight of rows, of the sites for which they are stated.
+    first : mapping of str to float
+        What sites first told of. Where nothing is stated, one may grow to ``GROWTH`` times that.
+    ranges : mapping of str to (float, float)
+        The public ranges of columns, before they are prepared.
+    remedy : str
+        What to do about sites that have more rows, with ``{rows}`` for SITE:ROWS.
+    capped : bool
+        Whether a site counts with no more rows than others, as in a robust fit.
+
+    Examples
+    --------
+    >>> Believed(rows={"north": 5000}).check("north", 6000)
+    Traceback (most recent call last):
+    fedcluster.engines.wire.WireError: it tells of 6,000 rows, where at most 5,000 are stated
+    """
+
+    rows: Mapping[str, float] = field(default_factory=dict)
+    first: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    remedy: str = ""
+    capped: bool = False
+
+    def check(self, site: str, rows: float) -> None:
+        """Refuse more rows of a site than are believed.
+
+        Raises
+        ------
+        WireError
+            With what to do.
+        """
+        if site in self.rows:
+            most = self.rows[site]
+            bound = f"at most {most:,.0f} are stated"
+        else:
+            first = self.first.get(site, MOST_ROWS / GROWTH)
+            most, bound = GROWTH * first, f"it told of {first:,.0f} at first"
+        if rows > most * SLACK:
+            remedy = self._remedy({site: rows})
+            raise WireError(f"it tells of {rows:,.0f} rows, where {bound}{remedy}")
+
+    def check_together(self, sizes: Mapping[str, float], spare: int) -> None:
+        """Refuse a site that outweighs the others where nothing is stated of it.
+
+        So many sites need not answer, and may lie: what one of them tells is held against the rows
+        of the others without as many more, the largest of which nothing is stated. Who outweighs
+        these puts the centres where it likes.
+
+        Parameters
+        ----------
+        sizes : mapping of str to float
+            The number of rows of each site, as it told now or at first.
+        spare : int
+            How many of all sites need not answer.
+
+        Raises
+        ------
+        SiteError
+            With what to do.
+
+        Examples
+        --------
+        >>> sizes = {"east": 900, "north": 700, "west": 1e9}
+        >>> Believed(remedy="state --rows {rows}").check_together(sizes, 1)
+        Traceback (most recent call last):
+        fedcluster.errors.SiteError: site 'west' tells of 1,000,000,000 rows, the others
+        together of 1,600, and with a quorum it is not believed to outweigh them; state --rows
+        east:900,north:700,west:1000000000
+        >>> Believed(rows={"west": 1e9}).check_together(sizes, 1)
+        """
+        known = {**self.first, **sizes}
+        unstated = {name: rows for name, rows in known.items() if name not in self.rows}
+        if spare < 1 or self.capped:
+            return
+        for name in sorted(unstated, key=known.__getitem__, reverse=True):
+            others = sum(rows for other, rows in known.items() if other != name)
+            doubtful = sorted(rows for other, rows in unstated.items() if other != name)
+            least = others - sum(doubtful[max(len(doubtful) - spare + 1, 0) :])
+            if known[name] > least * SLACK:
+                among = "together" if spare == 1 else f"without {spare - 1} of them"
+                raise SiteError(
+                    f"site {name!r} tells of {known[name]:,.0f} rows, the others {among} of "
+                    f"{least:,.0f}, and with a quorum it is not believed to outweigh them"
+                    f"{self._remedy(unstated)}"
+                )
+
+    def _remedy(self, rows: Mapping[str, float]) -> str:
+        """Return what to do about sites that have so many rows."""
+        stated = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
+        return f"; {self.remedy.format(rows=stated)}" if self.remedy else ""
+
+    def box(self, task: Task, names: Sequence[str]) -> Box:
+        """Return the box of the rows that a task is about, whose own columns have these names."""
+        if task.preprocessor is None:
+            return raw_box(names, self.ranges)
+        if isinstance(task.preprocessor, Enclosed):
+            return task.preprocessor.enclosing(self.ranges)
+        return Box.unbounded(task.preprocessor.n_columns_out)
+
+
+NOTHING_STATED = Believed()
+
+
+def sized(site: SiteInfo, answers: Sequence[Summary], believed: Believed) -> SiteInfo:
+    """Return a site with what its answer to `SiteSize`, the first of a reply, says."""
+    if not answers or len(answers[0].weights) != 1:
+        raise WireError("it does not say in one line what it holds")
+    size = answers[0]
+    _check_numbers(size)
+    n_rows, weight = float(size.sums.max(initial=0.0)), float(size.weights[0])
+    if n_rows != size.sums.min(initial=n_rows) or not n_rows.is_integer() or n_rows > MOST_ROWS:
+        raise WireError(f"it claims {n_rows:g} rows, or not as many of each column: not believed")
+    for what, before, now in (("rows", site.n_rows, n_rows), ("weight", site.weight, weight)):
+        if before is not None and before != now:
+            raise WireError(f"it told of {before:g} {what} before and tells of {now:g} now")
+    believed.check(site.name, max(n_rows, weight))
+    return replace(site, n_columns=size.sums.shape[1], n_rows=n_rows, weight=weight)
+
+
+def check_answer(
+    task: Task,
+    summary: Summary,
+    site: SiteInfo,
+    believed: Believed,
+    columns: Sequence[str] | None,
+) -> None:
+    """Check an answer of a site.
+
+    Parameters
+    ----------
+    task : Task
+        The question.
+    summary : Summary
+        The answer.
+    site : SiteInfo
+        What the site tells of itself and its rows.
+    believed : Believed
+        The bounds of what is believed.
+    columns : sequence of str, optional
+        The columns that were asked about; by default all that the site told of.
+
+    Raises
+    ------
+    WireError
+        If it is not believed.
+    """
+    _check_shape(task, summary, site.n_columns or 0)
+    if task.noise is not None:
+        _check_noisy(summary)
+        return
+    _check_numbers(summary)
+    bounds = None
+    if isinstance(task.step, Bounded):
+        names = columns or [column.name for column in site.columns]
+        every = [*names, *[""] * ((site.n_columns or 0) - len(names))]
+        bounds = task.step.line_bounds(task.state, believed.box(task, every))
+    often, weights = MOST_DRAWN if task.resampled is not None else 1.0, summary.weights
+    most = often * max(site.weight or 0.0, site.n_rows or 0.0)
+    if weights.max(initial=0.0) > most * SLACK:
+        raise WireError(
+            f"a line weighs {weights.max():g}, but all rows of the site together {most:g}"
+        )
+    if bounds is not None and bounds.disjoint and weights.sum() > most * SLACK:
+        raise WireError(
+            f"its lines weigh {weights.sum():g} together, but all rows of the site {most:g}"
+        )
+    if bounds is not None and (beyond := bounds.beyond(summary)):
+        raise WireError(f"it tells of {beyond}: the ranges of the columns are stated")
+
+
+def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
+    """Check that an answer has the shape that its step declares for the rows of the site."""
+    how = task.preprocessor
+    try:
+        lines, p = task.step.answer_shape(task.state, how.n_columns_out if how else n_columns)
+    except Exception as error:
+        raise WireError(f"the step does not tell the shape of an answer: {error!r}") from error
+    if summary.sums.shape[1] != p or (lines is not None and len(summary.sums) != lines):
+        wanted = f"({'any' if lines is None else lines}, {p})"
+        raise WireError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
+
+
+def _check_numbers(summary: Summary) -> None:
+    """Check that numbers are finite, and will be in sums, products and means of all sites."""
+    if not summary.is_finite:
+        raise WireError("it holds NaN or infinity")
+    if (summary.weights < 0).any():
+        raise WireError(f"a weight is negative: {summary.weights.min():g}")
+    if summary.sums[summary.weights == 0].any():
+        raise WireError("a line of weight 0 has sums")
+    if summary.rest is not None and not _is_rest(summary.planes):
+        raise WireError("what rounding took of its sums is not what rounding takes")
+    largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
+    if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
+        raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
+
+
+def _is_rest(planes: Floats) -> bool:
+    """Return whether a total is canonical: no number more than half a last digit of that before."""
+    return len(planes) <= MOST_PLANES and bool(np.isfinite(planes).all()) and is_canonical(planes)
+
+
+def _check_noisy(summary: Summary) -> None:
+    """Check that numbers with noise are finite and sane; weights may be negative."""
+    if summary.rest is not None:
+        raise WireError("an answer with noise is of one site, and this one is a total")
+    if not summary.is_finite:
+        raise WireError("it holds NaN or infinity")
+    largest = max(np.abs(each).max(initial=0.0) for each in (summary.sums, summary.weights))
+    if largest > LARGEST_NOISY:
+        raise WireError(f"it holds {largest:g}: not believed")
+
+
+def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
+    """Return the sites whose sums are larger by far, for their weight, than those of the others.
+
+    Numbers that are finite can be so large that all centres follow them, and that the other sites'
+    answers about such centres overflow. So each column of each answer is held against the lower
+    median of the sites.
+
+    Parameters
+    ----------
+    answers : mapping of str to sequence of Summary
+        The answers to the tasks of a round, by site; of equal shapes for a task but for the lines.
+
+    Returns
+    -------
+    dict of str to str
+        Those that are not believed, with the reason.
+
+    Examples
+    --------
+    >>> sums = {"a": 3.0, "b": 5.0, "c": 1e99}
+    >>> implausible({name: [Summary(np.array([[x]]), np.ones(1))] for name, x in sums.items()})
+    {'c': 'it says 1e+99 for a row, where others say 5: not believed'}
+    """
+    why: dict[str, str] = {}
+    for summaries in zip(*answers.values(), strict=True):
+        largest = {
+            name: np.abs(summary.sums[lines] / summary.weights[lines, None]).max(axis=0)
+            for name, summary in zip(answers, summaries, strict=True)
+            if (lines := summary.weights > 0).any()
+        }
+        if len(largest) < 2:
+            continue
+        median = np.sort(list(largest.values()), axis=0)[(len(largest) - 1) // 2]
+        for name, for_a_row in largest.items():
+            beyond = for_a_row > FACTOR * np.maximum(median, 1.0)
+            if beyond.any():
+                j = int(beyond.argmax())
+                why[name] = (
+                    f"it says {for_a_row[j]:g} for a row, where others say {median[j]:g}: "
+                    "not believed"
+                )
+    return why
+
+
+def without_too_large(tasks: Sequence[Task], answers: list[Answers], spare: int) -> list[Answers]:
+    """Return answers without the sites whose sums are too large, if enough others are there.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The questions of a round.
+    answers : list of Answers
+        The answers of the sites to each.
+    spare : int
+        The number of sites without which the run goes on, if their answers do not allow more.
+
+    Raises
+    ------
+    SiteError
+        With the first of these sites, and what was asked.
+    """
+    large: dict[str, str] = {}
+    for task, each in zip(tasks, answers, strict=True):
+        for name in each.too_large():
+            where = f"round {task.state.round + 1}, {type(task.step).__name__}"
+            why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
+            large.setdefault(name, f"site {name!r}, {where}: {why}")
+    if len(large) > max(spare, answers[0].n_spare):
+        why = next(iter(large.values()))
+        raise SiteError(f"{why}: scale down its columns, or look for values that are wrong")
+    for name, why in large.items():
+        LOGGER.warning("%s; left out", why)
+        answers = [each.without(name) for each in answers]
+    return answers

@@ -1,0 +1,600 @@
+"""Request to a site, read once, and the interface to what keeps the site's permits and its log.
+
+Turns of a site's questions: one after the other, and what nobody waits for any more is ended.
+
+Site's end of the wire: questions come as bytes, replies leave as bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from threading import Lock
+from typing import Any, Protocol, Self, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Column, Introduction, PlannedStep, RowTransform, SiteInfo, Summary, Task
+from fedcluster.engines.wire import (
+    ASKED,
+    LARGEST,
+    PROTOCOL,
+    QUESTION,
+    STATED,
+    STEPS,
+    Arrays,
+    Header,
+    Preprocessors,
+    Steps,
+    UnknownError,
+    WireError,
+    about,
+    about_of,
+    check_known,
+    content_digest,
+    is_texts,
+    pack,
+    planned_of,
+    read_steps,
+    read_tasks,
+    unpack,
+    versions,
+    write_site,
+    write_summaries,
+)
+from fedcluster.errors import EndedError, InputError
+from fedcluster.metrics.external import Contingency
+from fedcluster.options.refusals import RefusedError
+from fedcluster.privacy.budget import PolicyError
+from fedcluster.privacy.policy import Policy
+from fedcluster.texts.untrusted import is_plain, printable
+
+LONGEST_TEXT = 1_000_000
+"""Characters of the longest text of a request: one names all classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Message to a site, as its program passes it on from hand to hand.
+
+    Parameters
+    ----------
+    content : bytes
+        How it travels.
+    header : mapping
+        Its header, empty where it could not be read.
+    arrays : mapping of str to ndarray
+        Its arrays.
+    refused : str
+        Why it is refused before anything is done, empty where it is not.
+
+    Examples
+    --------
+    >>> Request.read(b"?").refused
+    'the message has no header that can be read'
+    """
+
+    content: bytes
+    header: Header = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    refused: str = ""
+
+    @classmethod
+    def read(cls, content: bytes, largest: int = LARGEST) -> Self:
+        """Read a message of so many bytes at most; one that cannot be read is refused."""
+        try:
+            return cls(content, *unpack(content, largest, LONGEST_TEXT))
+        except WireError as error:
+            return cls(content, refused=str(error))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the message."""
+        return sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditEntry:
+    """Request to a site and its reply, for the site's own log.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    reply : bytes
+        The reply, as it travels.
+    tasks : sequence of Task
+        The tasks that were answered.
+    answers : sequence of Summary
+        The answers, one for each task.
+    metadata : mapping
+        What the site tells of itself besides, as it travels.
+    refused : str
+        Why there is no answer, in words for the site; empty where there is one.
+    """
+
+    request: Request
+    reply: bytes
+    tasks: Sequence[Task] = ()
+    answers: Sequence[Summary] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+
+
+class Auditor:
+    """Keeper of a site's permits and of its log; this one admits all, and writes nothing."""
+
+    def admit(self, request: Request) -> str:
+        """Check that a request may be answered, before any work is done.
+
+        Returns the hash of the last line of the log, which the site tells the coordinator.
+
+        Raises
+        ------
+        WireError
+            If not, in words for the coordinator.
+        """
+        return ""
+
+    def record(self, entry: AuditEntry) -> None:
+        """Write down what is about to leave; where this raises, nothing leaves.
+
+        Raises
+        ------
+        WireError
+            If it may be answered no longer, in words for the coordinator.
+        OSError, InputError
+            If it cannot be written down.
+        """
+
+
+GRACE = 3.0
+"""Seconds that a question waits for an older one before that one is ended."""
+REMEMBERED = 100
+"""Runs that are remembered, the last ones."""
+REPLACED = "a newer question came"
+CANCELLED = "the run was cancelled"
+
+Rank = tuple[int, int]
+
+
+class Turns:
+    """Order of the questions to a site, which come in threads of their own.
+
+    One that comes while another is worked on waits for it, but not for long where it is newer: of
+    a run that began later, or of a later round of the same run. Then the older one is ended, as is
+    one whose run is cancelled: its coordinator has gone on without the answer. One that cannot be
+    read is refused at once.
+
+    Parameters
+    ----------
+    respond : callable taking a Request
+        Answers a question, or refuses it where it says why.
+    end : callable taking a str
+        Ends the work on a question, which then gets a reply that says why.
+    begin : callable taking a str
+        Told of the job of each question before it is answered: the name that its coordinator gives
+        a run, which stays where the run is resumed, or else the run.
+    largest : int
+        Bytes of the largest question that is read.
+    """
+
+    def __init__(
+        self,
+        respond: Callable[[Request], bytes],
+        end: Callable[[str], None],
+        begin: Callable[[str], None],
+        largest: int = LARGEST,
+    ) -> None:
+        self._answer, self.end, self._begin, self._largest = respond, end, begin, largest
+        self._turn, self._look = Lock(), Lock()
+        self._runs: dict[str, int] = {}
+        self._cancelled: set[int] = set()
+        self._working: Rank | None = None
+
+    def reply(self, content: bytes) -> bytes:
+        """Return the reply to a question as it travels, when its turn has come."""
+        return self.respond(Request.read(content, self._largest))
+
+    def respond(self, request: Request) -> bytes:
+        """Return the reply to a question, when its turn has come."""
+        header = request.header
+        if request.refused:
+            return self._answer(request)
+        run, exchange = str(header.get("run"))[:100], header.get("exchange")
+        rank = self._rank(run), exchange if type(exchange) is int else -1
+        if header.get("cancel") is True:
+            self._cancel(rank[0])
+        with self._turn_of(rank):
+            if rank[0] in self._cancelled and header.get("cancel") is not True:
+                return self._answer(replace(request, refused=CANCELLED))
+            self._begin(about_of(header, "job") or run)
+            return self._answer(request)
+
+    def _rank(self, run: str) -> int:
+        """Return the number of a run, in the order in which they were first heard of."""
+        with self._look:
+            if run not in self._runs:
+                self._runs[run] = 1 + max(self._runs.values(), default=0)
+                while len(self._runs) > REMEMBERED:
+                    del self._runs[next(iter(self._runs))]
+            return self._runs[run]
+
+    def _cancel(self, run: int) -> None:
+        with self._look:
+            self._cancelled.add(run)
+            if self._working is not None and self._working[0] == run:
+                self.end(CANCELLED)
+
+    @contextmanager
+    def _turn_of(self, rank: Rank) -> Iterator[None]:
+        while not self._turn.acquire(timeout=GRACE):
+            with self._look:
+                if self._working is not None and self._working < rank:
+                    self.end(REPLACED)
+        try:
+            with self._look:
+                self._working = rank
+            yield
+        finally:
+            with self._look:
+                self._working = None
+            self._turn.release()
+
+
+LOGGER = logging.getLogger(__name__)
+
+LONGEST = 300
+"""Characters of the reason for a refusal, which may quote the question."""
+
+DIGITS = 16
+"""Digits of the hash of a question by which its reply names it."""
+
+KEPT = 4
+"""Descriptions of columns that are kept, each with other columns as text."""
+
+MOST_CLIENTS = 3
+"""Choices of columns that are remembered besides the site's own."""
+
+
+class SiteClient(Protocol):
+    """Client of a site as far as questions need it, wherever its rows are."""
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+        """Return what the site tells of itself, see `Engine`."""
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to all tasks of a round."""
+
+
+class DisclosedColumns:
+    """What a site tells of some of its columns and its labels, remembered within a run.
+
+    Parameters
+    ----------
+    client : SiteClient
+        The site with these columns.
+    """
+
+    def __init__(self, client: SiteClient) -> None:
+        self._client, self._run = client, ""
+        self._descriptions: list[tuple[Column, ...]] = []
+        self._labels: frozenset[str] | None = None
+
+    def begin(self, run: str) -> None:
+        """Forget what another run was told: the rows may be others by now."""
+        if run != self._run:
+            self._run, self._descriptions, self._labels = run, [], None
+
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+        """Return what the site tells of itself."""
+        site = _tellable(self._client.introduce(**asked))
+        if asked.get("columns"):
+            self._descriptions = [site.columns, *self._descriptions][:KEPT]
+        if asked.get("labels"):
+            self._labels = frozenset(site.labels or ())
+        return site
+
+    @property
+    def width(self) -> int:
+        """Return how many columns there are, for where they have no names to be counted by."""
+        return self._client.introduce().n_columns or len(self._describe(()))
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to tasks, bound to what the site tells; they are finite.
+
+        Raises
+        ------
+        PolicyError
+            If a preparation takes a column for what it is not, or an answer is not finite.
+        """
+        answers = self._client.answers(self.bound(tasks))
+        if not all(answer.is_finite for answer in answers):
+            raise PolicyError("an answer is not finite")
+        return answers
+
+    def bound(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return the tasks without levels and labels that the site does not tell."""
+        hows = {id(task.preprocessor): task.preprocessor for task in tasks}
+        bound = {key: how and how.told_only(self._describe) for key, how in hows.items()}
+        return [self._bound(task, bound[id(task.preprocessor)]) for task in tasks]
+
+    def _bound(self, task: Task, how: RowTransform | None) -> Task:
+        step = task.step
+        if isinstance(step, Contingency):
+            if self._labels is None:
+                self.introduce(labels=True)
+            step = step.told_only(self._labels or ())
+        return replace(task, step=step, preprocessor=how)
+
+    def _describe(self, texts: Collection[str]) -> tuple[Column, ...]:
+        """Return the columns as the site tells of them, with these as text and maybe others."""
+        for known in self._descriptions:
+            if not any(column.name in texts and column.kind == "number" for column in known):
+                return known
+        return self.introduce(columns=True, texts=texts).columns
+
+
+def _tellable(site: SiteInfo) -> SiteInfo:
+    """Return a site without the texts and labels that no message may hold: see `is_plain`."""
+    columns = (replace(c, levels=tuple(filter(is_plain, c.levels))) for c in site.columns)
+    labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
+    return replace(site, columns=tuple(columns), labels=labels)
+
+
+class SecureSums(Protocol):
+    """Site's part in secure sums, see `fedcluster.secure.site`."""
+
+    def check(
+        self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
+    ) -> dict[str, Any] | None:
+        """Return what is asked of secure sums; refuse what is not given, before any work."""
+
+    def noise_shares(self, header: Header, asked: dict[str, Any] | None) -> int:
+        """Return by how many sites the noise on a sum is shared."""
+
+    def said(self, header: Header, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a question that has no tasks."""
+
+    def masked(
+        self,
+        header: Header,
+        asked: dict[str, Any],
+        content: str,
+        tasks: Sequence[Task],
+        answers: Sequence[Summary],
+    ) -> tuple[NDArray[np.uint64], dict[str, Any]]:
+        """Return the answers to tasks as masked words, and what goes with them."""
+
+
+class Responder:
+    """Site that answers the questions of a coordinator, with one client.
+
+    Asked again the same question, it sends the same reply again: a retry costs no work. What goes
+    wrong at the site leaves it as the kind of the error alone, because the text of an error may
+    hold a value; the whole error goes to the site's own log.
+
+    Parameters
+    ----------
+    client : Client or the like
+        The site.
+    columns : sequence of str
+        The names of its columns, which it tells the coordinator.
+    choose : callable taking a tuple of str, optional
+        The same site with the columns that the coordinator asks for, in their order; with
+        ``raw=True`` of rows that are still to be prepared.
+    steps : mapping of str to type
+        The steps that it knows, as `steps_by_name` gives them.
+    preparations : callable, optional
+        Makes a preparation of its plain form; without it no rows are prepared.
+    policy : Policy, optional
+        Says what may be asked at all; by default what the steps declare.
+    auditor : Auditor, optional
+        Says whether a question may be answered, and writes down each reply before it leaves; where
+        it cannot, nothing leaves but that something failed.
+    keep : callable taking a dict, optional
+        Receives the model that the sites found, as ``model.json`` holds it. What it does, and for
+        how long, must not depend on the rows: a model of the coordinator's making could be one that
+        cannot label a row which has a negative value.
+    secure : SecureSums, optional
+        Masks what leaves; then sums of all sites are all that a coordinator learns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster.engines.client import Client
+    >>> from fedcluster.core import Data
+    >>> from fedcluster.engines.wire import unpack
+    >>> site = Responder(Client("north", Data(np.eye(3))))
+    >>> header, _ = unpack(site.reply(pack({"protocol": 0}, {})))
+    >>> header["site"], header["refused"]
+    ('north', 'the question is of protocol 0, this site speaks 1; this site has fedcluster ...')
+    """
+
+    def __init__(
+        self,
+        client: SiteClient,
+        *,
+        columns: Sequence[str] = (),
+        choose: Callable[..., SiteClient] | None = None,
+        steps: Steps = STEPS,
+        preprocessors: Preprocessors | None = None,
+        policy: Policy | None = None,
+        auditor: Auditor | None = None,
+        keep: Callable[[dict[str, Any]], None] | None = None,
+        secure: SecureSums | None = None,
+    ) -> None:
+        self.name, self.columns = client.name, tuple(columns)
+        self._first, self._policy = DisclosedColumns(client), policy or Policy()
+        self._clients, self._choose = {(self.columns, False): self._first}, choose
+        self._steps, self._preprocessors = steps, preprocessors
+        self._auditor, self._keep, self._secure = auditor or Auditor(), keep, secure
+        self._last: AuditEntry | None = None
+
+    def reply(self, content: bytes) -> bytes:
+        """Return the reply to a question as it travels; never raises."""
+        return self.respond(Request.read(content))
+
+    def respond(self, request: Request) -> bytes:
+        """Return the reply to a question, refused where it says why; never raises."""
+        me = {
+            "protocol": PROTOCOL,
+            "question": request.digest[:DIGITS],
+            "site": self.name,
+            **about(),
+        }
+        try:
+            if request.refused:
+                raise WireError(request.refused)
+            return self._reply(request, me)
+        except (EndedError, PolicyError, RefusedError, WireError) as error:  # no value is in it
+            reason = str(error)
+            if isinstance(error, UnknownError):
+                reason += versions(request.header, "this site", "the coordinator")
+            reason = printable(reason[:LONGEST])
+            LOGGER.warning("a question was refused: %s", reason)
+            outcome = {"refused": reason}
+        except Exception as error:
+            whole = not isinstance(error, InputError)
+            LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
+            outcome = {"failed": type(error).__name__}
+            reason = f"{type(error).__name__}, see what the site's program says"
+        return self._recorded(AuditEntry(request, pack({**me, **outcome}, {}), refused=reason), me)
+
+    def _recorded(self, entry: AuditEntry, me: dict[str, Any]) -> bytes:
+        """Return a reply without an answer; only that there is none, if it cannot be logged."""
+        try:
+            self._auditor.record(entry)
+        except Exception as error:
+            LOGGER.error("the log cannot be written: %s", error)
+            return pack({**me, "failed": type(error).__name__}, {})
+        return entry.reply
+
+    def _reply(self, request: Request, me: dict[str, Any]) -> bytes:
+        header = request.header
+        if header.get("protocol") != PROTOCOL:
+            raise UnknownError(
+                f"the question is of protocol {header.get('protocol')}, this site speaks {PROTOCOL}"
+            )
+        check_known(header, QUESTION, "the question")
+        echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
+        if header.get("cancel") is True:  # what was worked on has been ended before this turn
+            cancelled = AuditEntry(request, pack(echo, {}), refused="the run was cancelled")
+            return self._recorded(cancelled, me)
+        log = self._auditor.admit(request)
+        if "model" in header:
+            self._policy.check(header)
+            self._auditor.record(AuditEntry(request, pack(echo, {})))
+            if self._keep is not None:
+                self._keep(header["model"])
+            return pack(echo, {})
+        if self._last is None or self._last.request.content != request.content:
+            self._last = self._answered(request, echo, log)  # else it is a repetition
+        self._auditor.record(self._last)
+        return self._last.reply
+
+    def _answered(self, request: Request, echo: dict[str, Any], log: str) -> AuditEntry:
+        """Answer what is asked of the site itself and tasks; ``log`` is its log's last hash."""
+        header = request.header
+        headers = header.get("tasks", ())
+        self._policy.check_tasks(headers)
+        planned = self._planned(header)
+        tasks = read_tasks(headers, request.arrays, self._steps, self._preprocessors)
+        tasks = list(self._check_secure(header, tasks, planned))
+        columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
+        self._policy.check(header, tasks, columns, len(columns) or self._first.width)
+        known = self._client(columns, raw=header.get("raw") is True)
+        known.begin(echo["run"])
+        wanted: Introduction = {"columns": "described" in header, "labels": "labels" in header}
+        wanted |= {"texts": texts, "steps": planned}
+        secure = self._secure is not None
+        site = replace(known.introduce(**wanted), log=log, secure=secure)
+        answers, stated = known.answers(tasks), write_site(site)
+        keys = (*STATED, *(key for key in ASKED if key in header))
+        metadata = {key: stated[key] for key in keys}
+        more, numbers = self._leaving(request, tasks, answers)
+        reply = pack({**echo, "columns": columns, **metadata, **more}, numbers)
+        return AuditEntry(request, reply, tasks, answers, metadata)
+
+    def _planned(self, header: Header) -> list[PlannedStep]:
+        """Return the steps that a run will ask; refuse it if this site will refuse one of them.
+
+        Else a run would find out in its last round, after all the work.
+        """
+        planned = planned_of(header)
+        self._policy.check_tasks(planned)
+        steps = read_steps(planned, self._steps)
+        self._policy.check_planned(steps)
+        return steps
+
+    def _check_secure(
+        self, header: Header, tasks: Sequence[Task], planned: Sequence[PlannedStep]
+    ) -> Sequence[Task]:
+        """Check that what is asked of secure sums is what this site gives, before any work.
+
+        Returns the tasks, with how far the sites share the noise of the answers.
+        """
+        if self._secure is not None:
+            asked = self._secure.check(header.get("sums"), tasks, planned)
+            shares = self._secure.noise_shares(header, asked)
+            return [replace(task, shares=shares) for task in tasks]
+        if "sums" in header:
+            raise WireError(
+                "this site has no keys for secure sums: write secure = true under [federation] in "
+                "its site.toml"
+            )
+        return tasks
+
+    def _leaving(
+        self, request: Request, tasks: Sequence[Task], answers: Sequence[Summary]
+    ) -> tuple[Header, Arrays]:
+        """Return what leaves of the answers: as they are, or as masked words."""
+        header = request.header
+        if self._secure is None:
+            return {}, write_summaries(answers)
+        asked = self._secure.check(header.get("sums"), tasks)
+        if asked is None:
+            return {}, {}
+        if not tasks:
+            return {"sums": self._secure.said(header, asked)}, {}
+        content = content_digest(header, request.arrays)
+        words, said = self._secure.masked(header, asked, content, tasks, answers)
+        return {"sums": said}, {"masked": words.view(np.float64)}  # bits, not numbers
+
+    def _columns(self, columns: Any) -> tuple[str, ...]:
+        """Return the columns that are asked for, by default those of the site."""
+        chosen = self.columns if columns is None else _names(columns)
+        if self.columns and not chosen:  # or all of them would be told where none is permitted
+            raise WireError("no column is asked for: name some, or leave the list out")
+        if not set(chosen) <= set(self.columns) or len(set(chosen)) < len(chosen):
+            raise self._no_others()
+        return chosen
+
+    def _client(self, columns: tuple[str, ...], *, raw: bool) -> DisclosedColumns:
+        """Return the site with these columns."""
+        key = columns, raw
+        if key not in self._clients:
+            if self._choose is None:
+                raise self._no_others()
+            chosen = DisclosedColumns(self._choose(columns, **({"raw": True} if raw else {})))
+            kept = list(self._clients.items())
+            self._clients = dict([*kept[:1], *kept[1:][-MOST_CLIENTS:], (key, chosen)])
+        return self._clients[key]
+
+    def _no_others(self) -> WireError:
+        return WireError(f"this site has the columns {', '.join(self.columns)} and no others")
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    if not is_texts(given):
+        raise WireError("the columns that are asked for are not a list of names")
+    return tuple(given)

@@ -1,0 +1,615 @@
+"""The protocol: the words of a message that both ends must know, and refusals of other words.
+
+New versions may say new words in a question. An older site refuses what it does not know, and the
+refusal names both versions: a word that was ignored might change what is asked.
+
+Messages between coordinator and sites: tasks, answers and descriptions as bytes, and back.
+
+A message is one line of JSON, its header, and after it the numbers of all its arrays, float64 and
+little-endian, one array after the other. There is no pickle: a step travels as its name and its
+fields, and only the steps that a site knows by name come to life there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, fields, is_dataclass, replace
+from hashlib import sha256
+from importlib import import_module
+from pkgutil import iter_modules
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from fedcluster import __version__, algorithms, metrics
+from fedcluster.core import (
+    SCALARS,
+    Column,
+    Floats,
+    Limit,
+    PlannedStep,
+    RowTransform,
+    SiteInfo,
+    State,
+    Step,
+    Summary,
+    Task,
+    check_step,
+    first_alike,
+)
+from fedcluster.io.columns import KINDS, MOST_LEVELS
+from fedcluster.options.choices import OWN_STEPS, imported
+from fedcluster.privacy.budget import PolicyError
+from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
+
+PROTOCOL = 1
+"""The version of the protocol; both ends must have the same."""
+
+QUESTION = frozenset(
+    {"about", "cancel", "columns", "described", "exchange", "labels", "model", "permit"}
+    | {"protocol", "raw", "run", "sums", "tasks"}
+)
+TASK = frozenset(
+    {"converged", "fields", "inertia", "memory", "noise", "preprocessing", "resampled"}
+    | {"round", "seed", "step"}
+)
+"""What a question and each of its tasks may say. A site that does not know a word does not answer:
+it might change what is asked. What may be ignored stands in ``about``."""
+
+LONGEST_ABOUT = 100
+"""Characters of a text of the metadata, at most."""
+
+
+class WireError(ValueError):
+    """Message that cannot be sent, is not understood or not believed; says what is wrong."""
+
+
+class UnknownError(WireError):
+    """Word that is not known here: another version of fedcluster may know it."""
+
+
+def about(**more: Any) -> dict[str, Any]:
+    """Return the metadata of a message, which another version may ignore."""
+    return {"about": {"fedcluster": __version__, **more}}
+
+
+def about_of(header: Mapping[str, Any], key: str) -> str:
+    """Return a text of the metadata of a message, "" if it is not there."""
+    metadata = header.get("about")
+    value = metadata.get(key) if isinstance(metadata, Mapping) else None
+    return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
+
+
+def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the steps that a run will ask, by name and maybe parameters, from the metadata.
+
+    Raises
+    ------
+    WireError
+        If they are not understood.
+    """
+    metadata = header.get("about")
+    planned = metadata.get("steps", []) if isinstance(metadata, Mapping) else []
+    if not isinstance(planned, list) or not all(isinstance(each, dict) for each in planned):
+        raise WireError("the steps that are planned are not a list of names with parameters")
+    return planned
+
+
+def versions(header: Mapping[str, Any], mine: str, theirs: str) -> str:
+    """Return the versions of both ends, as a complaint ends, "" where they are the same.
+
+    Examples
+    --------
+    >>> versions({"about": {"fedcluster": "9.9"}}, "this site", "the coordinator")
+    '; this site has fedcluster ..., the coordinator 9.9: install the same at both'
+    """
+    other = about_of(header, "fedcluster") or "an unknown one"
+    if other == __version__:
+        return ""
+    return f"; {mine} has fedcluster {__version__}, {theirs} {other}: install the same at both"
+
+
+def check_known(words: Iterable[Any], known: frozenset[str], what: str) -> None:
+    """Refuse words that this version does not know.
+
+    Raises
+    ------
+    UnknownError
+        Naming the first.
+    """
+    if unknown := sorted({str(word) for word in words} - known):
+        raise UnknownError(f"{what} says {unknown[0][:40]!r}, which is not known here")
+
+
+LARGEST = 100_000_000
+"""Bytes of the largest message that is read."""
+
+MOST_LISTS = 1_000_000
+"""Lists and objects of the largest header that is read: each takes many times its bytes."""
+
+LARGEST_HEADER = 16_000_000
+"""Bytes of the largest header that is read."""
+
+MOST_ARRAYS = 100_000
+MOST_LIMITS = 20
+"""Limits that a site tells of, and parameters of each, at most."""
+
+LONGEST_LIMIT = 200
+"""Characters of a limit as it is written, at most."""
+
+LARGEST_NUMBER = 1e150
+"""Largest number that a site is believed, for a row or in all: products of two are finite."""
+
+MOST_DIMENSIONS = 3
+
+PARTS = ("sums", "weights", "rest")
+"""Arrays of an answer; the last one only of a total, see `Summary`."""
+
+Header = Mapping[str, Any]
+Steps = Mapping[str, type[Any]]
+Arrays = Mapping[str, Floats]
+Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
+"""Makes a preprocessor of its plain form; raises ValueError, LookupError or TypeError."""
+
+
+def _steps_of(*packages: ModuleType) -> dict[str, type[Any]]:
+    """Return the steps that the modules of these packages define, by name."""
+    modules = (
+        import_module(f"{package.__name__}.{each.name}")
+        for package in packages
+        for each in iter_modules(package.__path__)
+    )
+    return {
+        name: step
+        for module in modules
+        for name, step in vars(module).items()
+        if hasattr(step, "client_step") and step.__module__ == module.__name__
+    }
+
+
+STEPS: Steps = MappingProxyType(_steps_of(algorithms, metrics))
+"""The steps that every site knows: those of algorithms and metrics."""
+
+
+def steps_by_name(more: Iterable[str] = ()) -> Steps:
+    """Return the steps that a site knows: those of the package and of plugins, and others.
+
+    Parameters
+    ----------
+    more : iterable of str
+        Paths of others, such as ``"my_package.my_module.MyStep"``; they are imported here.
+
+    Raises
+    ------
+    WireError
+        If one of them is not a step, or has the name of another.
+    """
+    known = dict(STEPS)
+    for name, step in OWN_STEPS.items():
+        if known.setdefault(name, step) is not step:
+            raise WireError(f"a step of a plugin has the name of another step, {name!r}: rename it")
+    for path in more:
+        name = path.rpartition(".")[2]
+        try:
+            step = imported(path)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise WireError(f"step {path!r} cannot be imported: {error}") from error
+        if not (is_dataclass(step) and isinstance(step, type) and hasattr(step, "client_step")):
+            raise WireError(f"{path!r} is not a step: a frozen dataclass with a client_step")
+        try:
+            check_step(step)
+        except TypeError as error:
+            raise WireError(f"{path!r} is not a step: {error}") from error
+        if known.setdefault(name, step) is not step:
+            raise WireError(f"step {path!r} has the name of another step, {name!r}: rename it")
+    return known
+
+
+def pack(header: Header, arrays: Arrays) -> bytes:
+    """Write a header, whose values JSON can hold, and named arrays as one message.
+
+    Examples
+    --------
+    >>> message = pack({"protocol": 1}, {"centers": np.array([[0.5], [2.0]])})
+    >>> header, arrays = unpack(message)
+    >>> header["protocol"], arrays["centers"].tolist()
+    (1, [[0.5], [2.0]])
+    """
+    for name, array in arrays.items():
+        if array.dtype != np.float64 or array.ndim > MOST_DIMENSIONS:
+            raise WireError(
+                f"{name} is {array.dtype} of shape {array.shape}; float64 of at most "
+                f"{MOST_DIMENSIONS} dimensions can be sent"
+            )
+    shapes = [[name, *array.shape] for name, array in arrays.items()]
+    line = json.dumps({**header, "arrays": shapes}, separators=(",", ":"))
+    numbers = (array.astype("<f8", order="C").tobytes() for array in arrays.values())
+    return b"".join([line.encode(), b"\n", *numbers])
+
+
+def unpack(
+    message: bytes, largest: int = LARGEST, longest: int = LONGEST
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Return the header and the arrays of a message of so many bytes, with texts so long, at most.
+
+    Raises
+    ------
+    WireError
+        If it is larger or a text is longer than that, or it is not what `pack` writes.
+    """
+    if len(message) > largest:
+        raise WireError(too_large(message, largest))
+    end = message.find(b"\n", 0, LARGEST_HEADER)
+    line = message[: max(end, 0)]
+    if line.count(b"[") + line.count(b"{") > MOST_LISTS:
+        raise WireError(f"the header of the message has more than {MOST_LISTS:,} lists")
+    try:
+        header = json.loads(line)
+        shapes = {str(name): _shape(shape) for name, *shape in header.pop("arrays")}
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise WireError("the message has no header that can be read") from error
+    if len(shapes) > MOST_ARRAYS:
+        raise WireError(f"{len(shapes):,} arrays; at most {MOST_ARRAYS:,} are read")
+    if (text := first_not_plain(header, longest)) is not None:
+        raise WireError(f"a text is too long or holds control characters: {printable(text)[:60]!r}")
+    numbers = memoryview(message)[end + 1 :]
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    if 8 * sum(sizes) != len(numbers):
+        raise WireError(f"{8 * sum(sizes):,} bytes of numbers announced, {len(numbers):,} received")
+    parts = np.split(np.frombuffer(numbers, "<f8"), np.cumsum(sizes)[:-1]) if shapes else []
+    return header, {
+        name: part.reshape(shape).astype(np.float64)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+def too_large(message: bytes, largest: int) -> str:
+    """Return why a message is not read."""
+    return f"the message has {len(message):,} bytes; at most {largest:,} are read"
+
+
+def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
+    if len(shape) > MOST_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"{shape} is no shape")
+    return tuple(shape)
+
+
+def digest(message: bytes) -> str:
+    """Return the hash of a message, as 16 hexadecimal digits."""
+    return sha256(message).hexdigest()[:16]
+
+
+def content_digest(header: Header, arrays: Arrays) -> str:
+    """Return the hash of what a question asks: the same at all sites that are asked the same.
+
+    Neither the number of the exchange counts, nor what goes with the masks of one site.
+    """
+    asked = {key: header[key] for key in header.keys() - {"exchange", "sums"}}
+    return sha256(pack(dict(sorted(asked.items())), arrays)).hexdigest()
+
+
+def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]:
+    """Return the headers of tasks, one for each, and the arrays of their states.
+
+    A preprocessor travels once: later tasks with the same one give the number of the first.
+
+    Raises
+    ------
+    WireError
+        If a step has a field that is no scalar.
+    """
+    headers: list[Header] = []
+    arrays: dict[str, Floats] = {}
+    for i, (task, first) in enumerate(zip(tasks, first_alike(tasks), strict=True)):
+        state, header = task.state, _step_header(task.step)
+        if task.preprocessor is not None:
+            header["preprocessing"] = task.preprocessor.plain() if first == i else first
+        header |= {"seed": task.seed, "round": state.round, "inertia": state.inertia}
+        header |= {"converged": bool(state.converged), "memory": list(state.memory)}
+        if task.resampled is not None:
+            header["resampled"] = task.resampled
+        if task.noise is not None:
+            header["noise"] = float(task.noise)
+        headers.append(header)
+        arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
+        arrays |= {f"{i}.memory.{name}": array for name, array in state.memory.items()}
+    return headers, arrays
+
+
+def write_steps(steps: Iterable[PlannedStep]) -> list[Header]:
+    """Return steps that are planned as JSON can hold them; of a class, the name alone.
+
+    Raises
+    ------
+    WireError
+        If a step has a field that is no scalar.
+    """
+    return [
+        {"step": step.__name__} if isinstance(step, type) else _step_header(step) for step in steps
+    ]
+
+
+def read_steps(planned: Iterable[Header], steps: Steps = STEPS) -> list[PlannedStep]:
+    """Read the steps that `write_steps` wrote.
+
+    Raises
+    ------
+    WireError
+        If one is not among ``steps``, or does not have these parameters.
+    """
+    return [
+        _read_step(each.get("step"), each["fields"], steps)
+        if "fields" in each
+        else _known_step(each.get("step"), steps)
+        for each in planned
+    ]
+
+
+def _step_header(step: Step) -> dict[str, Any]:
+    """Return the name and the hyper-parameters of a step."""
+    if not is_dataclass(step):
+        raise WireError(f"{type(step).__name__} cannot be sent: a step must be a frozen dataclass")
+    values = {field.name: getattr(step, field.name) for field in fields(step)}
+    for name, value in values.items():
+        if not isinstance(value, SCALARS):
+            raise WireError(
+                f"{type(step).__name__}({name}={value!r}) cannot be sent: {name} must be a number, "
+                "a text, a truth value or None"
+            )
+    return {"step": type(step).__name__, "fields": values}
+
+
+def read_tasks(
+    headers: Any,
+    arrays: Arrays,
+    steps: Steps = STEPS,
+    preprocessors: Preprocessors | None = None,
+) -> list[Task]:
+    """Read the tasks that `write_tasks` wrote; tasks with one preprocessor share it.
+
+    Raises
+    ------
+    WireError
+        If a step is not among ``steps``, rows are to be prepared and there are no
+        ``preprocessors``, or a task is not understood.
+    """
+    if not isinstance(headers, list | tuple):
+        raise WireError("the tasks are not a list")
+    tasks: list[Task] = []
+    for i, header in enumerate(headers):
+        try:
+            check_known(header, TASK, f"task {i}")
+            state = _read_state(i, header, arrays)
+            (name, values), seed = (header["step"], header["fields"]), _whole(header["seed"])
+            drawn = _whole(header["resampled"]) if "resampled" in header else None
+            noise = _positive(header["noise"]) if "noise" in header else None
+        except UnknownError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise WireError(f"task {i} is not whole") from error
+        task = Task(_read_step(name, values, steps), state, seed)
+        transform = _read_preprocessor(header.get("preprocessing"), tasks, preprocessors)
+        tasks.append(replace(task, preprocessor=transform, resampled=drawn, noise=noise))
+    return tasks
+
+
+def _read_state(i: int, header: Header, arrays: Arrays) -> State:
+    return State(
+        arrays[f"{i}.centers"],
+        arrays[f"{i}.weights"],
+        round=_whole(header["round"]),
+        inertia=float(header["inertia"]),
+        converged=bool(header["converged"]),
+        memory={str(key): arrays[f"{i}.memory.{key}"] for key in header["memory"]},
+    )
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise TypeError("not a whole number")
+    return number
+
+
+def _positive(number: Any) -> float:
+    if type(number) is not float or not 0 < number < math.inf:
+        raise TypeError("not a positive number")
+    return number
+
+
+def _read_preprocessor(
+    plain: Any, before: Sequence[Task], preprocessors: Preprocessors | None
+) -> RowTransform | None:
+    if plain is None:
+        return None
+    if type(plain) is int and 0 <= plain < len(before):
+        return before[plain].preprocessor
+    if preprocessors is None:
+        raise WireError("this site prepares no rows")
+    try:
+        return preprocessors(plain)
+    except PolicyError:  # it names what is not loaded here
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise WireError(f"the preparation of task {len(before)} is not understood") from error
+
+
+def _known_step(name: Any, steps: Steps) -> type[Any]:
+    if not isinstance(name, str) or name not in steps:
+        raise UnknownError(
+            f"step {name!r} is not among the steps that this site knows; a step of your own must "
+            "be named in steps under [federation] in its site.toml"
+        )
+    return steps[name]
+
+
+def _read_step(name: Any, values: Any, steps: Steps) -> Step:
+    kind = _known_step(name, steps)
+    if not isinstance(values, Mapping) or not all(isinstance(v, SCALARS) for v in values.values()):
+        raise WireError(f"the fields of step {name!r} are not names with scalars")
+    try:
+        step: Step = kind(**values)
+    except (TypeError, ValueError) as error:
+        raise UnknownError(f"step {name!r} does not have these fields: {sorted(values)}") from error
+    return step
+
+
+def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
+    """Return answers as arrays, without what may not leave a site."""
+    arrays: dict[str, Floats] = {}
+    for i, summary in enumerate(summaries):
+        arrays |= {f"{i}.sums": summary.sums, f"{i}.weights": summary.weights}
+        if summary.rest is not None:
+            arrays[f"{i}.rest"] = summary.rest
+    return arrays
+
+
+def read_summaries(arrays: Arrays) -> list[Summary]:
+    """Read the answers that `write_summaries` wrote.
+
+    Raises
+    ------
+    WireError
+        If sums or weights are missing or do not belong together.
+    """
+    n = sum(name.endswith(".sums") for name in arrays)
+    if unknown := set(arrays) - {f"{i}.{part}" for i in range(n) for part in PARTS}:
+        raise WireError(f"the answers are not whole: {min(unknown)!r} belongs to none")
+    try:
+        return [
+            Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"], rest=arrays.get(f"{i}.rest"))
+            for i in range(n)
+        ]
+    except (LookupError, ValueError) as error:
+        raise WireError(f"the answers are not whole: {error}") from error
+
+
+LEARNT = ("name", "answered", "n_rows", "weight", "n_columns", "total_rows")
+"""Facts of a site that no reply states: they follow from who answers, and what."""
+
+ASKED = {"described": "columns", "labels": "labels"}
+"""Facts that a site states only where it is asked, by their keys in a question and its reply."""
+
+STATED = {
+    each.name: each.default
+    for each in fields(SiteInfo)
+    if each.name not in {*LEARNT, *ASKED.values()}
+}
+"""Facts that every reply states: its limits, and scalars of the type of their defaults."""
+
+LATELY = ("refuses",)
+"""Facts that sites of earlier versions do not state; they have their defaults."""
+
+SAID = {"streams": "whether its rows come in chunks", "labels": "whether it has labels"}
+"""What a site does not say that leaves out a fact, where not the fact by its name."""
+
+
+def write_site(site: SiteInfo) -> dict[str, Any]:
+    """Return what a site tells of itself, as JSON can hold it; the number of its rows stays."""
+    return {
+        **{name: getattr(site, name) for name in STATED},
+        "limits": [limit.plain() for limit in site.limits],
+        "described": [astuple(column) for column in site.columns],
+        "labels": site.labels,
+    }
+
+
+def read_site(
+    before: SiteInfo, header: Header, *, described: bool = True, labels: bool = True
+) -> SiteInfo:
+    """Return the facts of a site, from `write_site` or the header of a reply.
+
+    Parameters
+    ----------
+    before : SiteInfo
+        The other facts that are known of the site.
+    header : mapping
+        The facts, as JSON.
+    described, labels : bool, default=True
+        Whether its columns are described and not only named, and whether its labels are there.
+
+    Raises
+    ------
+    WireError
+        If a fact is missing or not understood; the message says which.
+
+    Examples
+    --------
+    >>> columns = (Column("sex", "text", ("F", "M")),)
+    >>> site = SiteInfo("north", (Limit("MinRows", (("n", 2),)),), columns=columns)
+    >>> read_site(SiteInfo("north"), write_site(site)) == site
+    True
+    """
+    if not isinstance(header.get("limits"), list):
+        raise WireError("its limits are not a list of names and parameters")
+    header = {**{name: STATED[name] for name in LATELY}, **header}
+    scalars = {name: type(default) for name, default in STATED.items() if name != "limits"}
+    lacking = [name for name, kind in scalars.items() if type(header.get(name)) is not kind]
+    lacking += ["labels"] if labels and "labels" not in header else []
+    if lacking:
+        what = SAID.get(lacking[0], f"its {lacking[0]}")
+        raise UnknownError(f"it does not say {what}")
+    facts = {name: header[name] for name in STATED} | {"limits": _limits(header["limits"])}
+    if described:
+        columns = _described(header.get("described"))
+    else:
+        columns = [Column(name) for name in _texts("columns", header.get("columns", []))]
+    known = _labels(header["labels"]) if labels else None
+    return replace(before, columns=tuple(columns), labels=known, **facts)
+
+
+def _limits(plain: Sequence[Any]) -> tuple[Limit, ...]:
+    """Read the limits of a site, which stand in every model: few, short, and finite."""
+    try:
+        limits = tuple(map(Limit.from_plain, plain[: MOST_LIMITS + 1]))
+    except ValueError as error:
+        raise WireError(f"its limits are not understood: {error}") from error
+    values = [value for limit in limits for _, value in limit.parameters]
+    sane = all(abs(x) <= LARGEST_NUMBER for x in values if isinstance(x, int | float))
+    if len(limits) > MOST_LIMITS or len(values) > MOST_LIMITS**2 or not sane:
+        raise WireError("its limits are too many, or hold a number that is not finite or too large")
+    if any(len(str(limit)) > LONGEST_LIMIT for limit in limits):
+        raise WireError(f"a limit is longer than {LONGEST_LIMIT} characters")
+    return limits
+
+
+def _described(columns: Any) -> list[Column]:
+    """Read the columns of a site, with their kinds and levels."""
+    try:
+        described = [_column(*each) for each in columns]
+    except (TypeError, ValueError) as error:
+        raise WireError(f"the description of the columns is not understood: {error}") from error
+    if len({column.name for column in described}) < len(described):
+        raise WireError("two columns are described under one name")
+    return described
+
+
+def _column(name: Any, kind: Any, levels: Any) -> Column:
+    if not isinstance(name, str) or kind not in KINDS or not is_texts(levels):
+        raise ValueError("a column has a name, a kind and a list of texts")
+    if len(levels) > (MOST_LEVELS if kind == "text" else 0):
+        raise ValueError(f"a column of {kind} with {len(levels)} texts")
+    return Column(name, kind, tuple(levels))
+
+
+def _labels(labels: Any) -> tuple[str, ...] | None:
+    """Read the reference labels of a site; None where it says that it has none."""
+    if labels is None:
+        return None
+    texts = _texts("labels", labels)
+    if len(set(texts)) < len(texts) or len(texts) > MOST_LEVELS:
+        raise WireError(f"its {len(texts)} labels are too many, or one is named twice")
+    return texts
+
+
+def _texts(what: str, texts: Any) -> tuple[str, ...]:
+    if not is_texts(texts):
+        raise WireError(f"its {what} are not a list of texts")
+    return tuple(texts)
+
+
+def is_texts(value: Any) -> bool:
+    """Return whether a value that was JSON is a list of texts."""
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)

@@ -1,1 +1,0 @@
-"""Federations over a network: their folders, their sites' membership, and their messages."""

@@ -1,0 +1,587 @@
+"""Inputs of a program: arrays, data frames of any library and dicts of columns, read as files are.
+
+They come as one table for each site, or as one whose rows name their sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedcluster.core import Column, Data, Rows
+from fedcluster.errors import InputError
+from fedcluster.io.cells import as_arrow
+from fedcluster.io.columns import (
+    AS_IN_MODEL,
+    first_twice,
+    has_columns,
+    is_blank,
+    kind_refused,
+    other_columns,
+)
+from fedcluster.io.reader import ColumnRoles, Reader, TablePart
+from fedcluster.io.rows import check_finite, side_by_side
+
+# Data frames and arrays
+
+
+FLOATS = (np.float64, np.float32)
+SHOWN = 6
+"""Names of columns that a message about an array lists."""
+OWNER = "the table"
+"""What messages call a table that is no site's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """Columns with names in memory: a data frame of any library, or a dict of columns.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The names of the columns.
+    source : object
+        What has the columns, ``source[name]``.
+    n_rows : int
+        The number of rows.
+    """
+
+    path: ClassVar[Path] = Path(OWNER)
+    decimal: ClassVar[None] = None
+    fingerprint: ClassVar[None] = None
+
+    names: tuple[str, ...]
+    source: Any
+    n_rows: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and columns."""
+        return self.n_rows, len(self.names)
+
+    def take(self, place: NDArray[np.intp]) -> Self:
+        """Return the rows at several places."""
+        source = self.source
+        if isinstance(source, Mapping):
+            taken: Any = {name: np.asarray(source[name])[place] for name in self.names}
+        elif isinstance(source, pa.Table | pa.RecordBatch):
+            taken = source.take(pa.array(place))
+        else:
+            taken = source.iloc[place] if hasattr(source, "iloc") else source[place]
+        return replace(self, source=taken, n_rows=len(place))
+
+    def without(self, column: str) -> Self:
+        """Return the table without a column."""
+        return replace(self, names=tuple(name for name in self.names if name != column))
+
+    def column(self, name: str) -> Any:
+        """Return a column, (n,), as numpy or Arrow holds it."""
+        values = self.source[name]
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return pa.chunked_array(values) if isinstance(values, pa.Array) else values
+        kind = getattr(values, "dtype", None)
+        if getattr(kind, "kind", "O") in "fiub" and not isinstance(kind, np.dtype):
+            return values.to_numpy(np.float64, na_value=np.nan)  # a nullable type of pandas
+        return np.asarray(values)
+
+    def part(self, names: Sequence[str], *, raw: bool) -> TablePart:
+        """Return some columns, those of numbers side by side and the others as Arrow holds them."""
+        block = None if raw else self._block(names)
+        if block is not None:
+            return TablePart(self, 0, pa.table({}), block)
+        columns = {name: self.column(name) for name in names}
+        numbers = {name: each for name, each in columns.items() if _is_numeric(each)}
+        others = {name: _arrow(columns[name], name) for name in names if name not in numbers}
+        room = np.full(self.n_rows, np.nan)
+        X = side_by_side([_floats(numbers[n]) if n in numbers else room for n in names])
+        return TablePart(self, 0, pa.table(others), X)
+
+    def _block(self, names: Sequence[str]) -> Rows | None:
+        """Return columns of numbers that lie side by side already, without reading each."""
+        kinds = getattr(self.source, "dtypes", ())
+        are_numbers = (isinstance(each, np.dtype) and each.kind in "fiub" for each in set(kinds))
+        if not len(kinds) or not all(are_numbers):
+            return None
+        every = list(self.source.columns)
+        source = self.source if list(names) == every else self.source[list(names)]
+        return _floats(np.asarray(source))
+
+    def where(self, row: int) -> str:
+        """Return where a row is found; the first one is row 0."""
+        return f"row {row}"
+
+
+def _is_numeric(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+
+
+def _floats(values: NDArray[Any]) -> Rows:
+    """Return numbers as floats; float32 stays float32."""
+    return values if values.dtype in FLOATS else values.astype(np.float64)
+
+
+def _arrow(values: Any, name: str) -> Any:
+    """Return a column that is no array of numbers as Arrow holds it."""
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind == "M":
+        return pa.array(values.astype("M8[s]"))
+    cells = [None if is_blank(cell) else cell for cell in values.tolist()]
+    try:
+        return as_arrow(cells)
+    except TypeError as error:
+        raise TypeError(f"column {name!r}: {error}") from error
+
+
+def is_column(values: Any) -> bool:
+    """Return whether values are those of one column, and no table.
+
+    Examples
+    --------
+    >>> [is_column(values) for values in ([1.0, "a"], np.zeros(3), [[1.0]], np.zeros((3, 1)))]
+    [True, True, False, False]
+    """
+    if isinstance(values, list | tuple):
+        return not any(isinstance(each, list | tuple) or np.shape(each) for each in values[:1])
+    is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    return is_arrow or len(getattr(values, "shape", ())) == 1
+
+
+def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
+    """Return a table whose columns have names; None of one that has none, such as an array.
+
+    Raises
+    ------
+    ValueError
+        If it is lazy, or if two columns have the same name or one of several has none.
+
+    Examples
+    --------
+    >>> frame_of({"age": [31.0, 47.0], "sex": ["f", "m"]}).names
+    ('age', 'sex')
+    """
+    if isinstance(table, Frame):
+        return table
+    if hasattr(table, "collect") and not hasattr(table, "shape"):
+        raise InputError(f"{owner}: it is lazy; give what its collect() returns")
+    if isinstance(table, Mapping) and not hasattr(table, "shape"):
+        names, n_rows = list(table), len(next(iter(table.values()), ()))
+    else:
+        names = list(getattr(table, "column_names", getattr(table, "columns", ())))
+        n_rows = getattr(table, "shape", (0,))[0]
+    if not any(isinstance(name, str) for name in names):
+        return None
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise InputError(
+            f"{owner}: the name of a column is {strange[0]!r}, which is no text; rename it"
+        )
+    if (twice := first_twice(names)) is not None:
+        raise InputError(
+            f"{owner}, column {twice!r}: there are two columns of this name; rename one of them"
+        )
+    return Frame(tuple(names), table, n_rows)
+
+
+def read_table(
+    table: Any,
+    roles: ColumnRoles | None = None,
+    owner: str = OWNER,
+    reader: str = "Model",
+) -> Data:
+    """Return a table in memory as rows, by the rules by which files are read.
+
+    Columns are found by name, others are ignored. Text that is a number is one; what is no number
+    is refused, unless rows are still to be prepared. Of an array, columns are those that are asked
+    for, by their places.
+
+    Parameters
+    ----------
+    table : Data, data frame or array of shape (n, d)
+        What to read: a frame of pandas or polars, an Arrow table, a dict of columns, or an array.
+    roles : ColumnRoles, optional
+        The columns to read, by default all, and whether they are still to be prepared.
+    owner : str
+        How an error message begins, such as "site 'north'".
+    reader : str
+        What asks for the columns, for a message about an array of another width.
+
+    Raises
+    ------
+    ValueError, TypeError
+        In one line: with the column, the row, from 0, and the value.
+
+    Examples
+    --------
+    >>> rows = read_table({"age": ["31", "47"], "sex": ["f", "n/a"]}, ColumnRoles(raw=True))
+    >>> rows.X
+    array([[31.,  0.],
+           [47., nan]])
+    >>> [column.kind for column in rows.columns]
+    ['number', 'text']
+    """
+    roles = roles or ColumnRoles()
+    if isinstance(table, Data):
+        return _known(table, roles, owner, reader)
+    frame = frame_of(table, owner)
+    if frame is not None:
+        return _of_frame(frame, roles, owner)
+    array = _matrix(table, owner)
+    names = tuple(f"x{j}" for j in range(array.shape[1])) if roles.values is None else roles.values
+    _check_width(array, names, owner, reader)
+    if array.dtype.kind in "fiub":
+        X = _floats(array)
+        check_finite(X, names, owner, gaps=roles.raw)
+        data = Data(X)
+    else:
+        source = {name: array[:, j] for j, name in enumerate(names)}
+        data = _of_frame(Frame(names, source, len(array)), replace(roles, values=names), owner)
+    if roles.values is None and all(column.kind == "number" for column in data.columns):
+        return replace(data, columns=())
+    return data if data.columns or not roles.raw else _named_columns(data, names)
+
+
+def _named_columns(data: Data, names: Sequence[str]) -> Data:
+    return replace(data, columns=tuple(map(Column, names)))
+
+
+def _of_frame(frame: Frame, roles: ColumnRoles, owner: str) -> Data:
+    """Return the columns of a frame that are asked for."""
+    names = frame.names if roles.values is None else roles.values
+    has_columns(owner, frame.names, names)
+    if not (frame.n_rows and names):
+        raise InputError(f"{owner} has no rows or no columns")
+    part = frame.part(names, raw=roles.raw)
+    data = Reader(owner, part, other_columns).data(replace(roles, values=tuple(names)))
+    check_finite(data.X, names, owner, gaps=roles.raw)
+    return data
+
+
+def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
+    """Return rows whose columns are known, in the order that is asked for unless it may be any."""
+    if roles.values is None:
+        return data
+    if not data.columns:
+        _check_width(data.X, roles.values, owner, reader)
+        return _named_columns(data, roles.values) if roles.raw else data
+    places = {column.name: j for j, column in enumerate(data.columns)}
+    has_columns(owner, places, roles.values)
+    if roles.raw:
+        return data
+    place = [places[name] for name in roles.values]
+    mend = AS_IN_MODEL if roles.numeric else other_columns([])
+    for j in place:
+        kind_refused(data, j, owner, mend)
+    if place == list(range(len(places))):
+        return data
+    chosen = tuple(data.columns[j] for j in place)
+    return replace(data, X=data.X[:, place], columns=chosen)
+
+
+def _matrix(table: Any, owner: str) -> NDArray[Any]:
+    """Return rows without names as an array (n, d), in scikit-learn's words where they are none."""
+    if isinstance(table, np.ma.MaskedArray):
+        table = np.ma.filled(table.astype(np.float64), np.nan)
+    try:
+        array = np.asarray(table)
+    except ValueError as error:
+        raise InputError(f"{owner}: {error}") from error
+    if array.dtype.kind == "c":
+        raise InputError(f"{owner}: Complex data not supported")
+    if array.ndim < 2:
+        raise InputError(
+            f"{owner}: Expected 2D array, got {array.ndim}D array of shape {array.shape} instead. "
+            "Reshape your data to rows (n, d)"
+        )
+    if array.ndim > 2:
+        raise InputError(f"{owner}: Found array with dim {array.ndim}; rows have the shape (n, d)")
+    for n, what in zip(array.shape, ("sample", "feature"), strict=True):
+        if not n:
+            raise InputError(
+                f"{owner}: Found array with 0 {what}(s) (shape={array.shape}) while a minimum of 1 "
+                "is required."
+            )
+    return array
+
+
+def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: str) -> None:
+    """Refuse rows without names of another number of columns than those that are asked for."""
+    if rows.shape[1] != len(names):
+        raise InputError(
+            f"{owner}: X has {rows.shape[1]} features, but {reader} is expecting {len(names)} "
+            f"features as input: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}"
+        )
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Return the names of a table's columns; None where it has none."""
+    if isinstance(table, Data):
+        return [column.name for column in table.columns] or None
+    return list(table.names) if isinstance(table, Frame) else None
+
+
+# Sites
+
+
+ReadPath = Callable[[Path, str], Data]
+"""Read the rows of a file; errors begin with the given words."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenTable:
+    """A table that was given for one site.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    table : array, data frame or Data of shape (n, d)
+        Its rows.
+    sample_weight : array of shape (n,) or None
+        Their weights.
+    place : ndarray of shape (n,) or slice
+        Where they lie among all rows that were given.
+    where : str
+        How an error message begins, such as "site 'north', ".
+    groups : array of shape (n,) or None
+        Whose row each is.
+    """
+
+    name: str
+    table: Any
+    sample_weight: Any
+    place: NDArray[np.intp] | slice
+    where: str
+    groups: Any = None
+
+    @property
+    def owner(self) -> str:
+        """Return how an error message begins that names a column next."""
+        return self.where.removesuffix(", ") or OWNER
+
+
+def by_site(
+    X: Any,
+    sites: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    read_path: ReadPath | None = None,
+) -> list[GivenTable]:
+    """Part what was given into sites.
+
+    Parameters
+    ----------
+    X : dict or list of tables, or one table
+        Tables are arrays, sparse matrices, data frames, AnnData, `Data` or paths of files, (n, d);
+        of a dict the keys name the sites.
+    sites : array of shape (n,) or str, optional
+        For one table: the site of each row, or the name of the column that holds it, of a data
+        frame or of AnnData's ``obs``. Without it the table is one site.
+    sample_weight, groups : like X, or array of shape (n,), optional
+        Weights, and whose rows they are, in the same form as ``X``.
+    read_path : callable, optional
+        What reads the file of a path.
+
+    Examples
+    --------
+    >>> parts = by_site(np.arange(6.0).reshape(3, 2), sites=["b", "a", "b"])
+    >>> [(part.name, part.place.tolist()) for part in parts]
+    [('a', [1]), ('b', [0, 2])]
+    """
+    if _is_mapping(X) or _is_list_of_tables(X):
+        if sites is not None:
+            raise ValueError("sites= names the rows of one table; this X is already one per site")
+        return _from_tables(X, sample_weight, groups, read_path)
+    if isinstance(sites, str):
+        X, sites = _with_sites(X, sites)
+    X = _dense(X, "", read_path)
+    weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
+    if sites is None:
+        return [GivenTable("site", X, weight, slice(None), "", group)]
+    names, order, bounds = places_of(sites, _n_rows(X))
+    for what, given in (("sample_weight", weight), ("groups", group)):
+        if given is not None and len(given) != len(order):
+            raise ValueError(f"{what} has {len(given)} entries for {len(order)} rows")
+    places = [order[start:stop] for start, stop in pairwise(bounds.tolist())]
+    none = [None] * len(places)
+    weights = none if weight is None else [weight[at] for at in places]
+    whose = none if group is None else [group[at] for at in places]
+    parts = zip(names, _parts(X, places), weights, places, map(_at, names), whose, strict=True)
+    return [GivenTable(*part) for part in parts]
+
+
+def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the names of sites, the rows site after site, and where those of each begin.
+
+    Examples
+    --------
+    >>> names, order, bounds = places_of(["b", "a", "b"], 3)
+    >>> names, order.tolist(), bounds.tolist()
+    (['a', 'b'], [1, 0, 2], [0, 1, 3])
+    """
+    sites = _site_names(sites)
+    if sites.shape != (n_rows,):
+        raise ValueError(
+            f"sites must name the site of each of the {n_rows} rows; its shape is {sites.shape}"
+        )
+    names, number = numbered(sites)
+    order = np.argsort(number.astype(np.min_scalar_type(len(names))), kind="stable")
+    return names.tolist(), order, np.concatenate([[0], np.cumsum(np.bincount(number))])
+
+
+def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
+    """Return a table without the column of its sites, and that column."""
+    beside = getattr(X, "obs", None) if hasattr(X, "var_names") else None
+    table = None if isinstance(X, Data) else frame_of(X if beside is None else beside)
+    if table is None:
+        raise ValueError(
+            f"sites={column!r} names a column of a data frame or of AnnData, and X is none; give "
+            "the site of each row"
+        )
+    if column not in table.names:
+        have = ", ".join(table.names)
+        raise ValueError(f"X has no column {column!r} that names sites; it has {have}")
+    return X if beside is not None else table.without(column), table.column(column)
+
+
+def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
+    """Return what was given as an array, a `Frame` or `Data`."""
+    if isinstance(table, str | Path) and read_path is not None:
+        return read_path(Path(table), where.removesuffix(", ") or str(table))
+    if hasattr(table, "var_names") and hasattr(table, "to_df"):
+        table = table.to_df()  # AnnData
+    if hasattr(table, "toarray"):
+        return table.toarray()  # a sparse matrix
+    frame = None if isinstance(table, Data) else frame_of(table, where.removesuffix(", ") or OWNER)
+    return table if frame is None else frame
+
+
+def _of_rows(what: str, given: Any) -> NDArray[Any] | None:
+    """Return what was given for each row of one table."""
+    if given is None:
+        return None
+    if _is_mapping(given):
+        raise ValueError(f"{what} must be one array, as X is one table, not one for each site")
+    return np.atleast_1d(np.asarray(given))
+
+
+def _site_names(sites: Any) -> NDArray[Any]:
+    """Return the site of each row, text or numbers, none of them missing."""
+    given = np.asarray(sites)
+    if given.dtype.kind in "fO":
+        missing = [i for i, name in enumerate(given.ravel()) if name is None or name != name]
+        if len(missing):
+            raise ValueError(f"row {missing[0]} has no site: sites holds a missing value there")
+    return given if given.dtype.kind in "biu" else given.astype(str)
+
+
+def numbered(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+    """Return the names of the sites in their order as text, and the number of that of each row.
+
+    Examples
+    --------
+    >>> numbered(np.array([10, 9, 10]))
+    (array(['10', '9'], dtype='<U21'), array([0, 1, 0]))
+    """
+    if sites.dtype.kind == "U":  # sorting as many texts as rows takes ten times as long
+        each = sites.tolist()
+        names = np.array(sorted(set(each)), dtype=sites.dtype)
+        place = {name: i for i, name in enumerate(names.tolist())}
+        return names, np.fromiter(map(place.__getitem__, each), np.intp, len(each))
+    labels, number = _numbers(sites)
+    names = labels.astype(str)
+    order = np.argsort(names)
+    return names[order], np.argsort(order)[number]
+
+
+def _numbers(sites: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the different numbers of sites, rising, and the place of each among them."""
+    if sites.dtype.kind in "iu" and len(sites):
+        low, high = int(sites.min()), int(sites.max())
+        if high - low < len(sites) and max(-low, high) < 1 << 62:  # counted sooner than sorted
+            offset = sites.astype(np.intp) - low
+            is_there = np.bincount(offset) > 0
+            return np.flatnonzero(is_there) + low, (np.cumsum(is_there) - 1)[offset]
+    labels, number = np.unique(sites, return_inverse=True)
+    return labels, number
+
+
+def _is_mapping(X: Any) -> bool:
+    return isinstance(X, Mapping) and not hasattr(X, "shape")  # a sparse matrix can be a dict
+
+
+def _is_list_of_tables(X: Any) -> bool:
+    if not isinstance(X, list | tuple) or not X:
+        return False
+    return isinstance(X[0], str | Path) or len(getattr(X[0], "shape", ())) == 2
+
+
+def _from_tables(
+    X: Any, sample_weight: Any, groups: Any, read_path: ReadPath | None
+) -> list[GivenTable]:
+    tables: dict[str, Any] = dict(_named(X))
+    weights = _of_each("sample_weight", sample_weight, tables)
+    whose = _of_each("groups", groups, tables)
+    if len(tables) != len(X):
+        raise ValueError(f"two sites have the same name: {sorted(map(str, X))}")
+    parts, start = [], 0
+    for name, given in tables.items():
+        table = _dense(given, _at(name), read_path)
+        stop = start + _n_rows(table)
+        weight, group = weights.get(name), whose.get(name)
+        parts.append(GivenTable(name, table, weight, slice(start, stop), _at(name), group))
+        start = stop
+    if not parts:
+        raise ValueError("no site was given: X is empty")
+    return parts
+
+
+def _of_each(what: str, given: Any, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given for the rows of each site, if anything was."""
+    if given is None:
+        return {}
+    arrays = dict(_named(given)) if _is_mapping(given) or isinstance(given, list | tuple) else {}
+    if arrays.keys() != tables.keys():
+        got = sorted(arrays) if arrays else f"one {type(given).__name__}"
+        raise ValueError(
+            f"{what} must have one array for each of the sites {sorted(tables)}, not {got}"
+        )
+    return arrays
+
+
+def _named(given: Any) -> list[tuple[str, Any]]:
+    if isinstance(given, Mapping):
+        return [(str(name), table) for name, table in given.items()]
+    width = len(str(len(given) - 1))
+    return [(f"site-{i:0{width}d}", table) for i, table in enumerate(given)]
+
+
+def _n_rows(table: Any) -> int:
+    if isinstance(table, Data):
+        return len(table)
+    shape = getattr(table, "shape", None)
+    if shape is None:
+        shape = np.asarray(table).shape
+    return int(shape[0]) if shape else 0
+
+
+def _at(site: str) -> str:
+    return f"site {site!r}, "
+
+
+def _parts(X: Any, places: Sequence[NDArray[np.intp]]) -> Iterator[Any]:
+    """Yield the rows at several places; those of an array are copied once."""
+    if isinstance(X, Data | Frame):
+        yield from map(X.take, places)
+        return
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    rows, start = X[np.concatenate(places)], 0
+    for place in places:
+        yield rows[start : start + len(place)]
+        start += len(place)

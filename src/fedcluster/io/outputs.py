@@ -1,0 +1,371 @@
+"""Output that is there whole or not at all: written under a temporary name, then renamed.
+
+It belongs to its writer alone, whatever the umask: labels, models and logs tell of rows, and other
+users of the machine may not read them until their owner lets them.
+
+What begins as a formula of a spreadsheet program is written with an apostrophe before it: keys and
+texts come from files that anybody may have written. The signs are those of OWASP's page on "CSV
+injection".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import get_ident
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats, Labels
+from fedcluster.errors import InputError
+from fedcluster.io.cells import POINT, is_text, may_be_number
+from fedcluster.io.columns import is_missing
+
+LINES = 1 << 16
+"""Lines of labels that are written at a time."""
+FORMULA = r"^(\s*[=+\-@＝＋－＠]|[\t\r\n])"  # noqa: RUF001
+"""How a text begins that a spreadsheet program may take for a formula."""
+RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
+
+
+def check_folder(out: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that cannot be written, before any work is done.
+
+    Raises
+    ------
+    InputError
+        If it is a file, holds something and ``overwrite`` is not set, or may not be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; --out names a folder")
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty; choose another --out or add --overwrite")
+    here = _existing(out)
+    if not here.is_dir():
+        raise InputError(f"{out} cannot be written: {here} is a file")
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise InputError(f"{out} cannot be written: no permission to write in {here}")
+
+
+@contextmanager
+def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
+    """Write a folder's files elsewhere; they appear in it when all are whole.
+
+    Files of the same names are replaced, everything else in the folder stays. After an error
+    nothing is left of the new files and the old ones are as they were. New files and folders are
+    for their owner alone.
+
+    Parameters
+    ----------
+    out : Path
+        The folder, which need not exist.
+    obsolete : iterable of str
+        Files in it, by relative path, that go when the new ones come.
+
+    Yields
+    ------
+    Path
+        The folder to write in.
+    """
+    temporary = None
+    try:
+        here = _existing(out.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=here))
+        new, old = temporary / "new", temporary / "old"
+        new.mkdir()
+        yield new
+        _make_private([new, *new.rglob("*")])
+        if out.exists():
+            _replace(new, out, old, obsolete)
+        else:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            new.rename(out)
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Write a file under a temporary name beside it; it gets its own name when it is whole.
+
+    It is for its owner alone, and so is what is written until then.
+    """
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{get_ident()}.partial")
+    temporary.unlink(missing_ok=True)
+    try:
+        private_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL).close()
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def private_file(path: str | Path, flags: int) -> IO[bytes]:
+    """Open a file to write it; one that is made by that is for its owner alone."""
+    mode = "ab" if flags & os.O_APPEND else "wb"
+    return os.fdopen(os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR), mode)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Append to a file of the owner alone; the content is on the disk when this returns."""
+    with private_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_private(paths: Iterable[Path]) -> None:
+    """Leave files and folders to their owner, who may do with them what he could."""
+    for path in paths:
+        if not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXU)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(json_text(content), encoding="utf-8")
+
+
+def _existing(path: Path) -> Path:
+    """Return the path itself or the nearest of its parents that exists."""
+    path = path.absolute()
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _replace(new: Path, out: Path, old: Path, obsolete: Iterable[str]) -> None:
+    """Move the new files in and those that they replace away; undo all if one move fails."""
+    files = sorted(p.relative_to(new) for p in new.rglob("*") if p.is_file())
+    gone = [p for p in map(Path, obsolete) if p not in files and (out / p).is_file()]
+    moved: list[Path] = []
+    try:
+        for file in [*gone, *files]:
+            if (out / file).is_dir():
+                raise InputError(f"{out / file} is a folder, where a file would be written")
+            moved.append(file)
+            _move(out / file, old / file)
+            _move(new / file, out / file)
+    except BaseException:
+        for file in reversed(moved):
+            if (old / file).exists():
+                _move(old / file, out / file)
+            elif file not in gone and not (new / file).exists():
+                (out / file).unlink(missing_ok=True)
+        raise
+
+
+def _move(here: Path, there: Path) -> None:
+    if here.exists():
+        there.parent.mkdir(parents=True, exist_ok=True)
+        here.replace(there)
+
+
+def write_labels(
+    path: Path,
+    rows: Sequence[int] | NDArray[np.int64],
+    labels: Labels,
+    memberships: Floats | None = None,
+    keys: tuple[str, pa.ChunkedArray] | None = None,
+) -> None:
+    """Write one line for each row: its number in the site's file, from 1, and its cluster.
+
+    With memberships (n, k), also how far it belongs to each cluster; with the name of a column and
+    its n cells, also these, after the number.
+    """
+    degrees = np.zeros((len(labels), 0)) if memberships is None else memberships
+    names = ["row", "cluster", *(f"membership_{j}" for j in range(degrees.shape[1]))]
+    if keys is not None:
+        names.insert(1, free_name(harmless(keys[0]), names))
+    cells = None if keys is None else harmless_cells(keys[1])
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(names)
+    with path.open("wb") as file:
+        file.write(header.getvalue().encode())
+        for start in range(0, len(labels), LINES):
+            part = slice(start, start + LINES)
+            columns = [_column(each) for each in (_numbers(rows[part]), labels[part])]
+            columns += map(_column, degrees[part].T)
+            if cells is not None:
+                columns.insert(1, cells.slice(start, LINES))
+            table = pa.table(columns, names)
+            pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
+
+
+def _column(values: NDArray[Any]) -> pa.Array:
+    """Return numbers as a column; to hand them to Arrow as they are would import pandas."""
+    values = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name for a new column that none of the others has.
+
+    Examples
+    --------
+    >>> free_name("cluster", ["age"]), free_name("cluster", ["cluster", "cluster_2"])
+    ('cluster', 'cluster_3')
+    """
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def harmless(text: str) -> str:
+    """Return a text with an apostrophe before it where it begins as a formula and is no number.
+
+    Examples
+    --------
+    >>> [harmless(text) for text in ("=1+1", "@sum", "-36,6", "-", "north-east")]
+    ["'=1+1", "'@sum", '-36,6', '-', 'north-east']
+    """
+    return f"'{text}" if re.match(FORMULA, text) and not _means_a_value(text) else text
+
+
+def _means_a_value(text: str) -> bool:
+    return may_be_number(text.strip()) or (is_missing(text) and "\t" not in text)
+
+
+def harmless_cells(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as it can be written: texts harmless, what is no single value as text."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return harmless_cells(column.cast(kind.value_type))
+    if not is_text(kind):
+        if not (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
+            return column
+        texts = [None if cell is None else str(cell) for cell in column.to_pylist()]
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+    doubtful = pa.compute.match_substring_regex(column, FORMULA)
+    if not pa.compute.any(doubtful).as_py():
+        return column
+    cells = [
+        None if cell is None else harmless(cell) for cell in column.filter(doubtful).to_pylist()
+    ]
+    kept = pa.compute.fill_null(doubtful, False).combine_chunks()
+    return pa.chunked_array(
+        [pa.compute.replace_with_mask(column.combine_chunks(), kept, pa.array(cells, column.type))]
+    )
+
+
+def write_joined(
+    path: Path,
+    table: pa.Table,
+    more: Mapping[str, NDArray[Any]],
+    delimiter: str = ",",
+    decimal: str = POINT,
+) -> None:
+    """Write a table as CSV with more columns (n,) at its end; NaN, and -1 of labels, stay empty.
+
+    A new column that would be called as another gets a number behind its name. The new numbers are
+    written as those of the table are.
+    """
+    columns = {harmless(name): harmless_cells(table[name]) for name in table.column_names}
+    for name, values in more.items():
+        whole = np.issubdtype(values.dtype, np.integer)
+        none = values < 0 if whole else np.isnan(values)
+        column = pa.array(values, mask=none)
+        if decimal != POINT and not whole:
+            column = pa.compute.replace_substring(column.cast(pa.string()), POINT, decimal)
+        columns[free_name(name, columns)] = pa.chunked_array([column])
+    pa.csv.write_csv(pa.table(columns), path, pa.csv.WriteOptions(delimiter=delimiter))
+
+
+def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return numbers as an array; of a range, without a Python object for each."""
+    if isinstance(rows, range):
+        return np.arange(rows.start, rows.stop, rows.step)
+    return np.asarray(rows)
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """Return JSON that people can read: a line for each key and each part of a long list.
+
+    Examples
+    --------
+    >>> print(json_text({"k": 2, "centers": [[0.0, 1.0], [2.0, 3.0]]}), end="")
+    {
+      "k": 2,
+      "centers": [
+        [0.0, 1.0],
+        [2.0, 3.0]
+      ]
+    }
+    """
+    lines = ",\n".join(f"  {json.dumps(key)}: {_lines(value)}" for key, value in content.items())
+    return f"{{\n{lines}\n}}\n"
+
+
+def _lines(value: Any) -> str:
+    if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple | Mapping):
+        return "[\n    " + ",\n    ".join(map(_dumped, value)) + "\n  ]"
+    return _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def label_files(sites: Sequence[str]) -> dict[str, str]:
+    """Name each site's file of labels, safely on every file system.
+
+    Signs that some file system refuses become ``%`` and their code; names that some file system
+    takes for the same get a number.
+
+    Examples
+    --------
+    >>> label_files(["north", "St. Mary", "a/b", "..", "North"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'north': 'labels/north.csv', 'St. Mary': 'labels/St. Mary.csv', 'a/b': 'labels/a%2Fb.csv',
+     '..': 'labels/%2E%2E.csv', 'North': 'labels/North-2.csv'}
+    """
+    files: dict[str, str] = {}
+    taken: set[str] = set()
+    for site in sites:
+        stem = name = _safe(site)
+        number = 1
+        while _folded(name) in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(_folded(name))
+        files[site] = f"labels/{name}.csv"
+    return files
+
+
+def _safe(name: str) -> str:
+    """Return a name as a file name of at most 160 bytes."""
+    coded = "".join(c if c.isalnum() or c in " -_.,+=@()&'" else _code(c) for c in name)
+    coded = coded.encode()[:160].decode(errors="ignore")
+    if set(coded) == {"."}:
+        return "".join(map(_code, coded))
+    if coded.split(".")[0].casefold() in RESERVED or coded[:1] in {".", " ", "-"}:
+        return _code(coded[0]) + coded[1:]
+    return coded
+
+
+def _code(sign: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in sign.encode())
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name.casefold())

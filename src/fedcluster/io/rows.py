@@ -1,0 +1,463 @@
+"""Where the rows of one site lie, what they are, and what all streams of rows share.
+
+While a chunk is computed on, threads of their own read the next ones. Every round reads the same
+rows again; a file that has changed in between is an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Column, Data, Filter, Rows, RowStream
+from fedcluster.errors import InputError
+from fedcluster.io.columns import Coding
+
+T = TypeVar("T")
+R = TypeVar("R")
+AHEAD = 2
+"""Chunks that each stage, decoding and turning columns into rows, has done before it is asked."""
+PAUSES = (0.5, 1.0, 2.0)
+"""Seconds to wait before what cannot be reached is tried again."""
+BLOCK = 1 << 17
+"""Values that are turned from columns into rows while they stay in the cache."""
+CHUNK = 1 << 20
+"""Values in a chunk: few enough to stay in a cache on their way to the kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Rows in a file of any format, or in a folder of Parquet files.
+
+    Parameters
+    ----------
+    path : Path
+        The file or the folder.
+    names : tuple of str, optional
+        Of ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
+    matrix : str, optional
+        Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
+    decimal : {".", ","}, optional
+        Of CSV, what the decimals begin with; by default as the first rows show.
+    encoding : str, optional
+        Of CSV, how letters are written, such as "cp1252"; by default as the first bytes show.
+    sheet : str, optional
+        Of Excel, the name of the sheet; by default the first one.
+    table : str, optional
+        Of SQLite and DuckDB, the table or view; by default the only one.
+    """
+
+    path: Path
+    names: tuple[str, ...] | None = None
+    matrix: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    table: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+FILE_OPTIONS = tuple(each.name for each in fields(FileSource) if each.name != "path")
+"""What can be said of a file besides its path; which format takes what, `FORMATS` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """Rows that a database answers a query with.
+
+    Parameters
+    ----------
+    url : str
+        As SQLAlchemy writes it; ``${NAME}`` stands for a variable of the environment. It holds
+        no password itself.
+    query : str
+        What is asked.
+    password_file : Path, optional
+        A file that holds the password.
+    folder : Path
+        Where a relative path of SQLite begins.
+    version : str, optional
+        A query whose answer changes with the rows, such as the time of the last entry.
+    held : Table, optional
+        The answer, where it was read already.
+    """
+
+    url: str
+    query: str
+    password_file: Path | None = None
+    folder: Path = Path()
+    version: str | None = None
+    held: Any = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.url
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSource:
+    """Rows that other sites hold: those of a federation, for which this site is a relay.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of the federation.
+    fewest : int
+        The smallest number of its sites behind an answer.
+    lines : bool
+        Whether that holds for each line of an answer, too.
+    quorum : int, optional
+        The smallest number of its sites that must answer; by default all.
+    """
+
+    path: Path
+    fewest: int = 3
+    lines: bool = False
+    quorum: int | None = None
+
+    def __str__(self) -> str:
+        return f"the federation {self.path}"
+
+
+Source = FileSource | SqlSource | FederationSource
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamedRows:
+    """Rows of one site that are read anew each time, in chunks.
+
+    Parameters
+    ----------
+    title : str
+        Where they are read.
+    columns : tuple of str
+        The columns to cluster by.
+    dtype : dtype
+        What they are read as: float32 or float64.
+    count : callable
+        ``count()`` returns the number of rows, of those without weight too.
+    read : callable
+        ``read()`` returns the chunks.
+    beside : tuple of str
+        What comes with the rows: "weight", "group", "label".
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    dtype: np.dtype[Any] = field(repr=False)
+    count: Callable[[], int] = field(repr=False)
+    read: Callable[[], Iterator[Data]] = field(repr=False)
+    beside: tuple[str, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def chunks(self) -> Iterator[Data]:
+        """Return the rows, some at a time."""
+        return prefetch(self.read())
+
+    def load(self) -> Data:
+        """Return all rows at once, without holding them twice."""
+        X, start, coding = np.empty((len(self), len(self.columns)), self.dtype), 0, Coding()
+        others: list[tuple[Any, ...]] = []
+        for chunk in self.chunks():
+            X[start : start + len(chunk)] = coding.recoded(chunk)
+            others.append((chunk.sample_weight, chunk.y, chunk.groups))
+            start += len(chunk)
+        weight, y, groups = (
+            None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
+        )
+        return Data(X, weight, y, coding.columns, groups)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteRows:
+    """The rows of one site, wherever they came from.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    rows : Data or RowStream
+        Its rows (n, d) with weights, groups and labels: in memory, or in chunks.
+    columns : tuple of str
+        The names of the d columns; empty where an array has none.
+    row_ids : ndarray of shape (n,), int64, or range
+        The number of each row where it came from: in its file, from 1; among the rows that were
+        given to an estimator, from 0.
+    ignored : tuple of str
+        The other columns of its file.
+    limits : tuple of Filter, optional
+        What its site file holds back; None for rows that came without a site file.
+    protected : callable, optional
+        Returns the client that answers with some columns of groups of the rows, under limits
+        where its site file has none.
+    unreadable : mapping of str to str
+        Columns of its file that could not be read, each with the reason.
+    padded : tuple of str
+        Columns of its file whose numbers have zeros in front.
+    read_as : tuple of str
+        How its file was found to be written, where that is not the usual.
+    """
+
+    name: str
+    rows: Data | RowStream
+    columns: tuple[str, ...]
+    row_ids: NDArray[np.int64] | range
+    ignored: tuple[str, ...] = ()
+    limits: tuple[Filter, ...] | None = None
+    protected: Callable[[Sequence[str], Any], Any] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    padded: tuple[str, ...] = ()
+    read_as: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def without(self, names: Collection[str]) -> SiteRows:
+        """Return the rows without some columns; those in memory only."""
+        kept = [j for j, name in enumerate(self.columns) if name not in names]
+        if len(kept) == len(self.columns):
+            return self
+        data = self.data
+        columns = tuple(data.columns[j] for j in kept) if data.columns else ()
+        return replace(
+            self,
+            rows=replace(data, X=np.ascontiguousarray(data.X[:, kept]), columns=columns),
+            columns=tuple(self.columns[j] for j in kept),
+            ignored=(*self.ignored, *(name for name in self.columns if name in names)),
+        )
+
+    @property
+    def columns_told(self) -> tuple[Column, ...]:
+        """Return what the columns hold, of rows in memory that are still to be prepared."""
+        return self.rows.columns if isinstance(self.rows, Data) else ()
+
+    @property
+    def data(self) -> Data:
+        """Return all rows at once."""
+        return self.rows if isinstance(self.rows, Data) else self.rows.load()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the type that the rows are read as."""
+        return next(iter(chunks_of(self.rows))).X.dtype
+
+
+def chunks_of(rows: Data | RowStream) -> Iterable[Data]:
+    """Return rows chunk by chunk where they come so, and otherwise all at once."""
+    return [rows] if isinstance(rows, Data) else rows.chunks()
+
+
+def batches(arrays: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
+    """Yield rows in their order, arrays of one type joined where they are small.
+
+    Parameters
+    ----------
+    arrays : iterable of ndarray of shape (n_i, d)
+        The rows.
+    n_rows : int
+        The most rows of arrays that are joined.
+
+    Examples
+    --------
+    >>> [len(rows) for rows in batches([np.zeros((n, 1)) for n in (9, 1, 2, 3, 4)], 6)]
+    [9, 6, 4]
+    """
+    held: list[Rows] = []
+    n_held = 0
+    for rows in arrays:
+        fits = n_held + len(rows) <= n_rows
+        if held and not (fits and rows.dtype == held[0].dtype):
+            yield held[0] if len(held) == 1 else np.concatenate(held)
+            held, n_held = [], 0
+        held.append(rows)
+        n_held += len(rows)
+    if held:
+        yield held[0] if len(held) == 1 else np.concatenate(held)
+
+
+def n_columns_of(rows: Data | RowStream) -> int | None:
+    """Return the number of columns; None of a stream that would have to be read for it."""
+    if isinstance(rows, Data):
+        return int(rows.X.shape[1])
+    return len(rows.columns) if isinstance(rows, StreamedRows) else None
+
+
+def chunk_rows_of(given: int | None, d: int) -> int:
+    """Return how many rows a chunk has: few enough for the cache, enough to be worth a call."""
+    if given is not None and given < 1:
+        raise InputError(f"chunk_rows must be at least 1, not {given}")
+    return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
+
+
+def side_by_side(columns: Sequence[Rows]) -> Rows:
+    """Return columns (n,) as rows (n, d), of the columns' common type.
+
+    Examples
+    --------
+    >>> side_by_side([np.array([1.0, 2.0]), np.array([3.0, 4.0], dtype=np.float32)])
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    n, d = len(columns[0]), len(columns)
+    X: Rows = np.empty((n, d), np.result_type(*columns))
+    size = max(1, BLOCK // d)
+    for start in range(0, n, size):
+        rows = slice(start, start + size)
+        X[rows] = np.array([column[rows] for column in columns]).T
+    return X
+
+
+def check_finite(
+    rows: Rows, names: Sequence[str], owner: str, start: int = 0, *, gaps: bool = False
+) -> None:
+    """Refuse rows (n, d) with a value that is infinite or NaN, naming the first such cell.
+
+    The first row's number is ``start``; with ``gaps`` values may be NaN.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):
+            return
+    bad = np.argwhere(np.isinf(rows) if gaps else ~np.isfinite(rows))
+    if len(bad):
+        i, j = bad[0]
+        what = "missing (NaN)" if np.isnan(rows[i, j]) else "infinite"
+        raise InputError(
+            f"{owner}, column {names[j]!r}, row {start + i}: the value is {what}; fill it in or "
+            "drop the row"
+        )
+
+
+# Threads
+
+
+def prefetch(parts: Iterator[T]) -> Iterator[T]:
+    """Yield the same parts, read by a thread of its own before they are asked for."""
+    with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
+        coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
+        while (part := coming.popleft().result()) is not None:
+            coming.append(thread.submit(next, parts, None))
+            yield part
+            del part  # the memory of the next one
+
+
+def in_order(work: Callable[[T], R], parts: Iterable[T], n_threads: int) -> Iterator[R]:
+    """Yield ``work(part)`` of each part, several at a time, in the order of the parts.
+
+    An error comes where it would have come without threads; what follows is not begun.
+    """
+    if n_threads == 1:
+        yield from map(work, parts)
+        return
+    with ThreadPoolExecutor(n_threads, "fedcluster-working") as threads:
+        coming: deque[Future[R]] = deque()
+        try:
+            for part in parts:
+                coming.append(threads.submit(work, part))
+                if len(coming) > n_threads:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            for one in coming:
+                one.cancel()
+
+
+# Files
+
+
+@dataclass(frozen=True, slots=True)
+class FileFingerprint:
+    """A file as it was when it was first seen: its size and the time of its last change."""
+
+    path: Path
+    size: int
+    changed: int
+
+    @classmethod
+    def now(cls, path: Path) -> FileFingerprint:
+        """Return the fingerprint of a file as it is now."""
+        with readable(path):
+            status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Refuse a file that is no longer the same."""
+        now = FileFingerprint.now(self.path)
+        if now != self:
+            sizes = "" if now.size == self.size else f" from {self.size} to {now.size} bytes"
+            raise InputError(
+                f"{self.path} has changed{sizes} since it was opened; all rounds must read the "
+                "same rows: start again when nobody writes to it"
+            )
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what can go wrong with a file into one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; check the path") from error
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file; write it again") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def reading_with(extra: str, path: Path) -> Iterator[None]:
+    """Import a library that an extra brings, and see that the file is there that it is to read."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"reading {path} needs pip install 'fedcluster[{extra}]'") from error
+    with readable(path):
+        path.open("rb").close()
+
+
+@contextmanager
+def error_prefix(owner: str) -> Iterator[None]:
+    """Let complaints begin with whose rows they are about."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(owner):
+            raise
+        raise type(error)(f"{owner}: {error}") from error
+
+
+# What may pass
+
+
+class UnreachableError(InputError):
+    """A database cannot be reached, which may pass."""
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Do what may fail for a while, four times at most."""
+    for pause in PAUSES:
+        try:
+            return work()
+        except UnreachableError:
+            time.sleep(pause)
+    try:
+        return work()
+    except UnreachableError as error:
+        raise InputError(f"{error} (tried {len(PAUSES) + 1} times)") from None

@@ -1,0 +1,518 @@
+"""Sources of rows: a file of any format, a folder, or a database.
+
+`FORMATS` is the only list of formats. To add one, write a module with a function that opens a path
+and returns a `Table` or a `Matrix`, and name it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedcluster.core import Data
+from fedcluster.errors import InputError
+from fedcluster.io._files import (
+    HEAD,
+    READERS,
+    CsvFile,
+    open_duckdb,
+    open_excel,
+    open_sqlite,
+    open_statistics,
+)
+from fedcluster.io.cells import COMMA, NAMES, POINT, has_padding, is_number, is_text
+from fedcluster.io.columns import choose, first_twice, has_columns, is_index, other_columns
+from fedcluster.io.matrices import Matrix, matrix_rows, open_h5ad, open_npy, open_npz, sparse_matrix
+from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, WholeTable
+from fedcluster.io.rows import (
+    FILE_OPTIONS,
+    FederationSource,
+    FileSource,
+    Source,
+    SqlSource,
+    StreamedRows,
+    error_prefix,
+    readable,
+)
+from fedcluster.io.table_rows import (
+    ParquetFile,
+    QuerySnapshot,
+    cached_rows,
+    listed_parquet,
+    parquet_files,
+    parquet_rows,
+)
+
+TITLES = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
+"""What encodings are called that are not the usual one."""
+NO_SITE = "the site's name is missing"
+NO_LABEL = "the label is missing; fill it in or drop the row"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files.
+
+    Parameters
+    ----------
+    title : str
+        What messages call it.
+    open : callable
+        ``open(path, **options)`` returns a `Table` or a `Matrix`.
+    options : tuple of str
+        The fields of `FileSource` that it takes.
+    """
+
+    title: str
+    open: Callable[..., Any]
+    options: tuple[str, ...] = ()
+
+
+CSV = Format("CSV", CsvFile.open, ("decimal", "encoding"))
+PARQUET = Format("Parquet", ParquetFile.open)
+FORMATS: dict[str, Format] = {
+    ".csv": CSV,
+    ".csv.gz": CSV,
+    ".tsv": CSV,
+    ".tsv.gz": CSV,
+    ".parquet": PARQUET,
+    ".pq": PARQUET,
+    ".xlsx": Format("Excel", open_excel, ("sheet",)),
+    ".npy": Format(".npy", open_npy, ("names",)),
+    ".npz": Format(".npz", open_npz, ("names",)),
+    ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), Format("SQLite", open_sqlite, ("table",))),
+    ".duckdb": Format("DuckDB", open_duckdb, ("table",)),
+    **dict.fromkeys(READERS, Format("SAS, SPSS and Stata", open_statistics)),
+}
+"""By the ending of a file's name, in small letters."""
+
+
+def suffix_of(name: str) -> str | None:
+    """Return the ending of a file's name that says its format.
+
+    Examples
+    --------
+    >>> suffix_of("North.CSV.gz"), suffix_of("north.toml")
+    ('.csv.gz', None)
+    """
+    return max((end for end in FORMATS if name.lower().endswith(end)), key=len, default=None)
+
+
+def open_source(source: Source, owner: str) -> list[Table] | Matrix:
+    """Open a source: one table or those of a folder, or a matrix.
+
+    Raises
+    ------
+    InputError
+        If it is not there, cannot be read, is empty or of an unknown format, or has two columns
+        of one name; the message begins with the owner, such as "site 'north'".
+    """
+    with error_prefix(owner):
+        if isinstance(source, FederationSource):
+            raise InputError("it is a relay, which has no rows of its own; its sites have them")
+        if isinstance(source, SqlSource):
+            return [source.held or _query(source)]
+        format = FORMATS.get(suffix_of(source.path.name) or "")
+        _check_options(source, format)
+        if source.path.is_dir():
+            tables: list[Table] = list(map(ParquetFile.open, parquet_files(source.path)))
+        else:
+            opened = _open(source, format)
+            if isinstance(opened, Matrix):
+                return opened
+            tables = [opened]
+    for table in tables:
+        _check_names(table, owner)
+    return tables
+
+
+def _query(source: SqlSource) -> Table:
+    from fedcluster.io._sql import Query  # an optional extra
+
+    return Query(source)
+
+
+def hold(source: SqlSource) -> SqlSource:
+    """Return a source whose query is asked now, once; every pass then reads the same rows.
+
+    Raises
+    ------
+    InputError
+        If the database cannot be reached, or refuses the query.
+    """
+    return replace(source, held=QuerySnapshot(_query(source)))
+
+
+def version_of(source: SqlSource) -> str:
+    """Return a hash of the answer to the query for the rows' version; "" where there is none."""
+    if source.version is None:
+        return ""
+    return str(hold(replace(source, query=source.version)).held.digest)
+
+
+def _open(source: FileSource, format: Format | None) -> Table | Matrix:
+    if format is None:
+        with readable(source.path):
+            source.path.open("rb").close()
+        raise InputError(f"{source.path} is of an unknown kind; known are {', '.join(FORMATS)}")
+    with readable(source.path):
+        options = {option: getattr(source, option) for option in format.options}
+        opened: Table | Matrix = format.open(source.path, **options)
+        return opened
+
+
+def _check_options(source: FileSource, format: Format | None) -> None:
+    """Refuse an option that is for another format."""
+    for option in FILE_OPTIONS:
+        if getattr(source, option) is not None and option not in (format.options if format else ()):
+            titles = dict.fromkeys(f.title for f in FORMATS.values() if option in f.options)
+            raise InputError(f"{option} is for {' and '.join(titles)}, and {source.path} is none")
+
+
+def _check_names(table: Table, owner: str) -> None:
+    """See that the columns have names, each its own."""
+    if twice := first_twice(name for name in table.names if name):
+        raise InputError(
+            f"{owner}, column {twice!r}: {table.path} has two columns of this name; "
+            "rename one of them"
+        )
+    counted = [[str(i) for i in range(start, start + len(table.names))] for start in (0, 1)]
+    numbers = bool(table.names) and all(is_number(name, table.decimal) for name in table.names)
+    if numbers and list(table.names) not in counted:
+        raise InputError(
+            f"{owner}: the first line of {table.path} holds numbers; "
+            "put a line with the columns' names above it"
+        )
+
+
+def names_of(opened: list[Table] | Matrix) -> tuple[str, ...]:
+    """Return the names of the columns of what was opened."""
+    return opened.names if isinstance(opened, Matrix) else opened[0].names
+
+
+def open_rows(
+    source: Any,
+    columns: ColumnRoles | Sequence[str] | Callable[[Sequence[str]], ColumnRoles] | None = None,
+    *,
+    sample_weight: str | Path | NDArray[Any] | None = None,
+    owner: str | None = None,
+    advise: Advise = choose,
+    chunk_rows: int | None = None,
+) -> StreamedRows:
+    r"""Open a source as rows that come in chunks.
+
+    Parameters
+    ----------
+    source : FileSource, SqlSource, path, list of paths, array or sparse matrix
+        Where the rows come from: a file of any format, a folder of Parquet files, several Parquet
+        files, a database, or rows (n, d) in memory, such as a `numpy.memmap`.
+    columns : ColumnRoles or sequence of str, or callable, optional
+        Which columns play which part, or what says so given the names of all; by default all are
+        clustered by.
+    sample_weight : path of a ``.npy`` file or ndarray of shape (n,), optional
+        The rows' weights, of an array, a sparse matrix, ``.npy`` or ``.npz``.
+    owner : str, optional
+        How an error message begins, such as "site 'north'"; by default the source.
+    advise : callable, optional
+        What to do where columns are no numbers, given those that are.
+    chunk_rows : int, optional
+        The largest number of rows in a chunk of Parquet files or of a matrix; by default about a
+        million values, more where the columns are many.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read; later, if a value is missing, infinite or not a number, or if a file
+        has changed since it was opened.
+
+    Notes
+    -----
+    Of a ``.npy`` file only the chunk that is read is mapped. Of a `numpy.memmap` all pages that
+    were read stay mapped: they count as memory of this process, until the system needs it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "north.csv")
+    >>> _ = path.write_text("age,bmi\n31,22.5\n47,30\n")
+    >>> [chunk.X.tolist() for chunk in open_rows(path).chunks()]
+    [[[31.0, 22.5], [47.0, 30.0]]]
+    >>> folder.cleanup()
+    >>> rows = open_rows(np.arange(10.0).reshape(5, 2), chunk_rows=2)
+    >>> [len(chunk) for chunk in rows.chunks()]
+    [2, 2, 1]
+    """
+    source = FileSource(Path(source)) if isinstance(source, str | Path) else source
+    in_place = isinstance(source, Source)
+    name = owner or (str(source) if in_place else "the rows")
+    with error_prefix(name):
+        opened = open_source(source, name) if in_place else _opened_in_memory(source)
+        if sample_weight is not None:
+            if not isinstance(opened, Matrix):
+                raise InputError(
+                    "sample_weight is for arrays; of a table name the column, "
+                    "ColumnRoles(weight=...)"
+                )
+            weights = Path(sample_weight) if isinstance(sample_weight, str) else sample_weight
+            opened = opened.weighed(weights)
+        names = names_of(opened)
+        roles = columns(names) if callable(columns) else ColumnRoles.from_columns(columns, names)
+        roles = roles if sample_weight is None else replace(roles, weight="weight")
+        of_each = isinstance(source, list | tuple)  # the files then name themselves
+        return _stream(opened, roles, owner if of_each else name, advise, chunk_rows)
+
+
+def _opened_in_memory(rows: Any) -> list[Table] | Matrix:
+    """Open several Parquet files, or rows in memory."""
+    if isinstance(rows, list | tuple):
+        return list(listed_parquet(rows))
+    return sparse_matrix(rows) if hasattr(rows, "tocsr") else open_npy(rows)
+
+
+def _stream(
+    opened: list[Table] | Matrix,
+    roles: ColumnRoles,
+    owner: str | None,
+    advise: Advise,
+    chunk_rows: int | None = None,
+) -> StreamedRows:
+    if isinstance(opened, Matrix):
+        return matrix_rows(opened, roles, owner or opened.title, chunk_rows)
+    if isinstance(opened[0], ParquetFile):
+        files = [table for table in opened if isinstance(table, ParquetFile)]
+        return parquet_rows(files, roles, owner, advise, chunk_rows)
+    return cached_rows(opened[0], roles, owner=owner or str(opened[0].path), advise=advise)
+
+
+def load(
+    opened: list[Table] | Matrix, roles: ColumnRoles, owner: str, advise: Advise = choose
+) -> tuple[Data, NDArray[np.str_] | None]:
+    """Read all rows of what was opened at once, and the names of their sites, where one says it.
+
+    Raises
+    ------
+    InputError
+        With column, row and what to do.
+    """
+    if isinstance(opened, Matrix):
+        data = matrix_rows(opened, roles, owner).load()
+        every = None if roles.site is None else opened.beside[roles.site](slice(None))
+        return data, None if every is None else every.astype(np.str_)
+    [table, *more] = opened
+    if more or not isinstance(table, WholeTable):
+        return _stream(opened, roles, owner, advise).load(), None
+    return _read_whole(table, roles, owner, advise)
+
+
+def load_readable(
+    opened: list[Table] | Matrix, roles: ColumnRoles, owner: str
+) -> tuple[Data, NDArray[np.str_] | None, dict[str, str]]:
+    """Read all rows as `load` does, without the columns that cannot be read.
+
+    Returns
+    -------
+    data : Data
+        The rows.
+    homes : ndarray of shape (n,), optional
+        The names of their sites, where a column says it.
+    unreadable : dict of str to str
+        The columns that were not read, each with the complaint.
+
+    Raises
+    ------
+    InputError
+        If no column can be read, or what says weights, persons or sites cannot.
+    """
+    table = None if isinstance(opened, Matrix) or len(opened) > 1 else opened[0]
+    if not roles.raw or not isinstance(table, WholeTable):
+        return *load(opened, roles, owner), {}
+    wanted = [*roles.chosen, *roles.others]
+    has_columns(owner, table.names, wanted)
+    try:
+        return *_read_whole(table, roles, owner), {}
+    except InputError:
+        with error_prefix(owner):
+            complaints = Reader(owner, table.read(wanted, roles.texts)).unreadable(roles)
+        rest = tuple(name for name in roles.chosen if name not in complaints)
+        if not complaints or not rest:
+            raise
+        return *_read_whole(table, replace(roles, values=rest), owner), complaints
+
+
+def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]:
+    """Return how a file was found to be written, where nobody said it and it is not the usual."""
+    file = None if isinstance(opened, Matrix) else opened[0]
+    if not isinstance(file, CsvFile):
+        return ()
+    decimals = [NAMES[COMMA]] if source.decimal is None and file.decimal == COMMA else []
+    said = source.encoding is not None or file.encoding not in TITLES
+    encodings = [] if said else [TITLES[file.encoding]]
+    return (*decimals, *encodings)
+
+
+def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
+    """Return the columns whose numbers are written with zeros in front."""
+    table = None if isinstance(opened, Matrix) else opened[0]
+    cells: Mapping[str, Sequence[Any]] = {}
+    if isinstance(table, CsvFile):
+        cells = table.head()
+    elif table is not None and isinstance(table, WholeTable):
+        parts = table.parts([name for name in table.names if name], HEAD)
+        columns = {
+            name: part.rows[name] for part in islice(parts, 1) for name in table.names if name
+        }
+        cells = {name: each.to_pylist() for name, each in columns.items() if is_text(each.type)}
+    return tuple(name for name, each in cells.items() if any(map(has_padding, each)))
+
+
+def _read_whole(
+    table: Table, roles: ColumnRoles, owner: str, advise: Advise = choose
+) -> tuple[Data, NDArray[np.str_] | None]:
+    """Read all rows of a table at once, and the names of their sites."""
+    assert isinstance(table, WholeTable)
+    wanted = [*roles.chosen, *roles.others]
+    has_columns(owner, table.names, wanted)
+    with error_prefix(owner):
+        part = None
+        if isinstance(table, CsvFile):
+            part = table.read_rows(roles.chosen, roles.others, roles.texts, missing=roles.raw)
+        reader = Reader(owner, part or table.read(wanted, roles.texts), advise)
+    data = reader.data(roles)
+    if roles.label is not None:
+        reader.texts(roles.label, NO_LABEL)
+    homes = None if roles.site is None else reader.texts(roles.site, NO_SITE)
+    return data, homes
+
+
+def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
+    """Read all rows of a file or a folder at once.
+
+    Parameters
+    ----------
+    roles : ColumnRoles
+        The columns to read; by default all, but for the index of a data frame.
+    path : Path
+        The file, or a folder of Parquet files.
+    owner : str
+        How an error message begins, such as "site 'north'".
+    """
+    opened = open_source(FileSource(path), owner)
+    names = [name for name in names_of(opened) if not is_index(name)]
+    roles = ColumnRoles.from_columns(roles, names)
+    return load(opened, roles, owner, other_columns)[0]
+
+
+# The tables that rows were read from, as they are written: clusters are joined back to them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnTable:
+    """The table that rows of a site were read from, opened before they were.
+
+    Parameters
+    ----------
+    source : FileSource
+        Its file.
+    opened : list of Table or Matrix
+        The table, of which not more than the names need be in memory.
+    id_column : str, optional
+        The column that holds the rows' keys.
+    """
+
+    source: FileSource
+    opened: list[Table] | Matrix
+    id_column: str | None = None
+
+    @classmethod
+    def open(cls, source: FileSource, owner: str, id_column: str | None = None) -> OwnTable:
+        """Open a file, or a folder of Parquet files, that has a column of keys if one is named.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read, or lacks the column.
+        """
+        own = cls(source, open_source(source, owner), id_column)
+        has_columns(owner, own.names, () if id_column is None else (id_column,))
+        return own
+
+    @property
+    def dialect(self) -> tuple[str, str]:
+        """Return what parts two values of a text file and what its decimals begin with."""
+        first = None if isinstance(self.opened, Matrix) else self.opened[0]
+        return (first.delimiter, first.decimal) if isinstance(first, CsvFile) else (",", POINT)
+
+    def keys(self, rows: NDArray[np.int64] | range) -> tuple[str, pa.ChunkedArray] | None:
+        """Return the name of the column of keys, and the key of each row; None without one."""
+        if self.id_column is None:
+            return None
+        return self.id_column, self.read(rows, [self.id_column])[self.id_column]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all columns, those beside a matrix too."""
+        beside = self.opened.beside if isinstance(self.opened, Matrix) else ()
+        return (*names_of(self.opened), *beside)
+
+    def read(self, rows: NDArray[np.int64] | range, names: Sequence[str] | None = None) -> pa.Table:
+        """Read columns of some rows as they are written, by default all columns.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,) or range
+            The numbers of the rows in the file, from 1.
+        names : sequence of str, optional
+            The columns.
+
+        Raises
+        ------
+        InputError
+            If the file has changed since it was opened.
+        """
+        wanted = list(dict.fromkeys(self.names if names is None else names))
+        table = self._all(wanted)
+        if len(rows) and int(np.max(rows)) > table.num_rows:
+            raise InputError(f"{self.source} has lost rows since they were read; start again")
+        every = len(rows) == table.num_rows and isinstance(rows, range)
+        return table if every else table.take(np.asarray(rows, np.int64) - 1)
+
+    def _all(self, wanted: Sequence[str]) -> pa.Table:
+        if isinstance(self.opened, Matrix):
+            return _of_matrix(self.opened, wanted)
+        parts = []
+        for table in self.opened:
+            assert isinstance(table, WholeTable)
+            if table.fingerprint is not None:
+                table.fingerprint.check()
+            with readable(table.path):
+                parts.append(table.read(wanted, wanted).rows)
+        return _one_below_the_other(parts)
+
+
+def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of several files; where they hold a column as other kinds, as texts."""
+    try:
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowTypeError:
+        texts = pa.schema([(name, pa.string()) for name in parts[0].column_names])
+        return pa.concat_tables([part.cast(texts) for part in parts])
+
+
+def _of_matrix(matrix: Matrix, wanted: Sequence[str]) -> pa.Table:
+    """Return columns of a matrix, and of what is beside it."""
+    matrix.check()
+    every, place = slice(None), {name: j for j, name in enumerate(matrix.names)}
+    inside = [name for name in wanted if name in place]
+    dense = matrix.dense(every, np.array([place[name] for name in inside], np.intp))
+    columns: dict[str, Any] = dict(zip(inside, dense.T, strict=True))
+    columns |= {name: matrix.beside[name](every) for name in wanted if name not in place}
+    return pa.table({name: pa.array(columns[name]) for name in wanted})

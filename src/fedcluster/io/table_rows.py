@@ -1,0 +1,417 @@
+"""Rows of tables in chunks: Parquet is read in every round, text and databases once, then a copy.
+
+The copy lies in a temporary file without a name: nobody else can open it, and it is gone when it is
+closed or the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from fedcluster.core import Data
+from fedcluster.errors import InputError
+from fedcluster.io.columns import Coding, choose, first_twice, has_columns
+from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, TablePart
+from fedcluster.io.rows import (
+    FileFingerprint,
+    StreamedRows,
+    chunk_rows_of,
+    error_prefix,
+    patiently,
+    prefetch,
+    readable,
+)
+
+READ = 1 << 16
+"""Values of a table that are read at a time: as objects of a database they are ten times larger."""
+SMALL = 1 << 18
+"""Values in a chunk: those of a copy come fast."""
+SUFFIXES = (".parquet", ".pq")
+READ_AHEAD = 1 << 14
+"""Bytes of a column that are read for a page's header; larger pages are read past this buffer."""
+MANY_CORES = pa.cpu_count() > 2
+"""Whether columns are read in parallel; with two cores, what is done with them takes the other."""
+
+
+# Parquet
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """A Parquet file as a `Table`."""
+
+    path: Path
+    names: tuple[str, ...]
+    fingerprint: FileFingerprint
+    decimal: None = None
+
+    @classmethod
+    def open(cls, path: Path) -> ParquetFile:
+        """Read the names of the columns."""
+        with _whole_parquet(path):
+            return cls(path, tuple(pa.parquet.read_schema(path).names), FileFingerprint.now(path))
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return int(pa.parquet.read_metadata(self.path).num_rows)
+
+    def is_float32(self, columns: Sequence[str]) -> bool:
+        """Return whether all of these columns are float32."""
+        schema = pa.parquet.read_schema(self.path)
+        return all(pa.types.is_float32(schema.field(name).type) for name in columns)
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
+        """Read columns by name, all rows."""
+        with _whole_parquet(self.path):
+            file = pa.parquet.ParquetFile(self.path)
+            return TablePart(self, 0, file.read(columns=list(dict.fromkeys(columns))))
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """Read columns by name, at most ``n_rows`` rows at a time, and keep none of them."""
+        start = 0
+        self.fingerprint.check()
+        with _whole_parquet(self.path):
+            file = pa.parquet.ParquetFile(self.path, buffer_size=READ_AHEAD, pre_buffer=False)
+            wanted = list(dict.fromkeys(columns))
+            for batch in file.iter_batches(n_rows, columns=wanted, use_threads=MANY_CORES):
+                if batch.num_rows:
+                    yield TablePart(self, start, pa.Table.from_batches([batch]))
+                    start += batch.num_rows
+        self.fingerprint.check()
+
+    def where(self, row: int) -> str:
+        """Return where a row, counted from 0, is found in the file."""
+        return f"row {row + 1} of {self.path.name}"
+
+
+def parquet_rows(
+    files: Sequence[ParquetFile],
+    roles: ColumnRoles,
+    owner: str | None = None,
+    advise: Advise = choose,
+    chunk_rows: int | None = None,
+) -> StreamedRows:
+    """Return the rows of one site in one Parquet file or several, one after the other.
+
+    In memory are eight chunks at most, and of each column a page, in Parquet usually 1 MB.
+    float32 stays float32 where all columns of all files are; otherwise rows are float64.
+
+    Parameters
+    ----------
+    files : sequence of ParquetFile
+        The files.
+    roles : ColumnRoles
+        The columns to read, in this order.
+    owner : str, optional
+        How an error message begins, such as "site 'north'"; by default the file.
+    advise : callable
+        What to do where columns are no numbers, given those that are.
+    chunk_rows : int, optional
+        The largest number of rows in a chunk; by default about a million values, more where the
+        columns are many.
+
+    Raises
+    ------
+    InputError
+        If a file lacks a column or has no row; later, if a value is missing, infinite or not a
+        number, or if a file has changed since it was opened.
+    """
+    if not roles.chosen:
+        raise InputError("no column was chosen")
+    wanted = [*roles.chosen, *roles.others]
+    for file in files:
+        if not file.n_rows:
+            raise InputError(f"{file.path} has columns but no rows; add rows or leave the file out")
+        has_columns(owner or str(file.path), file.names, wanted)
+    narrow = all(file.is_float32(roles.chosen) for file in files)
+    dtype = np.dtype(np.float32 if narrow else np.float64)
+    size = chunk_rows_of(chunk_rows, len(roles.chosen))
+
+    def data(part: TablePart) -> Data:
+        read = Reader(owner or str(part.table.path), part, advise).data(roles)
+        return replace(read, X=read.X.astype(dtype, copy=False))
+
+    def chunks() -> Iterator[Data]:
+        parts = chain.from_iterable(file.parts(wanted, size) for file in files)
+        return map(data, prefetch(parts))
+
+    title = ", ".join(str(file.path) for file in files)
+    return StreamedRows(
+        title,
+        roles.chosen,
+        dtype,
+        lambda: sum(file.n_rows for file in files),
+        chunks,
+        roles.beside,
+    )
+
+
+def listed_parquet(paths: Sequence[str | Path]) -> list[ParquetFile]:
+    """Open Parquet files, of a folder all that lie in it."""
+    files = []
+    for path in (file for each in paths for file in parquet_files(Path(each))):
+        if path.suffix.lower() not in SUFFIXES:
+            raise InputError(f"{path} is not Parquet; only Parquet files are read in chunks")
+        files.append(ParquetFile.open(path))
+        if first_twice(files[-1].names) is not None:
+            raise InputError(f"{path} has two columns of one name; rename one of them")
+    if not files:
+        raise InputError("no Parquet file was given")
+    return files
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return a Parquet file, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
+    if not files:
+        raise InputError(f"{path} is a folder without Parquet files (.parquet)")
+    return files
+
+
+@contextmanager
+def _whole_parquet(path: Path) -> Iterator[None]:
+    """Turn what can go wrong with a file into one line."""
+    try:
+        with readable(path):
+            yield
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path} is not a whole Parquet file; write it again") from error
+
+
+# Copies
+
+
+def cached_rows(
+    table: Table,
+    columns: ColumnRoles | Sequence[str] | None = None,
+    *,
+    owner: str = "the table",
+    advise: Advise = choose,
+) -> StreamedRows:
+    """Return the rows of a table that is slow to read: read once, when asked for, into a copy.
+
+    In memory are a few chunks. The copy takes 8 bytes a value in the folder of temporary files,
+    which the environment's ``TMPDIR`` names.
+
+    Parameters
+    ----------
+    table : Table
+        A CSV file or a query.
+    columns : ColumnRoles or sequence of str, optional
+        The columns to read; by default all.
+    owner : str
+        How an error message begins, such as "site 'north'".
+    advise : callable
+        What to do where columns are no numbers, given those that are.
+
+    Raises
+    ------
+    InputError
+        At the first reading: if the table cannot be read, lacks a column, has no row, or has a
+        value that is missing, infinite or not a number.
+    """
+    with error_prefix(owner):
+        roles = ColumnRoles.from_columns(columns, table.names)
+
+    copy = cache(lambda: patiently(lambda: _copied(table, roles, owner, advise)))
+    return StreamedRows(
+        str(table.path),
+        roles.chosen,
+        np.dtype(np.float64),
+        lambda: len(copy()),
+        lambda: copy().chunks(max(1, SMALL // len(roles.chosen))),
+        roles.beside,
+    )
+
+
+def _copied(table: Table, roles: ColumnRoles, owner: str, advise: Advise) -> DiskCache:
+    """Read a table into a copy."""
+    seen = table.fingerprint
+    if seen:
+        seen.check()
+    wanted = list(dict.fromkeys([*roles.chosen, *roles.others]))
+    has_columns(owner, table.names, wanted)
+    copy = DiskCache(roles)
+    parts = table.parts(wanted, max(1, READ // len(roles.chosen)), roles.texts)
+    with error_prefix(owner):
+        for data in prefetch(Reader(owner, part, advise).data(roles) for part in parts):
+            copy.append(data)
+        if seen:
+            seen.check()
+    if not len(copy):
+        raise InputError(f"{owner}: {table.path} has no rows; add rows or leave it out")
+    return copy
+
+
+class DiskCache:
+    """Rows on disk, in a file without a name: values, weights, groups and coded labels.
+
+    Parameters
+    ----------
+    roles : ColumnRoles
+        What is kept of each row.
+
+    Examples
+    --------
+    >>> cache = DiskCache(ColumnRoles(("a", "b")))
+    >>> cache.append(Data(np.arange(6.0).reshape(3, 2)))
+    >>> cache.append(Data(np.ones((1, 2))))
+    >>> [chunk.X.tolist() for chunk in cache.chunks(3)]
+    [[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[1.0, 1.0]]]
+    """
+
+    def __init__(self, roles: ColumnRoles) -> None:
+        others = {"weight": roles.weight, "group": roles.group, "label": roles.label}
+        kinds = {"weight": np.float64, "group": np.int64, "label": np.int64}
+        row: list[Any] = [("X", np.float64, (len(roles.chosen),))]
+        row += [(name, kinds[name]) for name, column in others.items() if column is not None]
+        self._row = np.dtype(row)
+        with _room():
+            self.file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
+        weakref.finalize(self, self.file.close)
+        self._n = 0
+        self._labels: dict[str, int] = {}
+        self._coding = Coding()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._n
+
+    def append(self, data: Data) -> None:
+        """Add rows; all of them, or none, have weights, groups and labels."""
+        codes, labels = self._labels, () if data.y is None else data.y.tolist()
+        held = {
+            "X": self._coding.recoded(data),
+            "weight": data.sample_weight,
+            "group": data.groups,
+            "label": [codes.setdefault(label, len(codes)) for label in labels],
+        }
+        rows = np.empty(len(data), self._row)
+        for name in rows.dtype.names or ():
+            rows[name] = held[name]
+        with self._lock, _room():
+            self.file.seek(0, 2)
+            self.file.write(rows.data)
+        self._n += len(data)
+
+    def chunks(self, n_rows: int) -> Iterator[Data]:
+        """Return the rows, at most ``n_rows`` at a time."""
+        for start in range(0, self._n, n_rows):
+            yield self.part(start, min(n_rows, self._n - start))
+
+    def part(self, start: int, n: int) -> Data:
+        """Return ``n`` rows that lie side by side."""
+        rows = np.empty(n, self._row)
+        with self._lock:
+            self.file.seek(start * self._row.itemsize)
+            self.file.readinto(rows.data)
+        names = rows.dtype.names or ()
+        held: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in names}
+        labels = np.array(list(self._labels))[held["label"]] if "label" in held else None
+        return Data(held["X"], held.get("weight"), labels, self._coding.columns, held.get("group"))
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Turn what can go wrong with the disk into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"the rows cannot be copied to {tempfile.gettempdir()}: {error.strerror or error}; "
+            "set TMPDIR to a folder with room"
+        ) from error
+
+
+# Snapshots of queries
+
+
+BATCH = 8192
+"""Rows that are kept together."""
+
+
+class QuerySnapshot:
+    """Rows of a table, all columns, on disk in a file without a name.
+
+    Parameters
+    ----------
+    table : Table
+        What is read, now and completely.
+
+    Attributes
+    ----------
+    digest : str
+        A hash of the names, the values and the order of the rows.
+
+    Examples
+    --------
+    >>> from fedcluster.io.reader import ArrowTable
+    >>> rows = pa.table({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "z"]})
+    >>> held = QuerySnapshot(ArrowTable(Path("here"), rows))
+    >>> [part.rows.to_pydict() for part in held.parts(["b"], 2)]
+    [{'b': ['x', 'y']}, {'b': ['z']}]
+    """
+
+    decimal = None
+    fingerprint = None  # what is kept does not change
+
+    def __init__(self, table: Table) -> None:
+        self.path: Path = table.path
+        self.names = tuple(table.names)
+        self._file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._places: list[tuple[int, int]] = []
+        digest = sha256(repr(self.names).encode())
+        for part in table.parts(self.names, BATCH):
+            content = _bytes_of(part.rows)
+            digest.update(content)
+            self._places.append((self._file.tell(), len(content)))
+            self._file.write(content)
+        self._file.flush()
+        self.digest = digest.hexdigest()
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """Read columns by name, at most ``n_rows`` rows at a time."""
+        start = 0
+        for place, size in self._places:
+            content = os.pread(self._file.fileno(), size, place)  # of several passes at a time
+            with pa.ipc.open_stream(content) as stream:
+                rows = stream.read_all().select(list(columns))
+            for first in range(0, rows.num_rows, n_rows):
+                few = rows.slice(first, n_rows)
+                yield TablePart(self, start, few)
+                start += few.num_rows
+
+    def where(self, row: int) -> str:
+        """Return where a row, counted from 0, is found."""
+        return f"row {row + 1} of {self.path}"
+
+
+def _bytes_of(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

@@ -1,0 +1,497 @@
+"""The own k-means of each of many small sites, whose clusters are held back where they are small.
+
+The sites lie one after another in one array: the same bits as if each had answered for itself.
+
+Sums over the rows of each of many small sites, held back where these are few, added exactly.
+
+The sites lie one after another in one array. What leaves each is rounded, as if it had answered
+for itself; the sums of sites are not, so it does not matter in which blocks sites are asked.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats
+from fedcluster.kernels._blocks import (
+    PackedCenters,
+    Parts,
+    add,
+    aligned_zeros,
+    pack_centers,
+    score_block,
+    zero_parts,
+)
+from fedcluster.kernels._sweep import sweep_small
+from fedcluster.kernels._tiles import block_rows
+from fedcluster.kernels.iteration import best_of_restarts, column_variance
+from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, add_to_leaves
+from fedcluster.kernels.runtime import inner_as_written, native, native_as_written
+
+
+class Sites(NamedTuple):
+    """Where the rows of each site are, and what it lets out.
+
+    Attributes
+    ----------
+    bounds : ndarray of shape (s + 1,)
+        The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
+    heard : ndarray of shape (s,), bool
+        Whether the site lets out anything.
+    least : int
+        The fewest rows behind a line that a site lets out.
+    """
+
+    bounds: Places
+    heard: NDArray[np.bool_]
+    least: int
+
+
+class Draws(NamedTuple):
+    """What each site needs for its own k-means.
+
+    Attributes
+    ----------
+    n_means : ndarray of shape (s,)
+        How many means it is to find.
+    begins : ndarray of shape (s + 1,)
+        The uniform numbers of site i are those from ``begins[i]`` to ``begins[i + 1]``.
+    chances : ndarray of shape (m,)
+        Uniform numbers of k-means++.
+    """
+
+    n_means: Places
+    begins: Places
+    chances: Floats
+
+
+Totals = tuple[Floats, Floats, NDArray[np.int64]]
+"""Sums (k, p) and weights (k,) of all sites; of each its lines, lone rows and rows held back,
+(3, s)."""
+
+
+@native
+def means_of_sites(
+    X: Rows,
+    points: Floats,
+    columns: Floats,
+    sample_weight: Weights,
+    sites: Sites,
+    draws: Draws,
+    least: int,
+    how: tuple[int, float, bool, bool],
+) -> Totals:
+    """Return the sums of the clusters that k-means finds at each site, one site after another.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows, padded.
+    points : ndarray of shape (n, d), float64
+        The same in float64.
+    columns : ndarray of shape (n d,)
+        The columns of the first site, one after another, then those of the second, ...
+    sample_weight : ndarray of shape (n,)
+        The weights of the rows, above 0.
+    sites : Sites
+        The sites.
+    draws : Draws
+        How many means each site is to find, and its uniform numbers.
+    least : int
+        The fewest rows of a cluster; those of smaller ones go to others, half of these at a time.
+    how : tuple
+        The arguments of ``best_of_restarts`` after the uniform numbers; ``tol`` is relative.
+    """
+    (k, begins, chances), d, line = draws, X.shape[1], 0
+    sums, weights = np.empty((k.sum(), d)), np.empty(k.sum())
+    sent, (max_iter, tol, relocate, drop) = np.zeros((3, len(sites.heard)), np.int64), how
+    for site in range(len(sites.heard)):
+        start, stop = sites.bounds[site], sites.bounds[site + 1]
+        chance = chances[begins[site] : begins[site + 1]]
+        spread, own = chance.reshape(1, k[site], len(chance) // k[site]), sample_weight[start:stop]
+        across = columns[start * d : stop * d].reshape(d, stop - start)
+        absolute, rows = tol * column_variance(across), points[start:]
+        fit = best_of_restarts(rows, across, own, own, spread, max_iter, absolute, relocate, drop)
+        _, _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
+        for j in range(len(counts)):
+            if lets_out(sites, site, counts[j], sent):
+                sums[line], weights[line] = own_sums[j], own_weights[j]
+                line += 1
+    return sums[:line], weights[:line], sent
+
+
+@native
+def _large_groups(X: Rows, sample_weight: Weights, centers: Floats, least: int) -> Any:
+    """Return the sums over the rows of each centre, dropping centres until none has too few."""
+    while True:
+        groups = sweep_small(X, centers, sample_weight)
+        counts, n_small = groups[3], 0
+        for count in counts:
+            n_small += count < least
+        if len(centers) == 1 or n_small == 0:
+            return groups
+        kept = np.arange(len(centers))
+        for _ in range(min(max(1, n_small // 2), len(centers) - 1)):
+            gone = 0
+            for place in range(len(kept)):
+                gone = place if counts[kept[place]] < counts[kept[gone]] else gone
+            kept[gone:-1] = kept[gone + 1 :]
+            kept = kept[:-1]
+        centers = centers[kept]
+
+
+@native
+def columns_of_sites(points: Floats, bounds: Places) -> Floats:
+    """Return the columns of each site's rows one after another, (n d,)."""
+    d, place = points.shape[1], 0
+    columns = np.empty(bounds[-1] * d)
+    for site in range(len(bounds) - 1):
+        for f in range(d):
+            for i in range(bounds[site], bounds[site + 1]):
+                columns[place] = points[i, f]
+                place += 1
+    return columns
+
+
+@native
+def lets_out(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
+    """Return whether a line of so many rows leaves its site, and count it."""
+    if rows == 0:
+        return False
+    if rows < sites.least or not sites.heard[site]:
+        sent[2, site] += rows
+        return False
+    sent[0, site] += 1
+    sent[1, site] += rows == 1
+    return True
+
+
+MOST_PARTIALS = 64
+"""Numbers of an expansion, at most; where it is full, it is compressed to 40 or fewer."""
+
+CUT = 2.0**-41
+"""Ratio of the steps at which numbers are cut: a step has 53 digits, of which sums take 12."""
+
+MOST_WAITING = 256
+"""Lines that may wait to be added before a site adds its own."""
+
+MOST_LINES, MARGIN = 1 << 11, 2.0**-12
+"""Lines that are added to cut sums, and how much smaller than the step their numbers must be."""
+
+ROOM = 16
+"""Powers of two by which a step is above the number that it was made for."""
+
+EXPONENTS = (-800, 900)
+"""Exponents of numbers that are cut; others are added one by one."""
+
+
+class Bank(NamedTuple):
+    """Exact sums of sites: of each number, an expansion, and sums of digits that do not round.
+
+    Attributes
+    ----------
+    partials : ndarray of shape (k, p, MOST_PARTIALS)
+        Numbers that do not overlap, the smallest first.
+    used : ndarray of shape (k, p)
+        How many there are.
+    cut : ndarray of shape (4, k, p)
+        Steps; then sums of the digits above each step, of those above the next one, and the next.
+    counts : ndarray of shape (k,)
+        Lines in the sums of digits.
+    lines : ndarray of shape (MOST_WAITING + k, p)
+        Lines that wait to be added: adding many in one call takes a tenth of the time.
+    places : ndarray of shape (MOST_WAITING + k,)
+        Which sums they belong to.
+    n_waiting : ndarray of shape (1,)
+        How many there are.
+    largest : ndarray of shape (1,)
+        The largest of the numbers that made a step, or were added without one; see `may_exceed`.
+    """
+
+    partials: Floats
+    used: NDArray[np.int64]
+    cut: Floats
+    counts: NDArray[np.int64]
+    lines: Floats
+    places: NDArray[np.int64]
+    n_waiting: NDArray[np.int64]
+    largest: Floats
+
+
+def empty_bank(k: int, p: int) -> Bank:
+    """Return sums (k, p) of no site."""
+    partials, used = np.zeros((k, p, MOST_PARTIALS)), np.zeros((k, p), np.int64)
+    cut, counts = np.zeros((4, k, p)), np.zeros(k, np.int64)
+    lines, places = np.zeros((MOST_WAITING + k, p)), np.zeros(MOST_WAITING + k, np.int64)
+    n_waiting, largest = np.zeros(1, np.int64), np.zeros(1)
+    return Bank(partials, used, cut, counts, lines, places, n_waiting, largest)
+
+
+def may_exceed(bank: Bank, most: float) -> bool:
+    """Return whether a number of a line that was added may be above ``most``, or not finite.
+
+    Numbers of sites can cancel, so their sums do not tell. But a number is either as large as those
+    that are remembered in ``largest``, or was cut at a step that was made for one of these.
+    """
+    above_its_maker = 2.0 ** (ROOM + 1) * MARGIN
+    return not bank.largest[0] * above_its_maker <= most
+
+
+def planes_of(bank: Bank) -> list[Floats]:
+    """Return arrays (k, p) whose exact sum is what was added, at least one."""
+    most = int(bank.used.max(initial=0))
+    partials = [np.where(i < bank.used, bank.partials[:, :, i], 0.0) for i in range(most)]
+    return [*bank.cut[1:], *partials]
+
+
+@inner_as_written
+def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None:
+    """Make each number of an expansion at most half a last digit of the next (figure 15)."""
+    n, own = used[j, f], partials[j, f]
+    bottom, total = n - 1, own[n - 1]
+    for i in range(n - 2, -1, -1):
+        high = total + own[i]
+        low = own[i] - (high - total)
+        if low != 0.0:
+            own[bottom] = high
+            bottom -= 1
+            high = low
+        total = high
+    own[bottom] = total
+    used[j, f] = n - bottom
+    own[: n - bottom] = own[bottom:n].copy()
+
+
+@inner_as_written
+def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -> None:
+    """Add a number exactly to one sum (J. R. Shewchuk 1997, figure 6, zeros left out)."""
+    if used[j, f] > MOST_PARTIALS - 2:
+        _compress(partials, used, j, f)
+    kept = 0
+    for i in range(used[j, f]):
+        y = partials[j, f, i]
+        if abs(x) < abs(y):
+            x, y = y, x
+        high = x + y
+        low = y - (high - x)
+        if low != 0.0 and np.isfinite(high):
+            partials[j, f, kept] = low
+            kept += 1
+        x = high
+    partials[j, f, kept] = x
+    used[j, f] = kept + 1
+
+
+@native_as_written
+def _add_waiting(bank: Bank) -> None:
+    """Add the lines that wait exactly to their sums: where all numbers of one can be cut, at once.
+
+    With a step s well above x, (s + x) - s is x to a multiple of the last digit of s. Sums of these
+    are exact, and so are those of what is left, cut at smaller steps, until nothing is left.
+    """
+    cut, lines, n_columns = bank.cut, bank.lines, bank.lines.shape[1]
+    for i in range(bank.n_waiting[0]):
+        j, unfit, left = bank.places[i], 0, 0
+        if bank.counts[j] >= MOST_LINES:
+            _settle(bank, j)
+        for f in range(n_columns):
+            unfit += not abs(lines[i, f]) <= cut[0, j, f] * MARGIN
+        if unfit:
+            _take_unfit(bank, i, j)
+        for f in range(n_columns):
+            x, s, t, u = lines[i, f], cut[0, j, f], cut[0, j, f] * CUT, cut[0, j, f] * CUT * CUT
+            high = (s + x) - s
+            middle = (t + (x - high)) - t
+            low = (u + (x - high - middle)) - u
+            cut[1, j, f] += high
+            cut[2, j, f] += middle
+            cut[3, j, f] += low
+            lines[i, f] = x - high - middle - low
+            left += lines[i, f] != 0.0
+        for f in range(n_columns if left else 0):
+            _grow(bank.partials, bank.used, j, f, lines[i, f])
+        bank.counts[j] += 1
+    bank.n_waiting[0] = 0
+
+
+@native
+def _room(bank: Bank) -> int:
+    """Return how many lines wait, when there is room for those of one more site."""
+    if bank.n_waiting[0] > MOST_WAITING:
+        _add_waiting(bank)
+    return bank.n_waiting[0]
+
+
+@inner_as_written
+def _take_unfit(bank: Bank, waiting: int, j: int) -> None:
+    """Add numbers of a line that are too large for their steps, and make larger steps."""
+    partials, used, cut, line, largest = (
+        bank.partials,
+        bank.used,
+        bank.cut,
+        bank.lines[waiting],
+        bank.largest,
+    )
+    for f in range(len(line)):
+        x = line[f]
+        if abs(x) <= cut[0, j, f] * MARGIN:
+            continue
+        if not abs(x) <= largest[0]:
+            largest[0] = abs(x) if np.isfinite(x) else np.inf
+        exponent = math.frexp(x)[1] if np.isfinite(x) else EXPONENTS[1]
+        if EXPONENTS[0] < exponent < EXPONENTS[1]:
+            for i in range(1, 4):
+                _grow(partials, used, j, f, cut[i, j, f])
+                cut[i, j, f] = 0.0
+            cut[0, j, f] = math.ldexp(1.0, exponent + ROOM)
+        _grow(partials, used, j, f, x)
+        line[f] = 0.0
+
+
+@inner_as_written
+def _settle(bank: Bank, j: int) -> None:
+    """Add the sums of digits j to the expansions, before they could round."""
+    for f in range(bank.lines.shape[1]):
+        for i in range(1, 4):
+            _grow(bank.partials, bank.used, j, f, bank.cut[i, j, f])
+            bank.cut[i, j, f] = 0.0
+    bank.counts[j] = 0
+
+
+@native
+def add_sums_of_sites(
+    X: Rows, sample_weight: Weights, sites: Sites, centers: Floats, bank: Bank
+) -> NDArray[np.int64]:
+    """Add w x, w ||x - c||^2 and w over the rows nearest to each centre, (k, d + 2), to a bank.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows, padded.
+    sample_weight : ndarray of shape (n,) or (0,)
+        Their weights, above 0.
+    sites : Sites
+        The sites.
+    centers : ndarray of shape (k, d)
+        The centres.
+    bank : Bank
+        The sums of sites that were asked before.
+
+    Returns
+    -------
+    ndarray of shape (3, s), int64
+        Lines, lone rows and rows held back of each site.
+    """
+    packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.heard)), np.int64)
+    _add_rows(X, sample_weight, sites, packed, zero_parts(packed), bank, sent)
+    _add_waiting(bank)
+    return sent
+
+
+@native
+def _add_rows(
+    X: Rows,
+    sample_weight: Weights,
+    sites: Sites,
+    packed: PackedCenters,
+    part: Parts,
+    bank: Bank,
+    sent: NDArray[np.int64],
+) -> None:
+    """Add the rows of each site to its own sums, and these to the bank.
+
+    Sums are an argument: what an inlined function writes elsewhere, numba may take for unused.
+    """
+    n, size, site = sites.bounds[-1], block_rows(X), 0
+    block = aligned_zeros(X.dtype, len(packed.shift), size)
+    lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
+    for start in range(0, n, size):
+        score_block(X, start, packed, block, lowest, nearest, ())
+        for i in range(start, min(start + size, n)):
+            if i == sites.bounds[site + 1]:
+                _hand_over(sites, site, part, packed, bank, sent)
+                site += 1
+            add(X, sample_weight, i, nearest[i - start], packed, part)
+    _hand_over(sites, site, part, packed, bank, sent)
+
+
+@native
+def _hand_over(
+    sites: Sites,
+    site: int,
+    part: Parts,
+    packed: PackedCenters,
+    bank: Bank,
+    sent: NDArray[np.int64],
+) -> None:
+    """Add what leaves a site to the bank, and set its own sums to 0."""
+    d, lines, places, n_waiting = bank.lines.shape[1] - 2, bank.lines, bank.places, _room(bank)
+    residuals, weights, counts, errors = part
+    for j in range(len(bank.partials)):
+        if counts[j] == 0:
+            continue
+        if lets_out(sites, site, counts[j], sent):
+            weight, error = weights[j], 0.0
+            for f in range(d):
+                lines[n_waiting, f] = residuals[j, f] + weight * packed.anchors[j, f]
+            for lane in range(errors.shape[1]):
+                error += errors[j, lane]
+            lines[n_waiting, d], lines[n_waiting, d + 1], places[n_waiting] = error, weight, j
+            n_waiting += 1
+        weights[j], counts[j] = 0.0, 0
+        for f in range(residuals.shape[1]):  # each for itself: whole lines take longer
+            residuals[j, f] = 0.0
+        for lane in range(errors.shape[1]):
+            errors[j, lane] = 0.0
+    bank.n_waiting[0] = n_waiting
+
+
+@native
+def add_leaf_sums_of_sites(
+    X: Rows,
+    sample_weight: Weights,
+    sites: Sites,
+    reference: Floats,
+    cuts: Cuts,
+    following: Following,
+    places: Leaves,
+    bank: Bank,
+) -> NDArray[np.int64]:
+    """Add the sums over the rows of each leaf of a tree, (l, 2 d + 1), to a bank; see `leaf_sums`.
+
+    Returns lines, lone rows and rows held back of each site, (3, s).
+    """
+    (n_leaves, d), n_sites = reference.shape, len(sites.heard)
+    sent, lines, belongs = np.zeros((3, n_sites), np.int64), bank.lines, bank.places
+    own, own_weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
+    for site in range(n_sites):
+        start, stop = sites.bounds[site], sites.bounds[site + 1]
+        rows, weight, n_waiting = X[start:stop], sample_weight[start:stop], _room(bank)
+        add_to_leaves(
+            rows, weight, reference, cuts, following, places[start:stop], (own, own_weights, counts)
+        )
+        for leaf in range(n_leaves):
+            if counts[leaf] == 0:
+                continue
+            if lets_out(sites, site, int(counts[leaf]), sent):
+                for f in range(2 * d):
+                    lines[n_waiting, f] = own[leaf, f]
+                lines[n_waiting, 2 * d], belongs[n_waiting] = own_weights[leaf], leaf
+                n_waiting += 1
+            own_weights[leaf], counts[leaf] = 0.0, 0.0
+            for f in range(2 * d):
+                own[leaf, f] = 0.0
+        bank.n_waiting[0] = n_waiting
+    _add_waiting(bank)
+    return sent
+
+
+@native
+def add_lines(lines: Floats, bank: Bank) -> None:
+    """Add lines (s, p), of a site each, to the first line of a bank."""
+    for start in range(0, len(lines), MOST_WAITING):
+        some = lines[start : start + MOST_WAITING]
+        bank.lines[: len(some)], bank.places[: len(some)], bank.n_waiting[0] = some, 0, len(some)
+        _add_waiting(bank)

@@ -1,0 +1,14 @@
+"""A fitted model: its file, which cluster a row belongs to, and what is known of its clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcluster.lazy import names_from
+
+if TYPE_CHECKING:
+    from fedcluster.model.file import Model
+
+__all__ = ["Model"]
+
+__getattr__ = names_from(__name__, {"Model": "file"})  # plans use parts of it without a file

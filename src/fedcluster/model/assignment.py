@@ -1,0 +1,289 @@
+"""Assignment of rows to clusters: as the algorithm says, or to the nearest centre.
+
+The one way from tables to the rows that are clustered, for estimators, models and commands.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedcluster import kernels
+from fedcluster.core import Assigns, Data, Floats, Labels, Rows, State
+from fedcluster.core.ranges import allowed_of
+from fedcluster.errors import InputError
+from fedcluster.io.inputs import OWNER, GivenTable, by_site, frame_of, is_column, read_table
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.rows import error_prefix
+from fedcluster.io.sources import read_file
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing.spec import noticed_in_words
+from fedcluster.preprocessing.transform import on_whole_rows
+
+NO_CLUSTER = -1
+"""Label of a row of no cluster."""
+ROWS = 1 << 14
+"""Rows whose distances to all centres are held at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """How rows are assigned to the clusters of a state.
+
+    Parameters
+    ----------
+    state : State
+        The clusters.
+    algorithm : Algorithm, optional
+        What found them; rows are assigned by its `Assigns.assign`, where it has one.
+    m : float, optional
+        The fuzzifier: by default rows have the memberships of fuzzy c-means.
+
+    Raises
+    ------
+    InputError
+        If there are no centres and the algorithm has no ``assign``.
+
+    Examples
+    --------
+    >>> clusters = State.at([[0.0], [10.0]])
+    >>> Assignment(clusters).labels(np.array([[1.0], [9.0], [np.nan]]))
+    array([ 0,  1, -1], dtype=int32)
+    >>> Assignment(clusters, m=2.0).memberships(np.array([[5.0]]))
+    array([[0.5, 0.5]])
+    """
+
+    state: State
+    algorithm: Any = None
+    m: float | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.state.centers) and self.own is None:
+            name = "the state" if self.algorithm is None else type(self.algorithm).__name__
+            raise InputError(
+                f"{name} has no centres, so rows have no nearest one: give the algorithm a method "
+                "assign(state, X) that returns labels or memberships"
+            )
+
+    @property
+    def own(self) -> Assigns | None:
+        """Return the algorithm if it assigns rows itself."""
+        return self.algorithm if isinstance(self.algorithm, Assigns) else None
+
+    @property
+    def n_clusters(self) -> int:
+        """Return the number of clusters k."""
+        return len(self.state.centers) or len(self.state.weights)
+
+    def soft(self, d: int) -> bool:
+        """Return whether rows of d columns have memberships, and not labels alone."""
+        if self.own is None:
+            return self.m is not None
+        return bool(self._given(np.zeros((1, d))).ndim == 2)
+
+    def labels(self, rows: Rows) -> Labels:
+        """Return the label of each row, (n,); -1 of a row of NaN, and of one of no cluster."""
+        if self.own is None:
+            return on_whole_rows(
+                lambda whole: kernels.nearest(whole, self.state.centers)[0], rows, NO_CLUSTER
+            )
+        labels: Labels = self._of_whole(lambda each: _labels(self._given(each)), rows, NO_CLUSTER)
+        return labels
+
+    def memberships(self, rows: Rows) -> Floats | None:
+        """Return the memberships of rows, (n, k), NaN of a row of NaN; None where they have none.
+
+        A row's label is the cluster of its largest membership.
+        """
+        if not self.soft(rows.shape[1]):
+            return None
+        if self.own is not None:
+            memberships: Floats = self._of_whole(self._given, rows, np.nan)
+            return memberships
+        m = float(self.m)  # type: ignore[arg-type]
+        return on_whole_rows(
+            lambda whole: kernels.memberships(whole, self.state.centers, m), rows, np.nan
+        )
+
+    def margins(self, rows: Rows, labels: Labels) -> Floats:
+        """Return how far rows lie from the centre of their cluster, and how clear that is, (2, n).
+
+        The second is (b - a) / max(a, b) of the distance a to that centre and b to the nearest
+        other one, the simplified silhouette of a row (Hruschka, de Castro & Campello, 2004): where
+        a row's cluster is that of the nearest centre, 1 - a / b, from 0 halfway between two
+        centres to 1 at one. Distances are over the columns that a row has.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            Prepared rows.
+        labels : ndarray of shape (n,)
+            Their clusters; of a row without one both numbers are NaN.
+
+        Examples
+        --------
+        >>> clusters = Assignment(State.at([[0.0], [10.0]]))
+        >>> clusters.margins(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 0]))
+        array([[0.  , 2.  , 5.  ],
+               [1.  , 0.75, 0.  ]])
+        """
+        margins = np.full((2, len(rows)), np.nan)
+        for start in range(0, len(rows), ROWS):
+            part = slice(start, start + ROWS)
+            some = start + np.flatnonzero(labels[part] >= 0)
+            each = np.arange(len(some)), labels[some]
+            distances = _distances(rows[some], self.state.centers)
+            own = distances[each]
+            distances[each] = np.inf
+            other = distances.min(axis=1, initial=np.inf)
+            larger = np.maximum(own, other)
+            with np.errstate(invalid="ignore"):
+                clear = np.where(larger > 0, (other - own) / larger, 0.0)
+            margins[:, some] = own, np.where(np.isinf(other), np.nan, clear)
+        return margins
+
+    def _of_whole(self, work: Any, rows: Rows, otherwise: float) -> Any:
+        """Return results for the rows that the algorithm takes, which may have gaps."""
+        if not allowed_of(self.algorithm).gaps:
+            return on_whole_rows(work, rows, otherwise)
+        some = np.logical_not(np.isnan(rows).all(axis=1))
+        results = work(rows[some])
+        every = np.full((len(rows), *results.shape[1:]), otherwise, results.dtype)
+        every[some] = results
+        return every
+
+    def _given(self, rows: Rows) -> Any:
+        """Return what the algorithm says of rows, checked.
+
+        Raises
+        ------
+        ValueError
+            If it is neither labels (n,) nor memberships (n, k).
+        """
+        given, n, k = (
+            np.asarray(self.algorithm.assign(self.state, rows)),
+            len(rows),
+            self.n_clusters,
+        )
+        labels = given.shape == (n,) and np.issubdtype(given.dtype, np.integer)
+        if labels and (given >= NO_CLUSTER).all() and (given < k).all():
+            return given.astype(np.int32)
+        memberships = given.shape == (n, k) and np.issubdtype(given.dtype, np.floating)
+        if memberships and (given >= 0).all():
+            return given.astype(np.float64)
+        raise ValueError(
+            f"{type(self.algorithm).__name__}.assign returned {given.dtype} of shape {given.shape} "
+            f"for {n} rows: return labels ({n},) of -1 to {k - 1}, or memberships ({n}, {k}) of at "
+            "least 0"
+        )
+
+
+def _distances(rows: Rows, centers: Floats) -> Floats:
+    """Return the distances of rows to centres, (n, k), over the columns that a row has."""
+    squares = [np.nansum((rows - center) ** 2, axis=1, dtype=np.float64) for center in centers]
+    distances: Floats = np.sqrt(np.stack(squares, axis=1))
+    return distances
+
+
+def _labels(given: Any) -> Labels:
+    """Return labels, those of the largest share where memberships are given."""
+    if given.ndim == 1:
+        return given  # type: ignore[no-any-return]
+    none = 1.0 - given.sum(axis=1) > given.max(axis=1)
+    return np.where(none, NO_CLUSTER, given.argmax(axis=1)).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """What new rows must hold to be assigned to clusters, and how they are prepared.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The columns of the fit; those of arrays are x0, x1, ...
+    preprocessor : Preprocessor, optional
+        What is done to rows; without it they are numbers alone.
+    reader : str
+        What asks for the columns, for messages.
+
+    Examples
+    --------
+    >>> form = RowForm(("age", "bmi"))
+    >>> form.prepared({"bmi": [22.5], "name": ["Ann"], "age": ["31"]})
+    array([[31. , 22.5]])
+    """
+
+    columns: tuple[str, ...]
+    preprocessor: Preprocessor | None = None
+    reader: str = "Model"
+
+    @property
+    def roles(self) -> ColumnRoles:
+        """Return how the columns are read, from files and from tables in memory."""
+        how = self.preprocessor
+        if how is None:
+            return ColumnRoles(self.columns, numeric=frozenset(self.columns))
+        return ColumnRoles(
+            self.columns,
+            raw=True,
+            coded=tuple(column.name for column in how.categories),
+            dates={column.name: column.date for column in how.numeric if column.date is not None},
+            numeric=frozenset(column.name for column in how.numeric),
+        )
+
+    def prepared(self, X: Any) -> Rows:
+        """Return rows as they are clustered, (n, p); of several sites, site after site.
+
+        Columns with names are found by these, in any order and beside others; those of an array are
+        taken in the order of the fit. A row that the preparation drops is NaN; missing values are
+        filled in as in the fit, and texts that it did not know are none, of which a warning tells.
+
+        Parameters
+        ----------
+        X : table, or dict or list of tables
+            Data frames, Arrow tables, arrays, sparse matrices, AnnData, `Data`, paths of files, or
+            a dict of columns, (n, d).
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one line, if a column is lacking, comes twice or holds something else than in the
+            fit, naming it, and the first row and value that is wrong.
+        """
+        roles = self.roles
+        if self._are_columns(X):
+            X = frame_of(X)
+        parts = by_site(X, read_path=partial(read_file, roles))
+        read = [read_table(part.table, roles, part.owner, self.reader) for part in parts]
+        rows = [self._of_part(data, part) for data, part in zip(read, parts, strict=True)]
+        if self.preprocessor is not None and not isinstance(X, Data):  # who gives Data looks itself
+            where = [part.name if part.where else OWNER for part in parts]
+            _warn_of_unknown(self.preprocessor, dict(zip(where, read, strict=True)))
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+    def aligned(self, data: Data) -> Rows:
+        """Return the rows of a fit as they are clustered, (n, p), NaN where one is dropped."""
+        return data.X if self.preprocessor is None else self.preprocessor.aligned(data)
+
+    def _of_part(self, data: Data, part: GivenTable) -> Rows:
+        with error_prefix(part.owner) if part.where else nullcontext():
+            return self.aligned(data)
+
+    def _are_columns(self, X: Any) -> bool:
+        """Return whether X is a dict of columns, and not one of tables."""
+        if not isinstance(X, Mapping) or hasattr(X, "shape") or not X:
+            return False
+        return all(map(is_column, X.values()))
+
+
+def _warn_of_unknown(preprocessor: Preprocessor, read: Mapping[str, Data]) -> None:
+    """Warn of texts of new rows that the fit did not know, by table and column."""
+    unknown = {where: preprocessor.unknown(data) for where, data in read.items()}
+    for line in noticed_in_words({where: each for where, each in unknown.items() if each}, {}):
+        warnings.warn(line, UserWarning, stacklevel=4)

@@ -1,0 +1,562 @@
+"""Content of a model file, checked: keys, types and shapes, and who may assign rows.
+
+The model file: plain JSON that anyone can read, with or without this package.
+
+It holds nothing but what the server learnt: no rows, no labels, no counts of a single site.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from fedcluster import __version__
+from fedcluster.core import Algorithm, Assigns, Floats, Labels, Limit, Rows, SiteInfo, State
+from fedcluster.core.ranges import allowed_of
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import write_json
+from fedcluster.model.assignment import Assignment, RowForm
+from fedcluster.model.profiles import checked_names
+from fedcluster.options.choices import ASSIGNING, assigning, imported
+from fedcluster.preprocessing import Preprocessor
+
+FORMAT = "fedcluster-model"
+FORMAT_VERSION = 3
+"""Of models whose algorithm assigns rows itself. Others are version 2, of rows that are prepared,
+or 1, which older programs read."""
+
+
+PRIVACY = {"epsilon", "delta", "group_size", "rho", "answers", "budget"}
+"""What a model tells of a privacy budget."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a model file of a known version; of a folder, its model.json."""
+    if path.is_dir():
+        path /= "model.json"
+    try:
+        content = json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; fedcluster fit writes a model.json") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it
+        raise InputError(
+            f"{path} is damaged or no model: {error}; give the model.json of a fit, or fit again"
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is not a model of fedcluster; give the model.json of a fit")
+    made_by = content.get("format_version")
+    if isinstance(made_by, int) and made_by > FORMAT_VERSION:
+        raise InputError(
+            f"{path} was made by a newer fedcluster ({content.get('fedcluster_version')}, format "
+            f"{made_by}, this one reads {FORMAT_VERSION}); upgrade fedcluster"
+        )
+    return content
+
+
+def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
+    """Write names of clusters, by their numbers, into a model file; returns those of all.
+
+    Raises
+    ------
+    InputError
+        If it is not there or no model, has no such cluster, or a name cannot be one.
+    """
+    content = read(path)
+    k = len(content["weights"]) if isinstance(content.get("weights"), list) else 0
+    if strange := [j for j in names if j >= k]:
+        raise InputError(f"{path} has the clusters 0 to {k - 1}, and no cluster {strange[0]}")
+    kept = content.get("names") or [str(j) for j in range(k)]
+    every = checked_names([names.get(j, kept[j]) for j in range(k)], k)
+    write_json(path / "model.json" if path.is_dir() else path, {**content, "names": list(every)})
+    return every
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"it holds {name}")
+
+
+def checked(
+    content: Mapping[str, Any], path: Path, algorithms: Iterable[str | type]
+) -> dict[str, Any]:
+    """Return the fields of a model, each of the right type and shape."""
+    content = {"memory": {}, "assigned_by": None, "names": [], "privacy": {}, **content}
+    first = _values(content, path, _FIRST)
+    d = len(
+        first["columns"] if first["preprocessing"] is None else first["preprocessing"].names_out
+    )
+    values = _values(content, path, {**_shapes(content, d), **_FIELDS})
+    algorithm = _algorithm(values["assigned_by"], path, algorithms)
+    k = len(values["weights"])
+    if algorithm is not None:
+        try:
+            allowed_of(algorithm).check_kept(algorithm, values["memory"], {"k": k, "d": d})
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}; fit again") from error
+    try:
+        names = checked_names(values["names"], k) if values["names"] else ()
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}; name the clusters anew") from error
+    return {
+        **values,
+        "columns": first["columns"],
+        "preprocessor": first["preprocessing"],
+        "assigned_by": algorithm,
+        "names": names,
+    }
+
+
+Reader = Callable[[Any], Any]
+"""Returns the value of a field from that of a file, or raises an error of `UNREADABLE`."""
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
+
+
+def _values(
+    content: Mapping[str, Any], path: Path, readers: Mapping[str, tuple[Reader, str]]
+) -> dict[str, Any]:
+    """Return the values of these keys, each as its reader returns it.
+
+    Raises
+    ------
+    InputError
+        If a key is lacking, or its value is not what the reader expects.
+    """
+    values = {}
+    for key, (reader, what) in readers.items():
+        if key not in content and key != "preprocessing":
+            raise InputError(f"{path} is damaged: {key!r} is missing; fit again")
+        try:
+            values[key] = reader(content.get(key))
+        except UNREADABLE as error:
+            fault = f"{what} ({error})" if key == "preprocessing" else what
+            raise InputError(f"{path} is damaged: {key!r} is not {fault}; fit again") from error
+    return values
+
+
+def _shapes(content: Mapping[str, Any], d: int) -> dict[str, tuple[Reader, str]]:
+    """Return the readers of centres and weights; without centres, the algorithm assigns."""
+    k = len(content["centers"])
+    assigns = not k and content["assigned_by"] is not None
+    centers = _list_of(_list_of(_number, d), 0 if assigns else None)
+    weights = _list_of(_number, None if assigns else k)
+    return {
+        "centers": (
+            lambda value: _floats(centers(value)),
+            f"a list of centres with {d} numbers each",
+        ),
+        "weights": (lambda value: _floats(weights(value)), f"a list of {k} numbers"),
+    }
+
+
+def _floats(values: Any) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def _array(value: Any) -> Floats:
+    """Return nested lists of numbers as an array."""
+    array = np.array(value)
+    if array.dtype.kind not in "if" or not np.isfinite(array).all():
+        raise ValueError("not an array of numbers")
+    return array.astype(np.float64)
+
+
+def named(algorithm: Any) -> dict[str, Any]:
+    """Return the name of an algorithm, dotted if it is none of the package, and its parameters."""
+    kind = type(algorithm)
+    own = not kind.__module__.startswith("fedcluster.")
+    name = _dotted(kind) if own else kind.__name__
+    given = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+    return {"name": name, "parameters": given}
+
+
+def _dotted(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _algorithm(
+    content: Mapping[str, Any] | None, path: Path, algorithms: Iterable[str | type]
+) -> Any:
+    """Return the algorithm that a model file names: one of the package, or one that is allowed.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or cannot be made.
+    """
+    if content is None:
+        return None
+    name = content["name"]
+    try:
+        by_name = {each if isinstance(each, str) else _dotted(each): each for each in algorithms}
+        kind = assigning(name) if name in ASSIGNING else by_name[name]
+        algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content["parameters"])
+    except KeyError as error:
+        raise InputError(
+            f"{path}: rows are assigned by {name}, which is no algorithm of fedcluster; allow it "
+            f'by --algorithm {name}, in Python by Model.load(path, ["{name}"]), if you trust it'
+        ) from error
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: algorithm {name!r} cannot be made: {error}") from error
+    if not isinstance(algorithm, Assigns):
+        raise InputError(f"{path}: algorithm {name!r} has no assign(state, X); fit again")
+    return algorithm
+
+
+def _if(fits: Callable[[Any], object]) -> Reader:
+    """Return a reader that returns a value as it is, if it fits."""
+
+    def reader(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError(value)
+        return value
+
+    return reader
+
+
+def _list_of(reader: Reader, n: int | None = None) -> Reader:
+    """Return a reader of a list, of n parts or of at least one, as a tuple of what is in it."""
+    some = _if(lambda v: isinstance(v, list) and (len(v) == n if n is not None else bool(v)))
+    return lambda value: tuple(map(reader, some(value)))
+
+
+_number = _if(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v))
+_count = _if(lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
+_text = _if(lambda v: isinstance(v, str))
+_list = _if(lambda v: isinstance(v, list))
+_object = _if(lambda v: isinstance(v, dict))
+
+
+def _site(value: Any) -> SiteInfo:
+    return SiteInfo(_text(value["name"]), tuple(map(Limit.from_plain, _list(value["limits"]))))
+
+
+def _privacy(value: Any) -> Any:
+    if set(_object(value)) not in (set(), PRIVACY):
+        raise ValueError(value)
+    return {name: _number(each) for name, each in value.items()}
+
+
+def _named(value: Any) -> Any:
+    if value is not None:
+        _text(value["name"]), _object(value["parameters"])
+    return value
+
+
+_FIRST: Mapping[str, tuple[Reader, str]] = {
+    "format_version": (_count, "a whole number"),
+    "columns": (_list_of(_text), "a list of names"),
+    "centers": (_list, "a list of centres"),
+    "preprocessing": (lambda v: None if v is None else Preprocessor.from_plain(v), "one"),
+}
+"""What the shapes of the others follow from."""
+_FIELDS: Mapping[str, tuple[Reader, str]] = {
+    "inertia": (lambda v: math.nan if v is None else float(_number(v)), "a number"),
+    "algorithm": (_object, "an object"),
+    "sites": (lambda v: tuple(map(_site, _list(v))), "a list of names with limits"),
+    "rounds": (_count, "a whole number"),
+    "seed": (lambda v: v if v is None else _count(v), "a whole number"),
+    "dtype": (_if(lambda v: v in ("float32", "float64")), "float32 or float64"),
+    "fedcluster_version": (_text, "a text"),
+    "last_round": (_count, "a whole number"),
+    "converged": (_if(lambda v: isinstance(v, bool)), "true or false"),
+    "names": (lambda v: tuple(map(_text, _list(v))), "a list of names"),
+    "privacy": (_privacy, "an object of numbers"),
+    "memory": (
+        lambda v: {name: _array(each) for name, each in _object(v).items()},
+        "an object of arrays of numbers",
+    ),
+    "assigned_by": (_named, "a name with parameters"),
+}
+
+
+__all__ = ["Model"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """Clusters and the way they were found, as ``model.json`` holds them.
+
+    The fields are the keys of the file, with ``format`` and ``format_version`` before them.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, d)
+        Cluster centres, in the units of the prepared rows, of which `centers_in_units` has those of
+        the columns; cluster j is line j, from 0.
+    weights : ndarray of shape (k,)
+        The weight of the rows behind each centre, over all sites, as the server learnt it.
+    columns : tuple of str
+        The names of the columns; without a preparation, in the order of the centres' coordinates.
+    algorithm : mapping
+        Its name, its parameters, and in ``steps`` what the sites were asked, each with all its
+        parameters.
+    sites : tuple of SiteInfo
+        The sites that were asked, with the limits that they put on what leaves them.
+    rounds : int
+        Rounds with the sites.
+    inertia : float
+        Value of the algorithm's objective as the sites reported it, for k-means the sum of squared
+        distances to the centres in squared units of the rows; nan, in the file null, if they did
+        not. The name of the objective is ``algorithm["objective"]``.
+    seed : int or None
+        The seed of every random choice.
+    dtype : str
+        The type of the rows, "float32" or "float64".
+    fedcluster_version : str
+        The version that made the model.
+    preprocessor : Preprocessor or None
+        What is done to rows before their nearest centre is looked for. The file then also has the
+        centres in the units of the columns, in ``centers_in_units``, for people to read.
+    last_round : int
+        The number of the last round of the run that won.
+    converged : bool
+        Whether that run had converged.
+    memory : mapping of str to ndarray
+        What the algorithm knows of the clusters besides, such as covariances.
+    assigned_by : Algorithm or None
+        The algorithm, where it assigns rows itself (`Assigns`); else the nearest centre does.
+    names : tuple of str
+        What the clusters are called, where they have names.
+    privacy : mapping
+        What the fit has spent of its privacy budget, empty without one.
+    """
+
+    centers: Floats
+    weights: Floats
+    columns: tuple[str, ...]
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    sites: tuple[SiteInfo, ...] = ()
+    rounds: int = 0
+    inertia: float = math.nan
+    seed: int | None = None
+    dtype: str = "float64"
+    fedcluster_version: str = __version__
+    preprocessor: Preprocessor | None = None
+    last_round: int = 0
+    converged: bool = False
+    memory: Mapping[str, Floats] = field(default_factory=dict)
+    assigned_by: Algorithm | None = None
+    names: tuple[str, ...] = ()
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, columns: Sequence[str] | None = None, dtype: str = "float64"
+    ) -> Self:
+        """Return the model of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans
+            A fitted one.
+        columns : sequence of str, optional
+            The names of the columns; by default the estimator's, else x0, x1, ...
+        dtype : str
+            The type of the rows.
+        """
+        if columns is None:
+            columns = getattr(estimator, "feature_names_in_", None)
+        if columns is None:
+            columns = [f"x{j}" for j in range(estimator.n_features_in_)]
+        parameters = {"algorithm": "auto", **estimator.get_params()}
+        seed = parameters.pop("random_state", None)
+        parameters.pop("verbose", None)
+        return cls(
+            **state_fields(estimator.state_, estimator.algorithm_),
+            columns=tuple(map(str, columns)),
+            algorithm=plain_parameters(
+                parameters.pop("algorithm"),
+                {**parameters, "objective": estimator.objective_},
+                estimator.steps_,
+            ),
+            sites=tuple(estimator.sites_),
+            rounds=int(estimator.n_iter_),
+            seed=seed if isinstance(seed, int) else None,
+            dtype=dtype,
+            preprocessor=estimator.row_form_.preprocessor,
+            names=tuple(estimator.cluster_names_),
+            privacy={} if estimator.privacy_ is None else estimator.privacy_.plain(),
+        )
+
+    def predict(self, X: Any) -> Labels:
+        """Return the cluster of each row of ``X (n, d)``, (n,).
+
+        That of the nearest centre, unless the algorithm assigns rows itself. Rows are prepared
+        first, as those of the fit were; -1 where that drops a row.
+
+        Parameters
+        ----------
+        X : table, or dict or list of tables
+            The rows, as `FederatedKMeans.predict` takes them. Columns with names are found by
+            these, in any order and beside others; those of an array are taken in the order of
+            ``columns``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one line, if a column is lacking, comes twice, or holds something else than in the
+            fit: it names the column, and the first row and value that is wrong.
+
+        Examples
+        --------
+        >>> model = Model(np.array([[0.0], [10.0]]), np.array([5.0, 3.0]), ("age",))
+        >>> model.predict([[1.0], [9.0]])
+        array([0, 1], dtype=int32)
+        >>> model.predict({"name": ["Ann", "Bob"], "age": ["2", "9"]})
+        array([0, 1], dtype=int32)
+        """
+        return self.assignment.labels(self.prepared(X))
+
+    @property
+    def state(self) -> State:
+        """Return the final state of the clustering."""
+        return State(
+            self.centers,
+            self.weights,
+            round=self.last_round,
+            inertia=self.inertia,
+            converged=self.converged,
+            memory=self.memory,
+        )
+
+    @property
+    def assignment(self) -> Assignment:
+        """Return how prepared rows are assigned to the clusters."""
+        m = self.algorithm.get("m")
+        return Assignment(self.state, self.assigned_by, None if m is None else float(m))
+
+    @property
+    def row_form(self) -> RowForm:
+        """Return what rows must hold, and how they are prepared."""
+        return RowForm(self.columns, self.preprocessor)
+
+    def prepared(self, X: Any) -> Rows:
+        """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
+        return self.row_form.prepared(X)
+
+    @property
+    def fuzzy(self) -> bool:
+        """Return whether rows belong to clusters by degrees."""
+        d = len(self.columns if self.preprocessor is None else self.preprocessor.names_out)
+        return self.assignment.soft(d)
+
+    def memberships(self, X: Any) -> Floats | None:
+        """Return the memberships of the rows, (n, k); None for a hard clustering."""
+        return self.assignment.memberships(self.prepared(X)) if self.fuzzy else None
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as JSON, whole or not at all."""
+        write_json(Path(path), self.plain())
+
+    def plain(self) -> dict[str, Any]:
+        """Return what the file holds, as JSON can hold it."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "format_version": self._format_version,
+            "fedcluster_version": self.fedcluster_version,
+            "columns": list(self.columns),
+            "centers": self.centers.tolist(),
+            "weights": self.weights.tolist(),
+            "inertia": None if math.isnan(self.inertia) else self.inertia,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "dtype": self.dtype,
+            "last_round": self.last_round,
+            "converged": self.converged,
+            "algorithm": dict(self.algorithm),
+            "sites": [
+                {"name": site.name, "limits": [limit.plain() for limit in site.limits]}
+                for site in self.sites
+            ],
+        }
+        if self.names:
+            content["names"] = list(self.names)
+        if self.privacy:
+            content["privacy"] = dict(self.privacy)
+        if self.memory:
+            content["memory"] = {name: array.tolist() for name, array in self.memory.items()}
+        if self.assigned_by is not None:
+            content["assigned_by"] = named(self.assigned_by)
+        if self.preprocessor is not None:
+            content["preprocessing"] = self.preprocessor.plain()
+            content["centers_in_units"] = self.centers_in_units
+        return content
+
+    @property
+    def _format_version(self) -> int:
+        """Return the first version whose readers label rows by this model rightly."""
+        if self.assigned_by is not None:
+            return FORMAT_VERSION
+        return 1 if self.preprocessor is None else 2
+
+    @property
+    def centers_in_units(self) -> dict[str, list[float]]:
+        """Return the centres' coordinates by column, (k,) each, in its units; of text, by level."""
+        if self.preprocessor is None:
+            return dict(zip(self.columns, self.centers.T.tolist(), strict=True))
+        values = self.preprocessor.invert(self.centers)
+        return dict(zip(self.preprocessor.names, values.T.tolist(), strict=True))
+
+    @classmethod
+    def load(cls, path: str | Path, algorithms: Iterable[str | type] = ()) -> Self:
+        """Read a model.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, or the folder of a fit.
+        algorithms : iterable of str or type
+            Algorithms of your own that may assign rows, or their dotted names, such as
+            ``"my_module.Mine"``. Nothing is imported because a file names it.
+
+        Raises
+        ------
+        InputError
+            With one line, if it is not there, not a model, damaged, of a newer version, or names
+            an algorithm that is not allowed.
+        """
+        return cls(**checked(read(Path(path)), Path(path), algorithms))
+
+
+def state_fields(state: State, algorithm: Algorithm | None) -> dict[str, Any]:
+    """Return the fields of a model that hold a final state, and how rows are assigned to it."""
+    return {
+        "centers": np.array(state.centers, dtype=np.float64),
+        "weights": np.array(state.weights, dtype=np.float64),
+        "inertia": float(state.inertia),
+        "last_round": int(state.round),
+        "converged": bool(state.converged),
+        "memory": {name: np.array(each, dtype=np.float64) for name, each in state.memory.items()},
+        "assigned_by": algorithm if isinstance(algorithm, Assigns) else None,
+    }
+
+
+def plain_parameters(
+    algorithm: Any, parameters: Mapping[str, Any], steps: Iterable[str]
+) -> dict[str, Any]:
+    """Return the name of an algorithm, its parameters and what was asked, as JSON can hold them."""
+    plain = {name: _plain(value) for name, value in parameters.items()}
+    return {"name": _plain(algorithm), **plain, "steps": list(steps)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON can hold it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple | range):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        fields = {name: _plain(each) for name, each in asdict(value).items()}
+        return {"name": type(value).__name__, **fields}
+    return getattr(value, "__qualname__", None) or repr(value)

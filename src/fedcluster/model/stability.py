@@ -1,0 +1,214 @@
+"""How stable clusters are where rows are drawn anew, how far apart, and what that means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats
+from fedcluster.texts.html import Table, element, joined
+
+STABLE, DOUBTFUL = 0.9, 0.75
+"""Mean Jaccard coefficient from which on a cluster is called stable, and doubtful; below it is
+unstable. Measured by benchmarks/stability.py; C. Hennig has .75 for a valid, stable cluster."""
+CLEAR, CUT = 4.0, 2.65
+"""Deviations between neighbours from which on they are clearly apart, and those between the halves
+of one normal cloud that is cut in two: 2 sqrt(2 / pi) / sqrt(1 - 2 / pi). Of a uniform one it is
+sqrt(12)."""
+NO_PROOF = (
+    "Stability does not prove that a cluster is real: a cloud without clusters can be cut at the "
+    "same place again and again, for example along a text column or a long tail. Nor does it show "
+    "that there are too few clusters. Do not rely on unstable clusters."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stability:
+    """Stability of k clusters under a bootstrap of the rows, and their separation.
+
+    Parameters
+    ----------
+    jaccards : ndarray of shape (b, k)
+        Of each replicate and cluster, the largest Jaccard coefficient with a cluster that was found
+        in the replicate: of the rows in either, those in both. NaN of a cluster without rows.
+    neighbours : ndarray of shape (k,)
+        The cluster whose centre is nearest; of a single cluster itself.
+    separations : ndarray of shape (k,)
+        The distance of the means of a cluster and its neighbour along the line between their
+        centres, in standard deviations along it (Ashman's D); NaN where it is not known.
+    left_out : int, default=0
+        Replicates that did not end in time, and are not among those in ``jaccards``.
+
+    Examples
+    --------
+    >>> jaccards = np.array([[1.0, 0.7], [0.9, 0.5]])
+    >>> found = Stability(jaccards, np.array([1, 0]), np.array([5.0, 2.0]))
+    >>> found.means.round(2), found.words
+    (array([0.95, 0.6 ]), ('stable', 'unstable'))
+    """
+
+    jaccards: Floats
+    neighbours: NDArray[np.intp]
+    separations: Floats
+    left_out: int = 0
+
+    @property
+    def means(self) -> Floats:
+        """Return the mean Jaccard coefficient of each cluster, (k,)."""
+        if not len(self.jaccards):
+            return np.full(len(self.neighbours), np.nan)
+        means: Floats = self.jaccards.mean(axis=0)
+        return means
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return "stable", "doubtful" or "unstable" for each cluster, "unknown" without rows."""
+        return tuple(map(word, self.means.tolist()))
+
+    @property
+    def found_again(self) -> NDArray[np.intp]:
+        """Return in how many replicates each cluster is found again, (k,).
+
+        It is where its Jaccard coefficient is at least .75.
+        """
+        again: NDArray[np.intp] = (self.jaccards >= DOUBTFUL).sum(axis=0)
+        return again
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a table, and what it means."""
+        told = self.plain()
+        table = stability_table(told).plain_html()
+        return joined(table, [element("p", each) for each in told["meaning"]])
+
+    def plain(self) -> dict[str, Any]:
+        """Return the stability as JSON can hold it; numbers may be NaN."""
+        told = {"replicates": len(self.jaccards), "left_out": self.left_out}
+        clusters = [self._cluster(j) for j in range(len(self.neighbours))]
+        return told | {"clusters": clusters, "meaning": self.sentences()}
+
+    def _cluster(self, j: int) -> dict[str, Any]:
+        """Return what is told of one cluster."""
+        own, separation = self.jaccards[:, j], float(self.separations[j])
+        return {
+            "cluster": j,
+            "stability": float(self.means[j]),
+            "lowest": float(own.min()) if len(own) else np.nan,
+            "highest": float(own.max()) if len(own) else np.nan,
+            "found_again": int(self.found_again[j]),
+            "word": self.words[j],
+            "neighbour": int(self.neighbours[j]),
+            "separation": separation,
+            "apart": apart(separation),
+        }
+
+    def sentences(self) -> list[str]:
+        """Return in words what that means."""
+        groups = {each: [j for j, own in enumerate(self.words) if own == each] for each in WHY}
+        said = [
+            f"{_clusters(those)} {'is' if len(those) == 1 else 'are'} {why}"
+            for why, those in zip(WHY.values(), groups.values(), strict=True)
+            if those
+        ]
+        every = "All clusters are found again if the rows are drawn again."
+        return [*(said or [every]), *self._lacking(), NO_PROOF]
+
+    def _lacking(self) -> list[str]:
+        """Return the sentence on the replicates that are left out, if there are any."""
+        if not self.left_out:
+            return []
+        n = len(self.jaccards) + self.left_out
+        which = f"{self.left_out} of {n} replicates {'is' if self.left_out == 1 else 'are'}"
+        return [
+            f"{which} left out: {'it' if self.left_out == 1 else 'they'} had not ended after 1.5 "
+            "times the rounds of the fit."
+        ]
+
+
+WHY = {
+    "unstable": "unstable: other clusters are found if the rows are drawn again.",
+    "doubtful": "doubtful: many rows join or leave if the rows are drawn again.",
+    "unknown": "not compared: there are no rows, or no replicate ended in time.",
+}
+"""What is said of clusters with each word but the best."""
+
+
+def _clusters(numbers: Sequence[int]) -> str:
+    """Return clusters as the subject of a sentence."""
+    return f"Cluster{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def word(mean: float) -> str:
+    """Return in a word how stable a cluster is, by its mean Jaccard coefficient.
+
+    Examples
+    --------
+    >>> word(0.95), word(0.8), word(0.6), word(np.nan)
+    ('stable', 'doubtful', 'unstable', 'unknown')
+    """
+    if np.isnan(mean):
+        return "unknown"
+    return "stable" if mean >= STABLE else "doubtful" if mean >= DOUBTFUL else "unstable"
+
+
+def apart(separation: float) -> str:
+    """Return in words how far a cluster is from its neighbour.
+
+    Examples
+    --------
+    >>> apart(5.0), apart(3.0), apart(2.0)
+    ('clear', 'touching', 'none')
+    """
+    if np.isnan(separation):
+        return "unknown"
+    return "clear" if separation >= CLEAR else "touching" if separation > CUT else "none"
+
+
+def jaccards(table: Floats) -> Floats:
+    """Return the largest Jaccard coefficient of each line's cluster with one of the columns', (k,).
+
+    C. Hennig, Cluster-wise assessment of cluster stability, Computational Statistics & Data
+    Analysis 52, 2007, section 2.
+
+    Parameters
+    ----------
+    table : ndarray of shape (k, q)
+        Rows of each pair of clusters.
+
+    Examples
+    --------
+    >>> jaccards(np.array([[8.0, 2.0], [0.0, 10.0]])).round(2)
+    array([0.8 , 0.83])
+    """
+    union = table.sum(axis=1)[:, None] + table.sum(axis=0) - table
+    share = np.divide(table, union, out=np.zeros_like(table), where=union > 0)
+    return np.where(table.sum(axis=1) > 0, share.max(axis=1), np.nan)
+
+
+GAPS = {"clear": " (clear)", "touching": " (touching)", "none": " (no gap)", "unknown": ""}
+"""What a table says of how far a cluster is from the nearest."""
+
+
+def stability_table(stability: Mapping[str, Any]) -> Table:
+    """Return the stability of clusters as a table, given `Stability.plain` or its JSON.
+
+    Examples
+    --------
+    >>> told = Stability(np.array([[1.0], [0.9]]), np.array([0]), np.array([np.nan])).plain()
+    >>> stability_table(told).rows
+    (('0', 'stable', '0.95', '0.90', '2', '0', '–'),)
+    """
+    rows = []
+    for each in stability["clusters"]:
+        numbers = (each["stability"], each["lowest"], each["separation"])
+        mean, lowest, apart = ("–" if x is None or np.isnan(x) else f"{x:.2f}" for x in numbers)
+        found = (str(each["found_again"]), str(each["neighbour"]), apart + GAPS[each["apart"]])
+        rows.append((str(each["cluster"]), each["word"], mean, lowest, *found))
+    return Table(
+        f"Stability in {stability['replicates']} replicates",
+        ("cluster", "stability", "mean", "lowest", "found again", "nearest", "separation"),
+        tuple(rows),
+    )

@@ -1,0 +1,1 @@
+"""What users may choose: names of algorithms, rules and so on, and what does not go together."""

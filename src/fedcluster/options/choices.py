@@ -1,0 +1,132 @@
+"""Names that users choose by, known without loading what they stand for.
+
+The command line shows them in its help, which is to be there at once; estimators, commands and
+sites look them up here. An algorithm gets a name by one row: where it is built from the parameters
+of a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    from fedcluster.core import Algorithm, FitParameters
+
+AlgorithmName = Literal["auto", "lloyd", "fkm", "kfed", "fedavg"]
+ALGORITHMS: Mapping[str, str] = {
+    "auto": "_lloyd:Lloyd.from_fit",
+    "lloyd": "_lloyd:Lloyd.from_fit",
+    "fkm": "fkm:FKM.from_fit",
+    "kfed": "_kfed:KFed.from_fit",
+    "fedavg": "_fedavg:FedAvg.from_fit",
+}
+"""What ``algorithm`` takes for hard clusters: where in `fedcluster.algorithms` each is built."""
+
+FuzzyAlgorithmName = Literal["auto", "fcm", "ffcm"]
+FUZZY_ALGORITHMS: Mapping[str, str] = {
+    "auto": "_ffcm:FFCM.from_fit",
+    "fcm": "_ffcm:FFCM.from_fit",
+    "ffcm": "_ffcm:FFCM.paper_from_fit",
+}
+"""Values of ``algorithm`` for fuzzy clusters."""
+
+ASSIGNING: Mapping[str, str] = {
+    "GaussianMixture": "gaussian_mixture",
+    "IncompleteKMeans": "_incomplete",
+    "TrimmedLloyd": "trimmed",
+}
+"""Algorithms of the package that assign rows themselves, by class: the module of each in
+`fedcluster.algorithms`. A model file names them so."""
+
+INSTEAD_OF_LLOYD: Mapping[str, str] = {
+    "metric='cosine'": "_lloyd:SphericalKMeans.from_fit",
+    "missing='ignore'": "_incomplete:IncompleteKMeans.from_fit",
+    "model='mixture'": "gaussian_mixture:GaussianMixture.from_fit",
+}
+"""Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
+
+Model = Literal["k-means", "mixture"]
+Covariance = Literal["full", "tied", "diag", "spherical"]
+Metric = Literal["euclidean", "cosine"]
+Init = Literal["auto", "summaries", "sums", "k-means++", "random"]
+Protection = Literal["groups", "limits"]
+Quality = Literal["good", "better", "best"]
+RuleName = Literal[
+    "likelihood",
+    "vote",
+    "mixture-bic",
+    "bic",
+    "gap",
+    "calinski-harabasz",
+    "squared-silhouette",
+    "simplified-silhouette",
+    "davies-bouldin",
+    "xie-beni",
+    "fuzzy-db",
+    "inertia",
+]
+"""What ``rule`` takes: the likelihood, the vote, or an index that can choose k alone."""
+FUZZY_RULES = ("fuzzy-db", "xie-beni")
+"""Rules that judge fuzzy clusters alone."""
+Scale = Literal["standard", "minmax", "robust", "none"]
+Missing = Literal["error", "drop", "mean", "median", "ignore"]
+Pick = Literal["best", "elbow"]
+Averaging = Literal["avg_1", "avg_2"]
+
+MODELS: tuple[str, ...] = get_args(Model)
+COVARIANCES: tuple[Covariance, ...] = get_args(Covariance)
+METRICS: tuple[str, ...] = get_args(Metric)
+INITS: tuple[str, ...] = get_args(Init)
+PROTECTIONS: tuple[str, ...] = get_args(Protection)
+QUALITIES: tuple[str, ...] = get_args(Quality)
+RULES: tuple[str, ...] = get_args(RuleName)
+SCALES: tuple[Scale, ...] = get_args(Scale)
+MISSING: tuple[str, ...] = get_args(Missing)
+PICKS: tuple[str, ...] = get_args(Pick)
+AVERAGINGS: tuple[str, ...] = get_args(Averaging)
+
+
+PARTS = ("apply", "invert", "names", "check")
+"""The methods of a preparation of one's own."""
+PREPARATIONS: dict[str, type[Any]] = {}
+OWN_STEPS: dict[str, type[Any]] = {}
+"""Preparations and steps of plugins by name, see `fedcluster.extend.load_plugins`. Only what the
+person who runs this process has named is here; no message and no file adds to it."""
+
+
+def imported(path: str) -> Any:
+    """Return what stands under a dotted name, such as ``"my_module.Mine"``; it is imported."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def assigning(name: str) -> type[Any]:
+    """Return the algorithm that a model file names; raises KeyError where there is none."""
+    home = import_module(f"fedcluster.algorithms.{ASSIGNING[name]}")
+    algorithm: type[Any] = getattr(home, name)
+    return algorithm
+
+
+def builder(
+    name: str, *, fuzzy: bool, wish: str | None = None
+) -> Callable[[FitParameters], Algorithm]:
+    """Return what builds the algorithm of a name from the parameters of a fit.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    fuzzy : bool
+        Whether clusters are fuzzy.
+    wish : str, optional
+        One of `INSTEAD_OF_LLOYD`, where the name is "auto" or "lloyd".
+    """
+    names = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS
+    place = names[name] if wish is None else INSTEAD_OF_LLOYD[wish]
+    module, _, path = place.partition(":")
+    home: Any = import_module(f"fedcluster.algorithms.{module}")
+    build: Callable[[FitParameters], Algorithm] = attrgetter(path)(home)
+    return build

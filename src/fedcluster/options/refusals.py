@@ -1,0 +1,148 @@
+"""Combinations of options that are refused: each with the line that users see, and its reason.
+
+What users may combine and what they may not stands in one table, ``refusals.toml``, of which
+`docs/refusals.md` is made.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from fedcluster.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCombination:
+    """Combination of options, sources, protections and engines that is refused.
+
+    Parameters
+    ----------
+    key : str
+        Its stable name, such as "trim-fuzzy".
+    section : str
+        The part of the page where it stands.
+    options : tuple of str
+        What is combined, by the names that users know; "fuzzy, --fuzzy" where the command line has
+        another name.
+    line : str
+        The line that users see: what does not go together, in the names of Python, and what to do;
+        a template.
+    reason : str
+        Why it is refused.
+    command : str
+        The whole line in the names of the command line, where it differs; a template.
+    when : tuple of str
+        The conditions of `fedcluster.recipes.combinations` that must all hold; () of a combination
+        that is refused elsewhere.
+    """
+
+    key: str
+    section: str
+    options: tuple[str, ...]
+    line: str
+    reason: str
+    command: str = ""
+    when: tuple[str, ...] = ()
+
+    def matches(self, message: str) -> bool:
+        """Return whether a message is this line, with some values in its places.
+
+        Examples
+        --------
+        >>> row = table()["trim-fuzzy"]
+        >>> row.matches("trim=0.1 does not go with fuzzy clusters: leave out the fuzzifier or trim")
+        True
+        >>> row.matches("trim=0.1 does not go with fuzzy clusters")
+        False
+        """
+        templates = filter(None, (self.line, self.command))
+        return any(re.fullmatch(_pattern(each, ".+"), message) for each in templates)
+
+
+@cache
+def table() -> Mapping[str, RefusedCombination]:
+    """Return all combinations that are refused, by their keys in the order of the page."""
+    content = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
+    return MappingProxyType(
+        {
+            key: RefusedCombination(
+                key,
+                section["title"],
+                tuple(row["options"]),
+                row["line"],
+                row["reason"],
+                row.get("command", ""),
+                tuple(row.get("when", "").split()),
+            )
+            for section in content["section"]
+            for key, row in section.items()
+            if key != "title"
+        }
+    )
+
+
+def _pattern(template: str, value: str) -> str:
+    """Return the regular expression of a template, with that of a value in its places."""
+    return _PLACE.sub(lambda _: value, re.escape(template))
+
+
+_PLACE = re.compile(r"\\\{.*?\\\}")
+"""A place for a value in an escaped template."""
+
+
+class RefusedError(InputError):
+    """A combination of options is refused; ``refusal`` is its row in `table`."""
+
+    refusal: RefusedCombination
+
+
+def refused(key: str, *, command: bool = False, **values: Any) -> RefusedError:
+    """Return the error that refuses a combination.
+
+    Parameters
+    ----------
+    key : str
+        Of the row in `table`.
+    command : bool
+        Whether to say it in the names of the command line, where these differ.
+    **values : object
+        What stands in the places of the line.
+
+    Examples
+    --------
+    >>> refused("trim-algorithm", trim=0.1, algorithm="fkm")
+    RefusedError("trim=0.1 does not go with algorithm 'fkm': leave it out")
+    >>> refused("choice-trim").refusal.options
+    ('trim', 'n_clusters, -k')
+    """
+    row = table()[key]
+    template = row.command if command and row.command else row.line
+    return _error(row, template.format(**values))
+
+
+def _error(row: RefusedCombination, line: str) -> RefusedError:
+    error = RefusedError(line)
+    error.refusal = row
+    return error
+
+
+def refusal_in(reason: str) -> RefusedError | None:
+    """Return the error that a site's reason not to answer stands for, if it is one of the table.
+
+    Examples
+    --------
+    >>> refusal_in("refused: groups of rows and noise do not go together: use one of the two")
+    RefusedError('groups of rows and noise do not go together: use one of the two')
+    >>> refusal_in("not connected")
+    """
+    for row in table().values():
+        if found := re.search(_pattern(row.line, r"\S+") + "$", reason):
+            return _error(row, found[0])
+    return None

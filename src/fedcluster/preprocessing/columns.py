@@ -1,0 +1,323 @@
+"""Columns before and after they are prepared: numbers, and text as columns of 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Column, Data, Floats
+from fedcluster.core.ranges import UNTOLD, Box
+from fedcluster.errors import InputError
+from fedcluster.io.columns import codes, columns_of
+from fedcluster.io.recoding import checked_how
+from fedcluster.metrics.moments import row_weights
+from fedcluster.privacy.budget import PolicyError
+
+OTHER = "(other)"
+MOST_LEVELS = 20_000
+LARGEST_SCALE = 1e50
+ROUNDED = 2.0**-50
+"""What rounding may leave of a sum of shares, for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumericColumn:
+    """Column of numbers: moved within bounds, as logarithm, filled in and scaled.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    bounds : (float, float), optional
+        A value outside is moved to the nearer of the two.
+    log : bool, default=False
+        Whether log(1 + x) is taken; x must be at least 0.
+    fill : float, optional
+        The value in the place of a missing one.
+    shift, scale : float
+        The result is (x - shift) / scale.
+    date : str, optional
+        What was made of its dates before, where the rows were read, such as "age:2024-12-31".
+    """
+
+    kind: ClassVar[str] = "number"
+    name: str
+    bounds: tuple[float, float] | None = None
+    log: bool = False
+    fill: float | None = None
+    shift: float = 0.0
+    scale: float = 1.0
+    date: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the prepared columns."""
+        return (self.name,)
+
+    @property
+    def as_found(self) -> Self:
+        """Column of the values as they are."""
+        return type(self)(self.name, date=self.date)
+
+    def enclosing(self, given: tuple[float, float]) -> Box:
+        """Return the smallest and the largest prepared value, of a range of the column's own."""
+        ends = np.array(given)
+        if self.bounds is not None:
+            ends = np.clip(ends, *self.bounds)
+        if self.log:
+            ends = np.log1p(np.maximum(ends, 0.0))
+        inner = ends if self.fill is None else np.append(ends, self.fill)
+        return Box(
+            *((np.array([end]) - self.shift) / self.scale for end in (min(inner), max(inner)))
+        )
+
+    def apply(self, data: Data, j: int) -> Floats:
+        """Return the prepared column (n, 1) of column j of the rows."""
+        x = data.X[:, j].astype(np.float64)
+        if self.bounds is not None:
+            x = np.clip(x, *self.bounds)
+        if self.log:
+            if (x < 0).any():
+                raise InputError(
+                    f"column {self.name!r} has a negative value, of which there is no logarithm; "
+                    "take it as it is"
+                )
+            x = np.log1p(x)
+        if self.fill is not None:
+            x[np.isnan(x)] = self.fill
+        return ((x - self.shift) / self.scale)[:, None]
+
+    def check(self) -> None:
+        """Refuse numbers that no preparation of real rows has; their squares would overflow."""
+        low, high = self.bounds or (0.0, 0.0)
+        given = (low, high, self.shift, 0.0 if self.fill is None else self.fill)
+        if not all(abs(x) <= LARGEST_SCALE for x in given) or low > high:
+            raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST_SCALE:g}")
+        _check_scale(self.scale)
+
+    def told_only(self, told: Column) -> Self:
+        """Return the column for any values; refuse one whose values are the codes of texts.
+
+        Negative values become 0 before a logarithm: that there is one would tell of a single row.
+        """
+        if told.kind not in ("number", "empty"):
+            raise PolicyError("preparation: a column of numbers must hold numbers")
+        if not self.log:
+            return self
+        low, high = self.bounds or (0.0, LARGEST_SCALE)
+        return replace(self, bounds=(max(low, 0.0), max(high, 0.0)))
+
+    def filled(self, data: Data, j: int) -> int:
+        """Return how many values are filled in."""
+        return 0 if self.fill is None else int(np.count_nonzero(np.isnan(data.X[:, j])))
+
+    def within(self, data: Data, j: int) -> Floats:
+        """Return the scatter (1,) within groups, 0 where logarithm or bounds bend the column."""
+        if data.grouped is None or self.log or self.bounds is not None:
+            return np.zeros(1)
+        return np.array([data.grouped.scatter.get(self.name, 0.0) / self.scale**2])
+
+    def invert(self, prepared: Floats) -> Floats:
+        """Return prepared values (n, 1) in the column's own units."""
+        x = prepared * self.scale + self.shift
+        units: Floats = np.expm1(x) if self.log else x
+        return units
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """Column of text: one column of 0 and 1 for each of its levels (one-hot).
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    levels : tuple of str
+        Its levels.
+    other : bool, default=False
+        Whether all other texts share one more column. Without it they are 0 in all columns.
+    fill : str, optional
+        The level that a missing value becomes.
+    coded : bool, default=False
+        Whether the result is the number of the level instead, one more for all other texts.
+    scale : float, default=1
+        A row of a level is 1 / scale in its column, unless ``coded``.
+    """
+
+    kind: ClassVar[str] = "category"
+    name: str
+    levels: tuple[str, ...]
+    other: bool = False
+    fill: str | None = None
+    coded: bool = False
+    scale: float = 1.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the prepared columns."""
+        if self.coded:
+            return (self.name,)
+        return tuple(f"{self.name}={level}" for level in self.all_levels)
+
+    @property
+    def all_levels(self) -> tuple[str, ...]:
+        """Return the levels, with the name of that of all others where there is one."""
+        return (*self.levels, *([OTHER] if self.other else []))
+
+    @property
+    def as_found(self) -> Self:
+        """Column of the shares of the levels, without those that are filled in."""
+        return type(self)(self.name, self.levels, self.other)
+
+    def enclosing(self, _given: tuple[float, float]) -> Box:
+        """Return the smallest and the largest prepared values, which no range need tell."""
+        n, most = len(self.names), len(self.levels) if self.coded else 1 / self.scale
+        return Box(np.zeros(n), np.full(n, float(most)))
+
+    def apply(self, data: Data, j: int) -> Floats:
+        """Return the prepared columns, (n, number of levels), NaN where a value is missing."""
+        if data.grouped is not None:
+            shares = self.shares(data, j)
+            if self.coded:
+                return 0.0 * shares[:, :1]
+            scaled: Floats = shares[:, : len(self.names)] / self.scale
+            return scaled
+        number, missing = self._numbers(data, j)
+        lacking = missing & (number < 0)
+        number[number < 0] = len(self.levels)  # the column of other texts, if there is one
+        columns = number[:, None] if self.coded else number[:, None] == np.arange(len(self.names))
+        prepared: Floats = columns.astype(np.float64)
+        if not self.coded:
+            prepared /= self.scale
+        prepared[lacking] = np.nan
+        return prepared
+
+    def shares(self, data: Data, j: int) -> Floats:
+        """Return the share of each level in each group, the last one of all others, (n, l + 1).
+
+        NaN where a group tells nothing, unless that is filled in.
+
+        Raises
+        ------
+        InputError
+            If the column is no text at this site.
+        """
+        told = None if data.grouped is None else data.grouped.shares.get(j)
+        if told is None:
+            raise InputError(f"column {self.name!r} has no texts that its groups tell")
+        here = {level: i for i, level in enumerate(columns_of(data)[j].levels)}
+        agreed = [(i, here[level]) for i, level in enumerate(self.levels) if level in here]
+        shares = np.zeros((len(data), len(self.levels) + 1))
+        for i, own in agreed:
+            shares[:, i] = told[:, [own]].toarray()[:, 0]
+        others = 1.0 - shares[:, :-1].sum(axis=1)
+        shares[:, -1] = np.where(others > ROUNDED * len(self.levels), others, 0.0)
+        absent = np.isnan(data.X[:, j])
+        shares[absent] = np.nan
+        if self.fill is not None:
+            shares[absent] = np.array([*self.levels, None]) == self.fill
+        return shares
+
+    def check(self) -> None:
+        """Refuse more levels than all sites together tell, and one that comes twice."""
+        if len(self.levels) > MOST_LEVELS or len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"a category must have at most {MOST_LEVELS:,} different levels")
+        _check_scale(self.scale)
+
+    def told_only(self, told: Column) -> Self:
+        """Return the same column, in which no value has a level that the site does not tell.
+
+        Such a level keeps its place, under a name that no text has.
+        """
+        names = {
+            level: level if level in told.levels else f"{UNTOLD}{level}" for level in self.levels
+        }
+        fill = None if self.fill is None else names.get(self.fill)
+        return replace(self, levels=tuple(names.values()), fill=fill)
+
+    def unknown(self, data: Data, j: int) -> int:
+        """Return how many values are of no known level, unless another column counts those."""
+        if self.other:
+            return 0
+        number, missing = self._numbers(data, j)
+        return int(np.count_nonzero((number < 0) & ~missing))
+
+    def filled(self, data: Data, j: int) -> int:
+        """Return how many values are filled in."""
+        number, missing = self._numbers(data, j)
+        return int(np.count_nonzero(missing & (number >= 0)))
+
+    def within(self, data: Data, j: int) -> Floats:
+        """Return the scatter within groups that the shares (n, l) of the levels have, (l,)."""
+        share = np.nan_to_num(replace(self, scale=1.0).apply(data, j))
+        within: Floats = row_weights(data) @ (share * (1.0 - share)) / self.scale**2
+        return within
+
+    def invert(self, prepared: Floats) -> Floats:
+        """Return the shares of the levels."""
+        shares: Floats = prepared * self.scale
+        return shares
+
+    def _numbers(self, data: Data, j: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the number of each row's level, (n,), -1 for none; and where one is missing."""
+        here, code = codes(data, j)
+        missing = np.isnan(code)
+        place = {level: i for i, level in enumerate(self.levels)}
+        fill = -1 if self.fill is None else place.get(self.fill, -1)
+        agreed = np.array([*(place.get(level, -1) for level in here), fill], dtype=np.intp)
+        return agreed[np.where(missing, len(here), code).astype(np.intp)], missing
+
+
+AnyColumn = NumericColumn | Category
+
+
+def column_to_plain(column: AnyColumn) -> dict[str, Any]:
+    """Return a column as JSON can hold it; where it holds no dates, nothing is said of them."""
+    plain = {"kind": column.kind, **asdict(column)}
+    return {key: value for key, value in plain.items() if key != "date" or value is not None}
+
+
+def _check_scale(scale: float) -> None:
+    """Refuse a scale that no preparation of real rows has."""
+    if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
+        raise ValueError(f"scale must be {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+
+
+def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
+    """Return a column from JSON, each field of the right type."""
+    given = dict(content)
+    kind = one_of(given.pop("kind"), ("number", "category"))
+    given["scale"] = float(given["scale"])
+    if not given["scale"] > 0:
+        raise ValueError("a column is divided by what is not above 0")
+    if not isinstance(given["name"], str):
+        raise TypeError("the name of a column is not a text")
+    if not all(type(given[key]) is bool for key in {"log", "other", "coded"} & given.keys()):
+        raise TypeError("expected a truth value")
+    if kind == "category":
+        levels = given["levels"]
+        if not isinstance(levels, list | tuple) or not all(isinstance(v, str) for v in levels):
+            raise TypeError("expected a list of str")
+        if given["fill"] not in (None, *levels):
+            raise ValueError("a missing value becomes no level")
+        return Category(**given | {"levels": tuple(levels)})
+    if (date := given.get("date")) is not None and checked_how(date) != date:
+        raise ValueError("a date becomes a number in a way that is not known")
+    bounds = given["bounds"]
+    for key in ("shift", *(["fill"] if given["fill"] is not None else [])):
+        given[key] = float(given[key])
+    if bounds is not None:
+        low, high = map(float, bounds)
+        given["bounds"] = low, high
+    return NumericColumn(**given)
+
+
+def one_of(value: Any, names: tuple[str, ...]) -> Any:
+    """Return a value that must be one of some names."""
+    if value not in names:
+        raise ValueError(f"{value!r} is none of {', '.join(names)}")
+    return value

@@ -1,0 +1,455 @@
+"""Plan that fits a preprocessor in a few rounds, from its specification and the sites' columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Answers, Column, Floats, State, Task
+from fedcluster.errors import InputError
+from fedcluster.metrics.moments import Means, Squares
+from fedcluster.preprocessing._differences import Moments, site_moments, unit_warnings
+from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
+from fedcluster.preprocessing.moments import (
+    Covariance,
+    Histogram,
+    Missing,
+    histogram_task,
+    means,
+    means_from_total,
+    principal,
+    quantiles,
+    variances,
+)
+from fedcluster.preprocessing.own import preparation
+from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
+from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.rounds import Plan, with_preprocessing
+
+T = TypeVar("T")
+
+STEPS = tuple(f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing))
+"""Paths of the steps that a fit asks besides those of `fedcluster.metrics`."""
+NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
+"""Edges between which values are negative, and are not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """Fitted preprocessor, and the facts that were found while it was fitted."""
+
+    preprocessor: Preprocessor
+    fit_report: FitReport
+
+
+def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
+    """Plan the fit of a preprocessor: a round for missing values and levels, then those to scale.
+
+    Standardising takes two rounds, one more where values are missing and their rows dropped;
+    quantiles take about eight, principal components two or about ten.
+
+    Parameters
+    ----------
+    prepare : PreprocessingSpec
+        The preprocessing that is asked for.
+    schema : Schema
+        The columns that the sites have agreed on.
+    seed : int, default=0
+        Makes the first basis of principal components in many columns.
+
+    Raises
+    ------
+    InputError
+        If a column cannot be prepared so, naming sites and columns.
+    """
+    first, left_out = _first(prepare, schema)
+    look = yield from with_preprocessing(_look(first), first)
+    answers = look.missing.by_site
+    missing = _missing_values(prepare, look.missing, first.names)
+    columns, pooled, too_rare = _pool(prepare, first.columns, look.counts)
+    left_out |= too_rare
+    _check_columns(prepare, columns, left_out)
+    chosen = replace(first, columns=columns)
+    filled = yield from _fill(prepare, chosen, look)
+    scaled, moments = yield from _scale(prepare, filled, look, bool(missing))
+    scaled = _weighted(prepare, scaled)
+    then = yield from _then(prepare, scaled, seed)
+    scaled = replace(scaled, principal=then, unit=prepare.unit)
+    counts = {site: (each.weights - each.sums[:, 0]).tolist() for site, each in answers.items()}
+    there = {n: {site: each[j] for site, each in counts.items()} for j, n in enumerate(first.names)}
+    used = {(c.name, level) for c in chosen.categories for level in c.levels}
+    only_at = {key: site for key, site in schema.only_at.items() if key in used}
+    warnings = (*schema.warnings, *unit_warnings(moments, there))
+    report = FitReport(
+        missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
+    )
+    return Fitted(scaled, report)
+
+
+def _then(prepare: PreprocessingSpec, scaled: Preprocessor, seed: int) -> Plan[Any]:
+    """Plan the fit of principal components, or of a preparation of the user's own, if any."""
+    if prepare.pca is not None:
+        return (yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled))
+    if prepare.then is None:
+        return scaled.principal
+    own = preparation(prepare.then)
+    if hasattr(own, "fit"):
+        own = preparation((yield from with_preprocessing(own.fit(scaled.names), scaled)))
+    own.check(len(scaled.names))
+    return own
+
+
+def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:
+    """Return how many columns prepared rows will have; None where counts of texts decide.
+
+    Raises
+    ------
+    InputError
+        If a column cannot be prepared so.
+    """
+    if prepare.pca is not None or prepare.then is not None:
+        return prepare.pca
+    first, _ = _first(prepare, schema)
+    return None if first.categories else len(first.names)
+
+
+def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
+    """Return the columns before they are fitted, and the reasons for which others are left out."""
+    columns: list[AnyColumn] = []
+    left_out = dict(schema.left_out)
+    for column in schema.columns:
+        if prepare.categories == "auto" and column.name in schema.flooded:
+            column, what = _without_flood(column, schema)
+            left_out |= what
+        if column.name not in prepare.named and column.kind == "number":
+            bounds = prepare.bounds.get(column.name)
+            date, log = prepare.dates.get(column.name), column.name in prepare.log
+            columns.append(NumericColumn(column.name, bounds, log, date=date))
+        elif reason := _unfit(prepare, column):
+            left_out[column.name] = reason
+        else:
+            columns.append(Category(column.name, column.levels, coded=True))
+    _check_columns(prepare, columns, left_out)
+    _check_numbers(prepare, columns)
+    return Preprocessor(tuple(columns), missing="keep"), left_out
+
+
+def _without_flood(column: Column, schema: Schema) -> tuple[Column, dict[str, str]]:
+    """Return a column without the levels of the one site with too many, and what is left out."""
+    site, name = schema.flooded[column.name], column.name
+    kept = tuple(level for level in column.levels if schema.only_at.get((name, level)) != site)
+    what = f"{len(column.levels) - len(kept)} texts of {name}"
+    return replace(column, levels=kept), {what: f"too many, and only {site} has them"}
+
+
+def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
+    """Return the reason for which a column of text is no category, or None if it is one."""
+    if not column.levels:
+        return "text of which no two rows of a site are equal"
+    if column.name in prepare.named:
+        return None
+    if prepare.categories != "auto":
+        return "text, and not among the categories"
+    if len(column.levels) > MOST_CATEGORIES:
+        return f"text with more than {MOST_CATEGORIES} different values"
+    return None
+
+
+def _check_columns(
+    prepare: PreprocessingSpec, columns: Sequence[AnyColumn], left_out: Mapping[str, str]
+) -> None:
+    """Refuse to leave out what was named, or everything."""
+    used = [column.name for column in columns]
+    for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named, *prepare.weights]):
+        if name in left_out:
+            raise InputError(f"column {name!r} cannot be used: {left_out[name]}")
+        if name not in used and name in prepare.weights:
+            raise InputError(f"there is no column {name!r} to weigh; there are {', '.join(used)}")
+        if name not in used:
+            raise InputError(f"there is no column {name!r} to make categories of")
+    if not columns:
+        reasons = "; ".join(f"{name!r} is {why}" for name, why in left_out.items())
+        raise InputError(f"there is no column to cluster by: {reasons}")
+
+
+def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> None:
+    """Refuse logarithms and bounds of columns that hold no numbers, and a lack of bounds."""
+    numbers = [column.name for column in columns if isinstance(column, NumericColumn)]
+    for what, names in (("the logarithm", prepare.log), ("bounds", prepare.bounds)):
+        if unknown := [name for name in names if name not in numbers]:
+            raise InputError(
+                f"{what} of {unknown[0]!r}: that is no column of numbers; there are "
+                f"{', '.join(numbers) or 'none'}"
+            )
+    if prepare.scale == "minmax" and (without := [n for n in numbers if n not in prepare.bounds]):
+        raise InputError(
+            f"scaling by minmax needs bounds of {', '.join(map(repr, without))}: give them, since "
+            "a site's smallest and largest values are single rows and never leave it"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """Answers of the first round: missing values, moments of numbers, counts of levels."""
+
+    missing: Answers
+    moments: tuple[Floats, Floats]
+    counts: Mapping[str, Floats]
+    clipped: Mapping[str, Mapping[str, int]]
+
+
+def _look(first: Preprocessor) -> Plan[_Look]:
+    """Plan the first round."""
+    numbers, categories = first.numeric, first.categories
+    tasks = [Task(Missing(), State())]
+    if categories:
+        # each cell holds one coded level, the last one the texts that no site named
+        edges = [np.arange(-0.5, len(c.levels) + 1) for c in categories]
+        tasks.append(histogram_task([first.names.index(c.name) for c in categories], edges))
+    if numbers:
+        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=numbers)))
+    bounded = [column for column in numbers if column.bounds is not None]
+    if bounded:
+        bounds = np.array([column.bounds for column in bounded], dtype=np.float64)
+        edges = [np.array([-np.inf, np.nextafter(a, -np.inf), b, np.inf]) for a, b in bounds]
+        tasks.append(_counting(bounded, edges))
+    logarithms = [c for c in numbers if c.log and (c.bounds is None or c.bounds[0] < 0)]
+    if logarithms:
+        tasks.append(_counting(logarithms, [NEGATIVE] * len(logarithms)))
+    missing, *others = yield tasks
+    if logarithms:
+        _check_negative(logarithms, others.pop())
+    clipped = _clipped(bounded, others.pop() if bounded else Answers({}))
+    none = np.empty(0), np.empty(0)
+    moments, counts = means_from_total(others[-1].total()) if numbers else none, {}
+    if categories:
+        cells = others[0].total().weights.reshape(len(categories), -1)
+        counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
+    return _Look(missing, moments, counts, clipped)
+
+
+def _counting(columns: Sequence[NumericColumn], edges: Sequence[Floats]) -> Task:
+    """Return the task that counts the values of columns, as they are, between edges of each."""
+    as_they_are = tuple(NumericColumn(column.name) for column in columns)
+    asked = histogram_task(range(len(columns)), edges)
+    return replace(asked, preprocessor=Preprocessor(as_they_are, missing="keep"))
+
+
+def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
+    """Refuse logarithms of columns with negative values, as far as the sites' limits let that out.
+
+    Over a network a site does not fail for one: that would tell of a single row.
+    """
+    found = [
+        f"column {name!r} has {round(cells[0]):,} negative values at {site}"
+        for site, name, cells in _counted(columns, answers)
+        if cells[0]
+    ]
+    if found:
+        raise InputError(f"{'; '.join(found)}, of which there is no logarithm: take it as it is")
+
+
+def _counted(
+    columns: Sequence[NumericColumn], answers: Answers
+) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield site, column and counts of cells of each answer to `_counting`."""
+    for site, answer in answers.by_site.items():
+        cells = answer.weights.reshape(len(columns), -1).tolist()
+        yield from ((site, c.name, each) for c, each in zip(columns, cells, strict=True))
+
+
+def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, dict[str, int]]:
+    """Return how many values are moved to bounds, by site and column, where there are some."""
+    clipped: dict[str, dict[str, int]] = {}
+    for site, name, cells in _counted(bounded, answers):
+        if n := cells[0] + cells[-1]:
+            clipped.setdefault(site, {})[name] = round(n)
+    return clipped
+
+
+def _missing_values(
+    prepare: PreprocessingSpec, answers: Answers, names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Return the numbers of missing values by site and column, where there are some.
+
+    Raises
+    ------
+    InputError
+        If a site has no value at all in a column, or a value is missing and that is an error;
+        naming every such site and column.
+    """
+    missing, empty = {}, []
+    for site, answer in answers.by_site.items():
+        each = list(zip(names, answer.sums[:, 0], answer.weights, strict=True))
+        empty += [f"column {name!r} at {site}" for name, n, rows in each if rows and n == rows]
+        if any(answer.sums[:, 0]):
+            missing[site] = {name: int(n) for name, n, _ in each if n}
+    if empty:
+        raise InputError(f"every value is missing of {'; '.join(empty)}; leave out column or site")
+    if missing and prepare.missing == "error":
+        counts = [(n, name, site) for site in missing for name, n in missing[site].items()]
+        where = "; ".join(f"{n} of {name!r} at {site}" for n, name, site in counts)
+        raise InputError(
+            f"values are missing: {where}; drop their rows or fill them in: missing is one of "
+            "drop, mean, median and ignore, as in --missing mean or "
+            'prepare=PreprocessingSpec(missing="mean")'
+        )
+    return missing
+
+
+def _pool(
+    prepare: PreprocessingSpec, columns: Sequence[AnyColumn], counts: Mapping[str, Floats]
+) -> tuple[tuple[AnyColumn, ...], dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the columns with frequent levels only, the pooled levels, and columns left out."""
+    kept: list[AnyColumn] = []
+    pooled: dict[str, tuple[str, ...]] = {}
+    left_out: dict[str, str] = {}
+    for column in columns:
+        if isinstance(column, NumericColumn):
+            kept.append(column)
+            continue
+        *each, unnamed = counts[column.name].tolist()
+        by_level = dict(zip(column.levels, each, strict=True))
+        levels = tuple(level for level, n in by_level.items() if n >= prepare.rare)
+        rare = tuple(level for level in column.levels if level not in levels)
+        others = unnamed + sum(n for n in each if n < prepare.rare)
+        if reason := _too_rare(levels, sum(each) + unnamed, others, column.name in prepare.named):
+            left_out[column.name] = reason
+            continue
+        commonest = column.levels[int(np.argmax(each))]
+        fill = None if prepare.missing in ("error", "drop") else commonest
+        kept.append(Category(column.name, levels, others > 0, fill))
+        if rare:
+            pooled[column.name] = rare
+    return tuple(kept), pooled, left_out
+
+
+def _too_rare(levels: Sequence[str], rows: float, others: float, named: bool) -> str | None:
+    """Return the reason for which so rare levels make no category, or None if they make one."""
+    if not levels:
+        return "text without a value that enough rows share"
+    if not named and others > rows / 2:
+        return "text of which most rows have a value that few share"
+    if not named and len(levels) == 1 and not others:
+        return f"the same text, {levels[0]!r}, everywhere"
+    return None
+
+
+def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan[Preprocessor]:
+    """Plan the values that take the place of missing ones."""
+    if prepare.missing in ("error", "drop"):
+        return replace(chosen, missing=prepare.missing)
+    fills = look.moments[0]
+    if prepare.missing == "median" and chosen.numeric:
+        numbers = replace(chosen, columns=chosen.numeric)
+        [fills], *_ = yield from with_preprocessing(_quantiles([0.5], *look.moments), numbers)
+    changes = [{"fill": value} for value in fills.tolist()]
+    missing = "ignore" if prepare.missing == "ignore" else "error"
+    return _changed(replace(chosen, missing=missing), changes)
+
+
+def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -> Preprocessor:
+    """Return the preprocessor with fields changed of each column of numbers, in their order."""
+    change = iter(changes)
+    columns = tuple(
+        replace(column, **next(change)) if isinstance(column, NumericColumn) else column
+        for column in preprocessor.columns
+    )
+    return replace(preprocessor, columns=columns)
+
+
+def _quantiles(
+    shares: Sequence[float], mean: Floats, weights: Floats
+) -> Plan[tuple[Floats, Floats, Floats]]:
+    """Plan quantiles, their steps, and the standard deviations of columns with these means."""
+    mean, variance = yield from variances(mean)
+    values, steps = yield from quantiles(shares, mean, variance, weights)
+    return values, steps, np.sqrt(variance)
+
+
+def _scale(
+    prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
+) -> Plan[tuple[Preprocessor, dict[str, Moments]]]:
+    """Plan the scales of the columns of numbers; and return what the sites told on the way."""
+    numbers, moments = filled.numeric, dict[str, Moments]()
+    if prepare.scale == "none" or not numbers:
+        return filled, moments
+    if prepare.scale == "minmax":
+        scales = {column.name: _scale_from_bounds(column) for column in numbers}
+    else:
+        ignored = prepare.missing == "ignore"
+        standard_mean = prepare.missing == "mean" and prepare.scale == "standard"
+        known = not is_missing or ignored or standard_mean
+        # a row is dropped for what any column lacks; else the numbers are all that is needed
+        all_of_it = is_missing and prepare.missing == "drop"
+        asked = filled if all_of_it else replace(filled, columns=numbers)
+        asked = asked.keeping() if ignored else asked
+        plan = _overheard(_scales(prepare.scale, look.moments if known else None))
+        fitted, squares = yield from with_preprocessing(plan, asked)
+        scales = dict(zip(asked.names, fitted, strict=True))
+        told = {} if squares is None else site_moments(*squares, asked.names)
+        moments = {c.name: told[c.name] for c in numbers if c.name in told and not c.log}
+    pairs = [scales[column.name] for column in numbers]
+    changes = [{"shift": shift, "scale": scale} for shift, scale in pairs]
+    return _changed(filled, changes), moments
+
+
+def _overheard(plan: Plan[T]) -> Plan[tuple[T, tuple[Floats, Answers] | None]]:
+    """Plan the same; return besides the centre and the answers of the first squares asked for."""
+    squares: tuple[Floats, Answers] | None = None
+    try:
+        tasks = next(plan)
+        while True:
+            answers = yield tasks
+            for task, answer in zip(tasks, answers, strict=True):
+                if isinstance(task.step, Squares) and squares is None:
+                    squares = task.state.centers[0], answer
+            tasks = plan.send(answers)
+    except StopIteration as end:
+        return end.value, squares
+
+
+def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
+    """Return the shift and the scale by which the bounds become 0 and 1."""
+    low, high = np.array(column.bounds, dtype=np.float64)
+    if column.log:
+        low, high = np.log1p(low), np.log1p(high)
+    return float(low), float(high - low)
+
+
+def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
+    """Plan the shift and the scale of each column, from means and weights if they are known."""
+    mean, weights = moments or (yield from means())
+    if scale == "standard":
+        shift, variance = yield from variances(mean)
+        spread = np.sqrt(np.where(_is_constant(shift, variance, weights), 1.0, variance))
+    else:
+        plan = _quantiles([0.25, 0.5, 0.75], mean, weights)
+        [low, shift, high], steps, deviation = yield from plan
+        told_apart = high - low > steps[0] + steps[2]
+        instead = np.where(_is_constant(mean, deviation**2, weights), 1.0, deviation)
+        spread = np.where(told_apart, high - low, instead)
+    return list(zip(shift.tolist(), spread.tolist(), strict=True))
+
+
+def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
+    """Return the preprocessor with scales that let squares of columns count as often as asked."""
+    columns = (
+        replace(column, scale=column.scale / math.sqrt(prepare.weights[column.name]))
+        if column.name in prepare.weights
+        else column
+        for column in scaled.columns
+    )
+    return replace(scaled, columns=tuple(columns))
+
+
+def _is_constant(mean: Floats, variance: Floats, weights: Floats) -> NDArray[np.bool_]:
+    """Return whether a variance is nothing but rounding, by scikit-learn's bound."""
+    eps = np.finfo(np.float64).eps
+    constant: NDArray[np.bool_] = variance <= weights * eps * variance + (weights * mean * eps) ** 2
+    return constant

@@ -1,0 +1,461 @@
+"""Missing values, moments, quantiles and principal components of the columns of all sites.
+
+Means and variances are exact in two rounds: first the mean, then centred squares.
+
+Principal components of up to 2,000 columns come from their scatter matrix, in one round; beyond,
+from subspace iteration: each round sends the scatter times a basis of a few columns. N. Halko,
+P.-G. Martinsson & J. A. Tropp, Finding structure with randomness, SIAM Review 53 (2011), algorithm
+4.4, with the power of the scatter taken by the sites.
+
+Quantiles come from counts: all columns and all quantiles are searched in the same rounds. No site
+tells its smallest or largest value: by Cantelli's inequality, the value below which a share p of
+the weight lies is at most sqrt((1 - p) / p) standard deviations below the mean and
+sqrt(p / (1 - p)) above it, and the search begins there. It ends before the counts become small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.core import Data, Floats, State, Summary, Task
+from fedcluster.core.ranges import (
+    LARGEST,
+    NO_CENTERS,
+    ONE_CENTER,
+    Allowed,
+    Array,
+    Box,
+    LineBounds,
+    Whole,
+)
+from fedcluster.core.streams import stream
+from fedcluster.errors import HeldBackError, InputError
+from fedcluster.metrics.moments import Means, Squares
+from fedcluster.rounds import Plan
+
+WHOLE = 2000
+"""Columns up to which the whole scatter is sent."""
+OVERSAMPLING = 10
+"""Columns of the basis in addition to the components."""
+ORTHONORMAL = 1e-6
+"""Deviation of products of components from 0 and 1 at and below which they are orthonormal."""
+MOST_ROUNDS = 40
+SETTLED = 1e-10
+"""Relative change of the spectrum in a round at and below which it is taken for exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Count the missing values of each column, out of how many rows.
+
+    A site sends 2 d numbers: a line for each column. Rows are counted, whatever they weigh.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[1.0, 5.0], [2.0, np.nan]]))
+    >>> Missing().client_step(State(), rows, np.random.default_rng(0)).sums.ravel()
+    array([0., 1.])
+    """
+
+    allowed = Allowed(centers=NO_CENTERS, gaps=True)
+    client_additive = server_additive = True
+    counts_rows = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each column."""
+        return n_columns, 1
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: shares of rows."""
+        return LineBounds(0.0, 1.0, disjoint=False)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Count NaN in each column."""
+        missing = np.isnan(data.X)
+        n = missing.sum(axis=0, dtype=np.float64)
+        if data.grouped is not None:
+            n = data.grouped.counts @ missing
+        behind = np.full(len(n), float(len(data)))
+        return Summary(n[:, None], np.full(len(n), data.n_rows), behind)
+
+
+def means() -> Plan[tuple[Floats, Floats]]:
+    """Plan the first round: the mean and the weight of each column, (d,) each."""
+    [answers] = yield [Task(Means(), State())]
+    return means_from_total(answers.total())
+
+
+def means_from_total(total: Summary) -> tuple[Floats, Floats]:
+    """Return the mean and the weight of each column, (d,) each, from the total of `Means`.
+
+    Raises
+    ------
+    HeldBackError
+        If the sites' limits held back all of a column.
+    """
+    if not (total.weights > 0).all():
+        raise HeldBackError(
+            "the sites' limits held back every value of a column, which cannot be prepared then; "
+            "lower the limits or leave the column out"
+        )
+    return total.sums[:, 0] / total.weights, total.weights
+
+
+def variances(mean: Floats) -> Plan[tuple[Floats, Floats]]:
+    """Plan the second round: the mean, corrected, and the variance of each column, (d,) each.
+
+    The weight of all rows is the divisor, as in scikit-learn's `StandardScaler`.
+    """
+    [answers] = yield [Task(Squares(), State.at(mean[None, :]))]
+    total = answers.total()
+    weights = np.where(total.weights > 0, total.weights, 1.0)
+    apart = total.sums[:, 0] / weights
+    return mean + apart, np.maximum(total.sums[:, 1] / weights - apart**2, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Covariance:
+    """Sum of (x - m) (x - m)^T, m being the state's one centre; or that times a basis (d, q).
+
+    The basis is ``basis`` of the state's memory. A site sends d (d + 1) numbers, or d (q + 1): a
+    line for each column.
+
+    Examples
+    --------
+    >>> rows, mean = Data(np.array([[1.0, 0.0], [3.0, 4.0]])), State.at(np.array([[2.0, 2.0]]))
+    >>> Covariance().client_step(mean, rows, np.random.default_rng(0)).sums
+    array([[2., 4.],
+           [4., 8.]])
+    """
+
+    allowed = Allowed(
+        centers=ONE_CENTER,
+        memory={"basis": Array(("d", "q"))},
+        optional=True,
+        sizes={"q": Whole(1, 1, "d")},
+    )
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line as wide as rows or basis for each column."""
+        basis = state.memory.get("basis")
+        return n_columns, n_columns if basis is None else basis.shape[1]
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Compute the products of the centred rows."""
+        X = data.X - state.centers[0]
+        weight = np.ones(len(X)) if data.sample_weight is None else data.sample_weight
+        basis = state.memory.get("basis")
+        onto = X if basis is None else X @ basis
+        d = X.shape[1]
+        sums = X.T @ (weight[:, None] * onto)
+        if (within := data.within) is not None:
+            sums += np.diag(within) if basis is None else within[:, None] * basis
+        return Summary(sums, np.full(d, float(weight.sum())), np.full(d, float(len(X))))
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """First q principal components of d prepared columns.
+
+    Parameters
+    ----------
+    mean : tuple of float
+        (d,), subtracted first.
+    components : tuple of tuple of float
+        (q, d), orthonormal, by falling variance.
+    variances : tuple of float
+        (q,), along the components.
+    """
+
+    mean: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+    variances: tuple[float, ...]
+
+    def names(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the components."""
+        return tuple(f"pc{i}" for i in range(len(self.components)))
+
+    def apply(self, X: Floats) -> Floats:
+        """Return rows (n, d) along the components, (n, q)."""
+        along: Floats = (X - np.array(self.mean)) @ np.array(self.components).T
+        return along
+
+    def invert(self, X: Floats) -> Floats:
+        """Return rows (n, q) in the d columns."""
+        back: Floats = X @ np.array(self.components) + np.array(self.mean)
+        return back
+
+    def check(self, width: int) -> None:
+        """Check that they are orthonormal directions in so many columns.
+
+        Raises
+        ------
+        ValueError
+            If they are not.
+        """
+        components, mean = np.array(self.components), np.array(self.mean)
+        if components.ndim != 2 or components.shape[1] != width or len(components) > width:
+            raise ValueError("principal components must be of as many columns as there are")
+        if not (np.abs(mean) <= LARGEST).all() or not (np.abs(self.variances) <= LARGEST**2).all():
+            raise ValueError("means and variances of principal components must be finite")
+        with np.errstate(all="ignore"):
+            apart = np.abs(components @ components.T - np.eye(len(components)))
+        if not (apart <= ORTHONORMAL).all():
+            raise ValueError("principal components must be orthonormal")
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Self:
+        """Return principal components from JSON, all of one length.
+
+        Raises
+        ------
+        ValueError, LookupError, TypeError
+            If it is something else.
+        """
+        mean, variances = (tuple(map(float, content[key])) for key in ("mean", "variances"))
+        components = tuple(tuple(map(float, line)) for line in content["components"])
+        if len(components) != len(variances) or any(len(line) != len(mean) for line in components):
+            raise ValueError("the principal components have not all the same length")
+        return cls(mean, components, variances)
+
+
+def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[Principal]:
+    """Plan the first principal components, as scikit-learn's `PCA` has them, signs included.
+
+    Two rounds up to ``whole`` columns; beyond, one for the mean and about ten for the basis.
+
+    Raises
+    ------
+    InputError
+        If there are fewer columns than components.
+    """
+    mean, weights = yield from means()
+    if not 1 <= n_components <= len(mean):
+        raise InputError(
+            f"{n_components} principal components are asked for, of {len(mean)} columns; "
+            f"ask for at most {len(mean)}"
+        )
+    if len(mean) <= whole:
+        [answers] = yield [Task(Covariance(), State.at(mean[None, :]))]
+        values, vectors = np.linalg.eigh(answers.total().sums)
+    else:
+        values, vectors = yield from _subspace(mean, n_components, seed)
+    first = np.argsort(values)[::-1][:n_components]
+    rows = max(float(weights[0]) - 1.0, 1.0)
+    return Principal(
+        mean=tuple(mean.tolist()),
+        components=tuple(map(tuple, _signed(vectors[:, first].T).tolist())),
+        variances=tuple((np.maximum(values[first], 0.0) / rows).tolist()),
+    )
+
+
+def _subspace(mean: Floats, n_components: int, seed: int) -> Plan[tuple[Floats, Floats]]:
+    """Plan the subspace iteration: Ritz values (q,) and vectors (d, q) of the scatter."""
+    width = min(n_components + OVERSAMPLING, len(mean))
+    basis = np.linalg.qr(stream(seed, 0).normal(size=(len(mean), width)))[0]
+    before = np.zeros(n_components)
+    for done in range(MOST_ROUNDS):
+        state = State(mean[None, :], np.zeros(1), round=done, memory={"basis": basis})
+        [answers] = yield [Task(Covariance(), state, seed)]
+        image = answers.total().sums
+        projected = basis.T @ image
+        values, turned = np.linalg.eigh((projected + projected.T) / 2)
+        leading = np.sort(values)[::-1][:n_components]
+        if np.abs(leading - before).max() <= SETTLED * max(leading[0], 0.0):
+            break
+        before, basis_asked, basis = leading, basis, np.linalg.qr(image)[0]
+    else:
+        basis = basis_asked
+    return values, basis @ turned
+
+
+def _signed(components: Floats) -> Floats:
+    """Return components (q, d), signed so that the (first) largest coordinate is positive."""
+    size = np.abs(components)
+    largest = (size >= (1 - 1e-6) * size.max(axis=1, keepdims=True)).argmax(axis=1)
+    signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
+    return components * signs[:, None]
+
+
+# Quantiles: the interval that holds one is cut into cells, round after round
+
+
+MOST_CELLS = 32
+"""Cells of one interval in one round."""
+SMALL = 5
+"""An interval is cut only as finely as leaves so many rows in a cell, on average."""
+KEPT_BYTES = 1 << 28
+"""The values of sorted columns that a site keeps between rounds; others are sorted anew."""
+RESOLUTION = 2.0**-30
+"""The width of an interval, as a share of the first one, that is not cut any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Weight in each cell (a, b] of the intervals that the state names.
+
+    The state's memory holds ``columns (t,)``, the column of each interval, and ``edges
+    (t, c + 1)``, where its cells begin and end. A site sends t c numbers at most: a line for each
+    cell, without sums. Missing values lie in no cell.
+
+    Examples
+    --------
+    >>> memory = {"columns": np.array([0.0]), "edges": np.array([[-np.inf, 1.0, 3.0]])}
+    >>> rows = Data(np.array([[1.0], [2.0], [3.0], [4.0]]))
+    >>> Histogram().client_step(State(memory=memory), rows, np.random.default_rng(0)).weights
+    array([1., 2.])
+    """
+
+    allowed = Allowed(
+        centers=NO_CENTERS,
+        memory={
+            "columns": Array(("intervals",), below="d"),
+            "edges": Array(("intervals", "edges"), -inf, inf, rising=True),
+        },
+        sizes={"intervals": Whole(1, 6, "d"), "edges": Whole(2, 100_000)},
+        gaps=True,
+    )
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line without sums for each cell."""
+        intervals, edges = state.memory["edges"].shape
+        return intervals * (edges - 1), 0
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Compute the weights and counts of the cells."""
+        edges = state.memory["edges"]
+        weights, counts = np.zeros(edges.shape), np.zeros(edges.shape)
+        for i, j in enumerate(state.memory["columns"].astype(int)):
+            values, weight, count = _sorted(data, j)
+            below = np.searchsorted(values, edges[i], side="right")
+            counts[i] = below if count is None else count[below]
+            weights[i] = below if weight is None else weight[below]
+        in_cells, behind = np.diff(weights, axis=1).ravel(), np.diff(counts, axis=1).ravel()
+        return Summary(np.zeros((len(in_cells), 0)), in_cells, behind)
+
+
+def histogram_task(columns: ArrayLike, edges: Sequence[Floats]) -> Task:
+    """Return the task that counts rows in cells: of each interval, its column and its edges."""
+    most = max(map(len, edges))
+    padded = [np.pad(each, (0, most - len(each)), mode="edge") for each in edges]
+    memory = {"columns": np.array(columns, dtype=np.float64), "edges": np.array(padded)}
+    return Task(Histogram(), State(memory=memory))
+
+
+Sorted = tuple[NDArray[np.floating], Floats | None, Floats | None]
+
+
+def _sorted(data: Data, j: int) -> Sorted:
+    """Return a column's values in order, weight and number of the first 0, 1, ... of them.
+
+    Where one is how many values there are, None stands for it.
+    """
+    if data.grouped is not None and j in data.grouped.shares:
+        share = data.grouped.shares[j]
+        weight, count = data.sample_weight @ share, data.grouped.part(share).sum(axis=0)
+        levels = np.arange(share.shape[1], dtype=np.float64)
+        return levels, np.append(0.0, np.cumsum(weight)), np.append(0.0, np.cumsum(count))
+    kept: dict[int, Sorted] = data.cache.setdefault("sorted columns", {})
+    if j in kept:
+        return kept[j]
+    order = np.argsort(data.X[:, j], kind="stable")[: np.count_nonzero(~np.isnan(data.X[:, j]))]
+    cumulated = None
+    if data.sample_weight is not None:
+        cumulated = np.concatenate([[0.0], np.cumsum(data.sample_weight[order])])
+    column = data.X[order, j], cumulated, None
+    if sum(values.nbytes for values, *_ in [*kept.values(), column]) <= KEPT_BYTES:
+        kept[j] = column
+    return column
+
+
+def quantiles(
+    shares: Sequence[float],
+    mean: Floats,
+    variance: Floats,
+    weights: Floats,
+    *,
+    small: float = SMALL,
+    resolution: float = RESOLUTION,
+) -> Plan[tuple[Floats, Floats]]:
+    """Plan the search for quantiles of all columns, as `numpy.quantile` defines them.
+
+    Parameters
+    ----------
+    shares : sequence of float
+        q of them, each above 0 and below 1.
+    mean, variance, weights : ndarray of shape (d,)
+        Of the columns, over all sites; a weight counts as so many equal rows.
+    small : float
+        Intervals of less than twice as many rows are not cut: counts stay at least this large on
+        average.
+    resolution : float
+        Nor are those narrower than this share of the first one.
+
+    Returns
+    -------
+    Plan of (ndarray, ndarray) of shape (q, d) each
+        The quantiles, and the resolution step of each: it is off by half of that at most.
+    """
+    places = np.outer(shares, np.maximum(weights - 1.0, 0.0))
+    # a quantile lies between the rows of two ranks; a rank that comes twice is searched once
+    ranks = np.array([np.floor(places), np.ceil(places)])
+    pairs = np.column_stack([np.indices(ranks.shape)[2].ravel(), ranks.ravel()])
+    searched, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    columns, rank = searched[:, 0].astype(int), searched[:, 1]
+    weight = weights[columns]
+    share = np.clip((rank + 0.5) / np.maximum(weight, 1.0), 1e-12, 1 - 1e-12)
+    reach = 1.001 * np.sqrt(variance)[columns]  # by Cantelli
+    low = mean[columns] - reach * np.sqrt((1 - share) / share)
+    high = mean[columns] + reach * np.sqrt(share / (1 - share))
+    low, high = yield from _search(columns, rank, low, high, weight, small, resolution)
+    each = inverse.reshape(ranks.shape)
+    lower, upper = (low + (high - low) / 2)[each]
+    return lower + (places - ranks[0]) * (upper - lower), (high - low)[each].max(axis=0)
+
+
+def _search(
+    columns: NDArray[np.intp],
+    rank: Floats,
+    low: Floats,
+    high: Floats,
+    weight: Floats,
+    small: float,
+    resolution: float,
+) -> Plan[tuple[Floats, Floats]]:
+    """Plan the search for the values of s ranks, each in an interval (low, high], (s,).
+
+    The value of a rank is the smallest one with more weight than the rank at and below it.
+    ``below`` is the weight at and below ``low``, ``inside`` that in the interval.
+    """
+    rounding = 4 * np.spacing(np.maximum(abs(low), abs(high)))  # narrower than that it cannot get
+    width = np.maximum(resolution * (high - low), rounding)
+    below, inside, ends = np.zeros(len(rank)), weight, np.array([np.inf])
+    open_ = np.arange(len(rank))
+    while len(open_):
+        n_cells = np.clip(inside[open_] // max(small, 1.0), 2, MOST_CELLS).astype(int)
+        cuts = [np.linspace(low[i], high[i], n + 1) for i, n in zip(open_, n_cells, strict=True)]
+        question = histogram_task(columns[open_], [np.r_[-ends, cut, ends] for cut in cuts])
+        ends = ends[:0]  # only the first cells reach to the ends of the line
+        [answers] = yield [question]
+        counted = answers.total().weights.reshape(len(open_), -1)
+        upto = below[open_, None] + np.cumsum(counted, axis=1)
+        # where limits hide the cell that holds the rank, the search ends
+        reached = upto > rank[open_, None]
+        rows = np.flatnonzero(reached.any(axis=1))
+        cell, open_ = reached[rows].argmax(axis=1), open_[rows]
+        start, stop = (question.state.memory["edges"][rows, cell + side] for side in (0, 1))
+        low[open_] = np.where(np.isinf(start), stop, start)
+        high[open_] = np.where(np.isinf(stop), start, stop)
+        inside[open_] = counted[rows, cell]
+        below[open_] = upto[rows, cell] - inside[open_]
+        open_ = open_[(high - low > width)[open_] & (inside[open_] >= 2 * small)]
+    return low, high

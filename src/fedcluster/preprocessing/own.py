@@ -1,0 +1,91 @@
+"""Preparations of one's own: what is done to rows after all that a `PreprocessingSpec` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any, Protocol
+
+from fedcluster.core import Floats
+from fedcluster.errors import InputError
+from fedcluster.options.choices import PARTS, PREPARATIONS, imported
+from fedcluster.privacy.budget import PolicyError
+
+
+class Preparation(Protocol):
+    """Map of rows of one's own, for ``prepare=``: a frozen dataclass of numbers and tuples of them.
+
+    Each row is mapped for itself, the same way at every site. One that has to be fitted has a
+    method ``fit(names)``, too: a plan that asks the sites, and returns the fitted preparation.
+    """
+
+    def names(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the q columns that it makes of d columns with names."""
+
+    def apply(self, X: Floats) -> Floats:
+        """Return prepared rows (n, q) of rows (n, d)."""
+
+    def invert(self, X: Floats) -> Floats:
+        """Return rows (n, d) in the units of the columns, of prepared rows (n, q)."""
+
+    def check(self, width: int) -> None:
+        """Raise ValueError where rows of so many columns cannot be mapped by these parameters.
+
+        A site calls it before any row is read: the parameters come from the coordinator.
+        """
+
+
+def preparation(given: Any) -> Preparation:
+    """Return a preparation of one's own, imported if its dotted name is given.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it lacks something.
+    """
+    try:
+        made: Preparation = imported(given)() if isinstance(given, str) else given
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"preparation {given!r} cannot be made: {error}") from error
+    lacking = [part for part in PARTS if not callable(getattr(made, part, None))]
+    if lacking or not is_dataclass(made) or isinstance(made, type):
+        what = f"lacks {', '.join(lacking)}" if lacking else "is no instance of a frozen dataclass"
+        raise InputError(f"preparation {made!r} {what}")
+    return made
+
+
+def own_to_plain(own: Any) -> dict[str, Any]:
+    """Return a preparation of one's own as JSON can hold it."""
+    return {"own": type(own).__name__, "fields": asdict(own)}
+
+
+def own_from_plain(content: Mapping[str, Any]) -> Preparation:
+    """Return the preparation of a plain form, if its class is known here.
+
+    Raises
+    ------
+    PolicyError
+        If no plugin that was loaded here has it.
+    ValueError, LookupError, TypeError
+        If it is something else.
+    """
+    name, values = content["own"], content["fields"]
+    if not isinstance(name, str) or name not in PREPARATIONS:
+        raise PolicyError(
+            f"preparation {str(name)[:100]!r} is of no plugin that is loaded here: name its module "
+            "by --plugin or, at a site, by plugins in its site.toml"
+        )
+    made: Preparation = PREPARATIONS[name](**{key: _frozen(each) for key, each in values.items()})
+    return made
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value of JSON with tuples for lists; numbers must be finite."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("numbers of a preparation must be finite")
+    if value is not None and not isinstance(value, str | int | float | bool):
+        raise TypeError("a preparation has numbers, texts and lists of them")
+    return value

@@ -1,0 +1,300 @@
+"""Columns whose numbers are no measurements, and values that stand for something else.
+
+What is found is found in samples of the rows, where they are; see `SourceSummary`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcluster.errors import listed
+from fedcluster.io.columns import NumberSample, SourceSummary
+from fedcluster.preprocessing.spec import MOST, some_of
+
+KEYS = (
+    "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
+    "ssn", "phone", "tel", "iban", "barcode",
+)  # fmt: skip
+"""Last words of names of columns that number rows, persons or things."""
+CODES = {
+    "zip", "zipcode", "plz", "postcode", "postal", "code", "codes", "icd", "icd9", "icd10", "atc",
+    "drg", "loinc",
+}  # fmt: skip
+"""Last words of names of columns whose numbers are names."""
+ENOUGH = 20
+"""Values from which on it says something that all are different."""
+FEW_VALUES = 12
+"""Different whole numbers up to which they may be codes."""
+LONG = 7
+"""Digits from which on numbers that are all different and equally long are keys."""
+DENSE = 4
+"""How many times wider than the number of rows the range of keys may be."""
+SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
+"""Share of rows from which on a value is frequent: one that is used as a sign, and any other."""
+GAPS = {"sign": 0.25, "plain": 2.0}
+"""How far from the others a frequent value is, as a multiple of their range."""
+MOST_TYPOS = 3
+FACTOR, SPREAD = 0.8, 1.2
+"""Decimal digits by which a typing error is off: at least, and as a multiple of those that the
+other values cover."""
+FAR, LIGHT = 5.0, 8.0
+"""Where values may be 0: ranges by which a typing error is off, and the most distances of the
+quartiles that the range of the others may be wide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """What the samples of all sites show of their columns.
+
+    Parameters
+    ----------
+    left_out : mapping of str to str
+        Columns that are not clustered by unless somebody says so, each with the reason.
+    notes : tuple of str
+        Sentences on columns that are clustered by and may be names or keys.
+    warnings : tuple of str
+        Values that look as if they stood for something else, by site and column.
+    """
+
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+_Samples = Mapping[str, NumberSample]
+"""The samples of one column by site."""
+
+
+def screened(
+    sites: Mapping[str, SourceSummary], categories: Collection[str] = (), made: Collection[str] = ()
+) -> Screening:
+    """Return what is to be left out, asked about and warned of in columns of numbers.
+
+    Parameters
+    ----------
+    sites : mapping of str to SourceSummary
+        What the rows of each site show.
+    categories : collection of str
+        Columns that were named as categories: of these nothing is said.
+    made : collection of str
+        Columns whose numbers were made of dates: these are measurements.
+
+    Examples
+    --------
+    >>> from fedcluster.core import Column, Data
+    >>> rows = np.array([[700.0 + i, [1.0, 2.0, 5.0][i % 3]] for i in range(30)])
+    >>> data = Data(rows, columns=(Column("patient"), Column("ward")))
+    >>> found = screened({"north": SourceSummary.from_data(data)})
+    >>> found.left_out
+    {'patient': 'it only counts the rows'}
+    >>> print(*found.notes)
+    Taken as amounts: ward (few whole numbers); if they are codes, say --categories ward.
+    """
+    by_column: dict[str, dict[str, NumberSample]] = {}
+    for site, summary in sites.items():
+        for name, column in summary.columns.items():
+            if column.sample is not None and name not in categories:
+                by_column.setdefault(name, {})[site] = column.sample
+    given = {name: each for name, each in by_column.items() if name not in made}
+    reasons = {name: no_measurement(name, samples) for name, samples in given.items()}
+    left_out = {name: reason for name, reason in reasons.items() if reason}
+    used = {name: each for name, each in by_column.items() if name not in left_out}
+    if not used and not any(c.kind == "text" for s in sites.values() for c in s.columns.values()):
+        left_out, used = {}, by_column
+    warnings = [
+        line
+        for name, samples in used.items()
+        for site, sample in samples.items()
+        for line in suspicious(name, site, sample)
+    ]
+    notes = _notes({name: each for name, each in used.items() if name in given})
+    return Screening(left_out, tuple(notes), tuple(warnings))
+
+
+# Names and keys
+
+
+def no_measurement(name: str, samples: _Samples) -> str | None:
+    """Return why the numbers of a column are no measurements, or None."""
+    each, words = list(samples.values()), words_of(name)
+    if not all(sample.whole for sample in each):
+        return None
+    if any(sample.is_padded for sample in each):
+        return f"numbers with zeros in front, which are codes: --categories {quoted(name)} takes it"
+    long = [sample for sample in each if sample.n > 2]
+    if long and all(sample.is_counter for sample in long):
+        return "it only counts the rows"
+    if CODES & {*words[:1], *words[-1:]}:
+        return f"its name is that of a code: --categories {quoted(name)} takes it"
+    if words and (words[-1] in KEYS or words[0] == "id"):
+        return "its name is that of a key: --columns takes it"
+    if not _all_different(each):
+        return None
+    low, high = min(sample.low for sample in each), max(sample.high for sample in each)
+    is_long = low >= 10 ** (LONG - 1) and len(f"{low:.0f}") == len(f"{high:.0f}")
+    if is_long or all(sample.high - sample.low < DENSE * sample.n_rows for sample in each):
+        return "whole numbers of which no two are equal, a key: --columns takes it"
+    return None
+
+
+def _all_different(samples: Sequence[NumberSample]) -> bool:
+    return all(sample.is_distinct for sample in samples) and sum(s.n for s in samples) >= ENOUGH
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a column's name, in small letters.
+
+    Examples
+    --------
+    >>> words_of("PatientID"), words_of("zip_code"), words_of("Kunden-Nr.")
+    (['patient', 'id'], ['zip', 'code'], ['kunden', 'nr'])
+    """
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W_]+", parted.lower())
+
+
+def quoted(name: str) -> str:
+    """Return a name as a command line takes it in a list."""
+    return name if re.fullmatch(r"[\w.-]+", name) else f"'\"{name}\"'"
+
+
+def _notes(used: Mapping[str, _Samples]) -> Iterator[str]:
+    """Yield sentences on whole numbers that may be codes or keys."""
+    few = [name for name, samples in used.items() if _has_few_values(list(samples.values()))]
+    distinct = [
+        name
+        for name, samples in used.items()
+        if all(s.whole for s in samples.values()) and _all_different(list(samples.values()))
+    ]
+    for names, what, mend in (
+        (few, "few whole numbers", "codes, say --categories"),
+        (distinct, "whole numbers, all different", "keys, say --exclude"),
+    ):
+        if names:
+            first = ",".join(map(quoted, names[:MOST]))
+            yield f"Taken as amounts: {some_of(names)} ({what}); if they are {mend} {first}."
+
+
+def _has_few_values(samples: Sequence[NumberSample]) -> bool:
+    values = np.unique(np.concatenate([sample.values for sample in samples]))
+    rows = sum(sample.n for sample in samples)
+    is_whole = all(sample.whole for sample in samples)
+    return is_whole and 2 < len(values) <= FEW_VALUES and rows >= 5 * len(values)
+
+
+# Values that stand for something else
+
+
+def suspicious(name: str, site: str, sample: NumberSample) -> Iterator[str]:
+    """Yield warnings of the values of a column at a site that are no measurements."""
+    signs: list[tuple[float, float]] = []
+    rest = sample
+    while (value := sentinel(rest)) is not None and len(signs) < 3:
+        count = int(rest.counts[rest.values == value].sum())
+        signs.append((value, count / sample.n))
+        rest = rest.without(value)
+    if signs:
+        which = listed([f"{_number(value)} ({share:.1%})" for value, share in signs])
+        values = ",".join(_number(value) for value, _ in signs)
+        yield (
+            f"column {name!r} at {site}: {which} of the values, the others are "
+            f"{_number(rest.low)} to {_number(rest.high)}; if that means missing, say "
+            f"--missing-values={values}"
+        )
+    if odd := typing_errors(rest):
+        inside = rest
+        for value in odd:
+            inside = inside.without(value)
+        are = "is" if len(odd) == 1 else "are"
+        yield (
+            f"column {name!r} at {site}: {listed(list(map(_number, odd)))} {are} far from the "
+            f"others, {_number(inside.low)} to {_number(inside.high)}; mend it, or say --bounds "
+            f"{quoted(name)}={_number(inside.low)}:{_number(inside.high)}"
+        )
+
+
+def sentinel(sample: NumberSample) -> float | None:
+    """Return a frequent value that is far from all others, or None.
+
+    Examples
+    --------
+    >>> ages = np.arange(20.0, 80.0)
+    >>> sentinel(NumberSample.from_values(np.concatenate([ages, [-999.0] * 5])))
+    -999.0
+    >>> sentinel(NumberSample.from_values(ages))
+    """
+    if len(sample.values) < 4:
+        return None
+    for end in (0, -1):
+        value, count = float(sample.values[end]), int(sample.counts[end])
+        rest = sample.without(value)
+        while _is_sign(value) and len(rest.values) > 3 and _is_sign(float(rest.values[end])):
+            rest = rest.without(float(rest.values[end]))
+        if _is_sentinel(value, count / sample.n, count, rest):
+            return value
+    return None
+
+
+def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> bool:
+    gap = rest.low - value if value < rest.low else value - rest.high
+    size = rest.high - rest.low
+    if value == 0 or count < 3 or share < SENTINEL_SHARE:
+        return False
+    if _is_sign(value):
+        is_outside = value < 0 <= rest.low and value <= -99
+        return is_outside or gap > GAPS["sign"] * size
+    return count >= 5 and share >= PLAIN_SHARE and gap > GAPS["plain"] * size
+
+
+def _is_sign(value: float) -> bool:
+    """Return whether a number is one that people write where they know none."""
+    digits = f"{abs(value):.0f}"
+    return float(value).is_integer() and len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
+
+
+def typing_errors(sample: NumberSample) -> list[float]:
+    """Return few values that are off by a factor of about ten or a hundred, or none.
+
+    Examples
+    --------
+    >>> heights = np.arange(150.0, 200.0)
+    >>> typing_errors(NumberSample.from_values(np.append(heights, 17_800.0)))
+    [17800.0]
+    >>> typing_errors(NumberSample.from_values(heights))
+    []
+    """
+    values = sample.values
+    if sample.n < ENOUGH or len(values) < 6:
+        return []
+    below = [sample.low] if sample.low < values[0] else []
+    above = [sample.high] if sample.high > values[-1] else []
+    values = np.concatenate([below, values, above])
+    if len(values) < 8:
+        return []
+    most = min(MOST_TYPOS, max(1, sample.n // 50))
+    for n in range(1, most + 1):
+        for odd, rest in ((values[-n:], values[:-n]), (values[:n], values[n:])):
+            rare = sample.counts[np.isin(sample.values, odd)].sum() <= most
+            if rare and _is_off(odd, rest, sample):
+                return [float(value) for value in odd]
+    return []
+
+
+def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample) -> bool:
+    """Return whether all odd values are far from the rest of the values."""
+    low, high = rest[0], rest[-1]
+    if low > 0 and odd[0] > 0:
+        digits = np.log10(high / low)
+        off = np.log10(max(odd[0] / high, low / odd[-1]))
+        return bool(digits > 0 and off >= max(FACTOR, SPREAD * digits))
+    quartiles = sample.quantile(0.75) - sample.quantile(0.25)
+    off = max(odd[0] - high, low - odd[-1])
+    return bool(off > FAR * (high - low) and high - low <= LIGHT * quartiles)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"

@@ -1,0 +1,556 @@
+"""Specification of a preprocessor, and the agreement on the columns that it is fitted to.
+
+Every difference between the sites is named before any sum is asked. Names and kinds of columns are
+no sums; each site tells them of itself, as it tells its name and its limits. The texts of a column
+are rows' values: a site names those that several of its rows share and that its limits let out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from fedcluster.core import Column
+from fedcluster.errors import InputError, listed
+from fedcluster.options.choices import MISSING, SCALES, Missing, Scale
+from fedcluster.options.refusals import refused
+from fedcluster.preprocessing._differences import BySite, Moments, by_name, level_warnings, sites_by
+from fedcluster.preprocessing.transform import Preprocessor
+
+HOLDS = {
+    "number": "numbers",
+    "text": "text",
+    "date": "dates",
+    "mixed": "numbers and text",
+    "empty": "no value",
+}
+LARGEST_WEIGHT = 1e12
+UNUSABLE = {"date", "mixed", "empty"}
+"""What a column holds that cannot be clustered by."""
+DATES = "dates; --dates age, month, weekday or since makes numbers of them"
+NOT_CHOSEN = "not chosen"
+
+
+@dataclass(frozen=True, slots=True)
+class PreprocessingSpec:
+    """Specification of how the rows of all sites are preprocessed before they are clustered.
+
+    Parameters
+    ----------
+    scale : {"standard", "minmax", "robust", "none"}
+        Of the columns of numbers: mean 0 and variance 1; the given ``bounds`` become 0 and 1;
+        median 0 and distance of the quartiles 1; as they are. Categories are 0 and 1.
+    missing : {"error", "drop", "mean", "median", "ignore"}
+        What becomes of missing values: an error; their rows are dropped and get no label; they
+        are filled in with the mean or the median of all sites, categories with the most frequent
+        level; or they stay missing, and distances are over the columns that a row has.
+    categories : "auto", "none" or sequence of str
+        The columns that are categories, and become a column of 0 and 1 for each level; "auto" are
+        those of text with at most 20 levels, and other text is left out.
+    rare : int, default=10
+        A level of fewer rows in all is pooled with others of its kind.
+    log : sequence of str
+        Columns of which log(1 + x) is taken, before all else is computed.
+    bounds : mapping of str to (float, float)
+        Columns with bounds: a value outside is moved to the nearer one.
+    weights : mapping of str to float
+        Factors by column: its squared differences count so many times, those of a category over
+        all its levels; 1 without it.
+    dates : mapping of str to str
+        What was made of dates where they were read, by column, as "age:2024-12-31", "month",
+        "weekday" or "since:2000-01-01"; kept in the model, for new rows.
+    pca : int, optional
+        How many principal components of all this are clustered by.
+    columns : sequence of str, optional
+        The columns to use; by default those that all sites have.
+    then : Preparation or str, optional
+        A preparation of one's own, or its dotted name: what is done to prepared rows after all but
+        ``unit``, see `fedcluster.extend.Preparation`.
+    unit : bool, default=False
+        Whether each row is divided by its length at the end, so that its direction alone counts,
+        as ``metric="cosine"`` does; a row of zeros has none, is dropped and gets no label.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown or a number means nothing.
+    """
+
+    scale: Scale = "standard"
+    missing: Missing = "error"
+    categories: str | Sequence[str] = "auto"
+    rare: int = 10
+    log: Sequence[str] = ()
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    dates: Mapping[str, str] = field(default_factory=dict)
+    pca: int | None = None
+    columns: Sequence[str] | None = None
+    unit: bool = False
+    then: Any = None
+
+    def __post_init__(self) -> None:
+        for name, known in (("scale", SCALES), ("missing", MISSING)):
+            if getattr(self, name) not in known:
+                some = ", ".join(map(repr, known))
+                raise ValueError(f"{name} must be one of {some}, not {getattr(self, name)!r}")
+        if isinstance(self.categories, str) and self.categories not in ("auto", "none"):
+            raise ValueError(
+                f"categories must be 'auto', 'none' or a list of columns, not {self.categories!r}"
+            )
+        if self.missing == "ignore" and (self.pca is not None or self.unit):
+            raise refused("missing-unit" if self.pca is None else "missing-pca")
+        self._check_then()
+        if self.pca is not None and self.pca < 1:
+            raise ValueError(f"pca must be at least 1, not {self.pca}")
+        for name, (low, high) in self.bounds.items():
+            if not -np.inf < low < high < np.inf:
+                raise ValueError(f"the bounds of {name!r}, {low} and {high}, are no interval")
+        for name, factor in self.weights.items():
+            if not 0 < factor <= LARGEST_WEIGHT:
+                raise ValueError(
+                    f"the weight of {name!r} must be above 0 and at most {LARGEST_WEIGHT:g}, not "
+                    f"{factor}; to leave a column out, name the others in columns"
+                )
+
+    def _check_then(self) -> None:
+        """Refuse what does not go with a preparation of one's own."""
+        if self.then is not None and (self.pca is not None or self.missing == "ignore"):
+            raise ValueError("a preparation of one's own takes whole rows, and no pca besides")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Columns that are named as categories."""
+        return () if isinstance(self.categories, str) else tuple(self.categories)
+
+
+def for_metric(prepare: PreprocessingSpec | None, metric: str) -> PreprocessingSpec | None:
+    """Return the preprocessing that a metric needs: rows of unit length for "cosine".
+
+    Examples
+    --------
+    >>> for_metric(None, "euclidean") is None
+    True
+    >>> for_metric(PreprocessingSpec("robust"), "cosine") == PreprocessingSpec("robust", unit=True)
+    True
+    """
+    if metric != "cosine":
+        return prepare
+    return replace(prepare or PreprocessingSpec("none", categories="none"), unit=True)
+
+
+MOST_CATEGORIES = 20
+"""Levels up to which a column of text is taken for a category, unless it is named as one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitReport:
+    """Facts about the columns that fitting a preprocessor has found.
+
+    Parameters
+    ----------
+    missing : mapping of str to mapping of str to int
+        Number of missing values, by site and column.
+    left_out : mapping of str to str
+        Columns that are not used, each with the reason.
+    pooled : mapping of str to tuple of str
+        The rare levels of each column that were pooled.
+    only_at : mapping of (str, str) to str
+        Levels (column, level) that a single one of several sites named, and that site.
+    notes : tuple of str
+        Sentences on columns that are used and may mean something else.
+    clipped : mapping of str to mapping of str to int
+        Number of values that were moved to the bounds, by site and column, as far as the sites'
+        limits let it out.
+    moments : mapping of str to mapping of str to (float, float)
+        Mean and standard deviation of columns of numbers, by column and site, where their scale was
+        sought.
+    warnings : tuple of str
+        Differences between the sites that look like another unit or another spelling.
+    """
+
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    pooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    only_at: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    clipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
+        """Return the report with columns that were set aside before the sites were asked."""
+        left_out, notes = {**left_out, **self.left_out}, (*notes, *self.notes)
+        return replace(self, left_out=left_out, notes=notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Columns that the sites agree on.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        Those that are used, in the order of the first site; with all levels that a site named, in
+        alphabetical order.
+    left_out : mapping of str to str
+        The others, each with the reason.
+    only_at : mapping of (str, str) to str
+        Levels (column, level) that a single one of several sites named, and that site.
+    flooded : mapping of str to str
+        Columns with more than `MOST_CATEGORIES` levels because of one of at least three sites, and
+        that site.
+    warnings : tuple of str
+        Columns that few sites keep all others from using, and columns of text in which sites seem
+        to call one thing by two names.
+    """
+
+    columns: tuple[Column, ...]
+    left_out: Mapping[str, str]
+    only_at: Mapping[tuple[str, str], str]
+    flooded: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | None = None) -> Schema:
+    """Return the columns that all sites have, or raise an error where they differ.
+
+    Parameters
+    ----------
+    described : mapping of str to sequence of Column
+        The columns of each site.
+    chosen : sequence of str, optional
+        The columns to use, in this order, which every site must have. Without it, all those that
+        are the same at every site; the others are left out, each with the reason.
+
+    Raises
+    ------
+    InputError
+        If chosen columns are lacking at a site, hold numbers here and text there, dates, or
+        nothing, or if no column is left: one line with every site and column.
+
+    Examples
+    --------
+    >>> north = [Column("age"), Column("sex", "text", ("F", "M"))]
+    >>> south = [Column("sex", "text", ("F",)), Column("age"), Column("note", "text")]
+    >>> west = [Column("age"), Column("sex", "text", ("F",))]
+    >>> schema = agree({"north": north, "south": south, "west": west})
+    >>> [column.name for column in schema.columns], schema.left_out
+    (['age', 'sex'], {'note': 'only south has it'})
+    >>> schema.only_at
+    {('sex', 'M'): 'north'}
+    """
+    by_site = by_name(described)
+    names = list(dict.fromkeys(name for told in by_site.values() for name in told))
+    if chosen is None:
+        reasons = {name: _unusable_for(by_site, name) for name in names}
+        left_out = {name: reason for name, reason in reasons.items() if reason}
+        chosen = [name for name in names if name not in left_out]
+        if not chosen:
+            why = "; ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
+            raise InputError(f"the sites have no column in common: {why}")
+    else:
+        left_out = {name: NOT_CHOSEN for name in names if name not in chosen}
+        _check_alike(by_site, chosen)
+    columns: list[Column] = []
+    only_at: dict[tuple[str, str], str] = {}
+    for name in chosen:
+        sites = dict(sorted(sites_by(by_site, name, lambda column: column.levels).items()))
+        kind = next(iter(by_site.values()))[name].kind
+        columns.append(Column(name, kind, tuple(sites)))
+        only_at |= {(name, level): s[0] for level, s in sites.items() if len(s) == 1 < len(by_site)}
+    flooded = _flooded(columns, only_at) if len(by_site) > 2 else {}
+    texts = [column.name for column in columns if column.kind == "text"]
+    told = {site: [each[name] for name in texts] for site, each in by_site.items()}
+    odd = [_odd_site_warning(by_site, name) for name, why in left_out.items() if why != NOT_CHOSEN]
+    warnings = (*filter(None, odd), *level_warnings(told))
+    return Schema(tuple(columns), left_out, only_at, flooded, warnings)
+
+
+def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) -> dict[str, str]:
+    """Return the columns that would have few levels without one site, and that site."""
+    own = Counter((name, site) for (name, _), site in only_at.items())
+    flooded = {}
+    for column in columns:
+        many = len(column.levels)
+        sites = [
+            site
+            for (name, site), n in own.items()
+            if name == column.name and 0 < many - n <= MOST_CATEGORIES < many
+        ]
+        if len(sites) == 1:
+            flooded[column.name] = sites[0]
+    return flooded
+
+
+def _check_alike(by_site: BySite, names: Sequence[str]) -> None:
+    """Refuse columns that a site lacks, or that are not the same everywhere."""
+    differences = [_differences(by_site, name) for name in names]
+    complaints = [line for lines in differences for line in lines]
+    agreed = [name for name, lines in zip(names, differences, strict=True) if not lines]
+    if complaints:
+        mend = f"mend that or choose among {', '.join(agreed)}"
+        advice = mend if agreed else "mend that: no column is the same everywhere"
+        raise InputError(f"{'; '.join(complaints)}; {advice}")
+
+
+def _unusable_for(by_site: BySite, name: str) -> str | None:
+    """Return why a column cannot be used at all sites, or None."""
+    having = [site for site, told in by_site.items() if name in told]
+    alike = _alike(by_site, name)
+    if len(having) <= len(by_site) / 2:
+        return f"only {listed(having)} {'has' if len(having) == 1 else 'have'} it{alike}"
+    if len(having) < len(by_site):
+        return f"lacking at {listed([site for site in by_site if site not in having])}{alike}"
+    kinds = _sites_by_kind(by_site, name)
+    if set(kinds) == {"date"}:
+        return DATES
+    if len(kinds) > 1 or set(kinds) & UNUSABLE:
+        everywhere = len(kinds) == 1
+        return ", ".join(
+            HOLDS[kind] if everywhere else f"{HOLDS[kind]} at {listed(sites)}"
+            for kind, sites in kinds.items()
+        )
+    return None
+
+
+def odd_sites(
+    described: Mapping[str, Sequence[Column]], prepare: PreprocessingSpec
+) -> tuple[dict[str, list[str]], str]:
+    """Return the sites that hold another kind in a column than most, where a fit would use it.
+
+    A column that one site calls text and all others numbers would else be left out everywhere, by
+    mistake or to change the clusters. A site that lacks a column, or has no value in it, is no odd
+    one.
+
+    Parameters
+    ----------
+    described : mapping of str to sequence of Column
+        The columns of each site.
+    prepare : PreprocessingSpec
+        The preprocessing that is asked for.
+
+    Returns
+    -------
+    odd : dict of str to list of str
+        These sites, each with the columns.
+    said : str
+        What all sites hold in these columns, and what to do.
+
+    Raises
+    ------
+    InputError
+        If no kind is that of most sites.
+
+    Examples
+    --------
+    >>> number, text = Column("age"), Column("age", "text", ("old",))
+    >>> sites = {"north": [number], "south": [number], "west": [text, Column("bmi")]}
+    >>> odd, said = odd_sites(sites, PreprocessingSpec())
+    >>> odd
+    {'west': ['age']}
+    >>> print(said)
+    column 'age' holds numbers at north and south, text at west: correct it at west, or name columns
+    without 'age'
+    >>> odd_sites({"north": [number], "west": [text]}, PreprocessingSpec())
+    Traceback (most recent call last):
+    fedcluster.errors.InputError: column 'age' holds numbers at north, text at west, and no kind is
+    that of most sites: correct it, or name columns without 'age'
+    """
+    by_site = by_name(described)
+    names = dict.fromkeys(name for told in by_site.values() for name in told)
+    apart: dict[str, list[str]] = {}
+    undecided: list[str] = []
+    for name in names if prepare.columns is None else prepare.columns:
+        kinds = _sites_by_kind(by_site, name)
+        kinds.pop("empty", None)
+        most = max(kinds, key=lambda kind: len(kinds[kind]), default="empty")
+        others = [site for kind, sites in kinds.items() if kind != most for site in sites]
+        agreed = len(kinds.get(most, ())) > len(others)
+        if not others or (agreed and not _is_used(by_site, name, most, prepare)):
+            continue
+        apart[name] = others
+        undecided += [] if agreed else [name]
+    if undecided and prepare.columns is None:
+        raise InputError(
+            f"{_held(by_site, undecided)}, and no kind is that of most sites: correct it, or name "
+            f"columns without {listed([*map(repr, undecided)])}"
+        )
+    if not apart:
+        return {}, ""
+    sites = dict.fromkeys(site for each in apart.values() for site in each)
+    odd = {site: [name for name, each in apart.items() if site in each] for site in sites}
+    mend = (
+        f"correct it at {listed(list(odd))}, or name columns without {listed([*map(repr, apart)])}"
+    )
+    return odd, f"{_held(by_site, apart)}: {mend}"
+
+
+def _held(by_site: BySite, names: Iterable[str]) -> str:
+    """Return what the sites hold in some columns."""
+    return "; ".join(phrase for name in names for phrase in _kinds(by_site, name))
+
+
+def _is_used(by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec) -> bool:
+    """Return whether a fit would use a column of a kind, if all sites held that."""
+    if kind != "text" or name in prepare.named:
+        return kind not in UNUSABLE
+    levels = {level for told in by_site.values() if name in told for level in told[name].levels}
+    return prepare.categories == "auto" and 0 < len(levels) <= MOST_CATEGORIES
+
+
+def _odd_site_warning(by_site: BySite, name: str) -> str | None:
+    """Return a warning where a few sites keep the others from using a column, which most could.
+
+    Examples
+    --------
+    >>> sites = {site: {"age": Column("age")} for site in ("north", "south")}
+    >>> print(_odd_site_warning({**sites, "west": {"age": Column("age", "mixed")}}, "age"))
+    column 'age' holds numbers at north and south, numbers and text at west: it is left out at all
+    sites because of west alone; correct it there
+    """
+    kinds = _sites_by_kind(by_site, name)
+    most = max(kinds, key=lambda kind: len(kinds[kind]))
+    others = [site for site in by_site if site not in kinds[most]]
+    if most in UNUSABLE or not others or 2 * len(others) >= len(by_site):
+        return None
+    differences = "; ".join(_differences(by_site, name))
+    alone = " alone" if len(others) == 1 else ""
+    return (
+        f"{differences}: it is left out at all sites because of {listed(others)}{alone}; correct "
+        "it there"
+    )
+
+
+def _sites_by_kind(by_site: BySite, name: str) -> dict[str, list[str]]:
+    """Return what the sites say that a column holds, and the sites that say it."""
+    return sites_by(by_site, name, lambda column: [column.kind])
+
+
+def _differences(by_site: BySite, name: str) -> list[str]:
+    """Return the differences between the sites in a column, a phrase for each."""
+    lacking = [site for site, told in by_site.items() if name not in told]
+    if not lacking:
+        return _kinds(by_site, name)
+    line = f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}"
+    return [line, *_kinds(by_site, name)]
+
+
+def _kinds(by_site: BySite, name: str) -> list[str]:
+    """Return what the sites hold in a column, in a phrase, unless all hold the same and usable."""
+    by_kind = _sites_by_kind(by_site, name)
+    if len(by_kind) < 2 and not by_kind.keys() & UNUSABLE:
+        return []
+    holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
+    return [f"column {name!r} holds {', '.join(holds)}"]
+
+
+def _alike(by_site: BySite, name: str) -> str:
+    """Return the names at sites without a column that differ in capitals or blanks only."""
+    same = "".join(name.split()).casefold()
+    said = []
+    for site, told in by_site.items():
+        others = [other for other in told if "".join(other.split()).casefold() == same]
+        if others and name not in told:
+            said.append(f"{site} has {others[0]!r}")
+    return f", but {listed(said)}" if said else ""
+
+
+# In words
+
+
+MOST = 6
+"""Names that a sentence lists."""
+SCALED = {
+    "standard": "with mean 0 and variance 1",
+    "robust": "with median 0 and quartiles 1 apart",
+    "minmax": "with their bounds as 0 and 1",
+    "none": "as they are",
+}
+FILLED = {
+    "drop": "their rows are dropped and have the label -1",
+    "mean": "filled in with the mean, or the commonest text, of all sites",
+    "ignore": "they count in no distance; rows without any value have the label -1",
+    "median": "filled in with the median, or the commonest text, of all sites",
+}
+
+
+def in_words(
+    prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
+) -> list[str]:
+    """Return sentences on a fitted preprocessor, the missing values and the columns left out."""
+    numbers, categories = preprocessor.numeric, preprocessor.categories
+    said = []
+    if numbers:
+        said.append(f"{some_of([n.name for n in numbers])} {SCALED[prepare.scale]}")
+    if logs := [n.name for n in numbers if n.log]:
+        said.append(f"of {some_of(logs)} the logarithm")
+    if categories:
+        levels = sum(len(c.names) for c in categories)
+        said.append(f"{some_of([c.name for c in categories])} as {levels} columns of 0 and 1")
+    if prepare.weights:
+        weights = [f"{name} {factor:g} times" for name, factor in prepare.weights.items()]
+        said.append(f"squares of {some_of(weights)}")
+    if preprocessor.principal is not None:
+        what = "principal components" if prepare.then is None else "columns of a preparation"
+        said.append(f"of all that {len(preprocessor.names_out)} {what}")
+    if preprocessor.unit:
+        said.append("each row divided by its length; rows of zeros have the label -1")
+    sentences = [f"Prepared: {'; '.join(said)}."]
+    return [*sentences, *met_in_words(fit_report, prepare.missing)]
+
+
+def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:
+    """Yield sentences on what was met while a preprocessor was fitted."""
+    if fit_report.missing:
+        yield f"Missing values: {_where(fit_report.missing)}; {FILLED[missing]}."
+    if fit_report.clipped:
+        yield f"Moved to the bounds: {_where(fit_report.clipped)}."
+    if fit_report.left_out:
+        yield f"Left out: {left_out_in_words(fit_report.left_out)}."
+    yield from fit_report.notes
+    for name, levels in fit_report.pooled.items():
+        yield f"Rare values of {name} are one: {some_of(levels)}."
+
+
+def left_out_in_words(left_out: Mapping[str, str]) -> str:
+    """Return columns that are left out, those of one reason together.
+
+    Examples
+    --------
+    >>> left_out_in_words({"born": "dates", "note": "text", "seen": "dates"})
+    'born and seen (dates); note (text)'
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    return "; ".join(f"{some_of(names)} ({why})" for why, names in by_reason.items())
+
+
+def noticed_in_words(
+    unknown: Mapping[str, Mapping[str, int]], filled: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """Return sentences on unknown texts and missing values in new rows, by site and column."""
+    said = []
+    if unknown:
+        said.append(f"Texts that the model does not know, taken for none: {_where(unknown)}.")
+    if filled:
+        said.append(f"Missing values: {_where(filled)}; filled in as in the fit.")
+    return said
+
+
+def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Return counts by site and column."""
+    parts = [(n, name, site) for site, names in counts.items() for name, n in names.items()]
+    return some_of([f"{n:,} of {name} at {site}" for n, name, site in parts])
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them, at most `MOST` and how many more."""
+    if len(names) > MOST + 1:
+        names = [*names[:MOST], f"{len(names) - MOST} more"]
+    return listed(names)

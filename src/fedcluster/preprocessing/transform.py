@@ -1,0 +1,470 @@
+"""Fitted preprocessors: what becomes of each row, the same at every site and for new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from fedcluster.core import Data, Describe, Floats, Grouped, Rows, on_grid
+from fedcluster.core.ranges import EVERYTHING, Box, turned
+from fedcluster.errors import InputError
+from fedcluster.io.columns import HELD, columns_of, kind_refused
+from fedcluster.preprocessing.columns import (
+    LARGEST_SCALE,
+    AnyColumn,
+    Category,
+    NumericColumn,
+    column_from_plain,
+    column_to_plain,
+    one_of,
+)
+from fedcluster.preprocessing.moments import Principal
+from fedcluster.preprocessing.own import Preparation, own_from_plain, own_to_plain
+from fedcluster.privacy.budget import PolicyError
+
+MOST_COLUMNS = 100_000
+BLOCK = 1 << 16
+"""Values that are prepared at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessor:
+    """Transform of the rows of every site, column by column, by name.
+
+    Rows may have other columns too, and in any order; they are left out.
+
+    Parameters
+    ----------
+    columns : tuple of NumericColumn or Category
+        In the order of the prepared columns.
+    missing : {"error", "drop", "keep", "ignore"}
+        What becomes of a value that is missing and not filled in: an error, its row is dropped,
+        or it stays NaN. With "ignore" all stay NaN, and rows without any value are dropped.
+    principal : Principal or Preparation, optional
+        Applied after the columns: principal components, or a preparation of one's own.
+    unit : bool, default=False
+        Whether each row is divided by its length at the end; a row of zeros is dropped.
+    box : bool, default=False
+        Whether each value is at last moved into [-1, 1], a missing one to 0, and shortened to a
+        multiple of 2^-20, see `fedcluster.core.on_grid`: what differential privacy needs.
+
+    Examples
+    --------
+    >>> from fedcluster.core import Column
+    >>> rows = Data(np.array([[0.0, 180.0], [1.0, 160.0]]), columns=(
+    ...     Column("sex", "text", ("F", "M")), Column("height")))
+    >>> preprocessor = Preprocessor((NumericColumn("height", shift=170.0, scale=10.0),
+    ...                            Category("sex", ("F", "M"))))
+    >>> preprocessor.names
+    ('height', 'sex=F', 'sex=M')
+    >>> preprocessor.apply(rows).X
+    array([[ 1.,  1.,  0.],
+           [-1.,  0.,  1.]])
+    >>> preprocessor.invert(np.array([[0.5, 0.25, 0.75]]))
+    array([[175.  ,   0.25,   0.75]])
+    """
+
+    columns: tuple[AnyColumn, ...]
+    missing: str = "error"
+    principal: Principal | Preparation | None = None
+    unit: bool = False
+    box: bool = False
+
+    @classmethod
+    def in_box(cls, names: Sequence[str], low: Sequence[float], high: Sequence[float]) -> Self:
+        """Return the preprocessor that scales public bounds of columns of numbers to [-1, 1].
+
+        A value outside is moved to the nearer bound; a missing one becomes the middle.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns.
+        low, high : sequence of float
+            The bounds of each column. They must be known without the rows.
+
+        Raises
+        ------
+        InputError
+            If they are not finite, or a lower bound is not below the upper one.
+
+        Examples
+        --------
+        >>> ages = Preprocessor.in_box(["x0"], [0.0], [120.0])
+        >>> ages.apply(Data(np.array([[90.0], [131.0], [np.nan]]))).X.tolist()
+        [[0.5], [1.0], [0.0]]
+        """
+        columns = []
+        for name, least, most in zip(names, map(float, low), map(float, high), strict=True):
+            if not -LARGEST_SCALE <= least < most <= LARGEST_SCALE:
+                raise InputError(
+                    f"column {name!r} has the bounds {least:g} and {most:g}: give two finite "
+                    "numbers, the lower one first"
+                )
+            middle = least / 2 + most / 2
+            columns.append(
+                NumericColumn(name, (least, most), False, middle, middle, most / 2 - least / 2)
+            )
+        return cls(tuple(columns), box=True)
+
+    @property
+    def numeric(self) -> tuple[NumericColumn, ...]:
+        """Columns of numbers."""
+        return tuple(c for c in self.columns if isinstance(c, NumericColumn))
+
+    @property
+    def categories(self) -> tuple[Category, ...]:
+        """Columns of text."""
+        return tuple(c for c in self.columns if isinstance(c, Category))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns before principal components: ``age``, ``sex=F``, ``sex=M``."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def names_out(self) -> tuple[str, ...]:
+        """Names of the prepared columns."""
+        if self.principal is None:
+            return self.names
+        return tuple(self.principal.names(self.names))
+
+    @property
+    def n_columns_out(self) -> int:
+        """Number p of prepared columns."""
+        return len(self.names_out)
+
+    @property
+    def n_columns_assigned(self) -> int:
+        """Number p, too: nothing is done after rows were assigned to clusters."""
+        return self.n_columns_out
+
+    @property
+    def as_found(self) -> Self:
+        """Transform that tells columns in their own units, gaps and all, texts by level."""
+        columns = tuple(column.as_found for column in self.columns)
+        return replace(self, columns=columns, missing="keep", principal=None, unit=False, box=False)
+
+    def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
+        """Return the smallest and largest values of prepared rows, from ranges of columns.
+
+        Examples
+        --------
+        >>> age = NumericColumn("age", shift=40.0, scale=20.0)
+        >>> Preprocessor((age, Category("sex", ("F",)))).enclosing({"age": (0.0, 120.0)})
+        Box(low=array([-2.,  0.]), high=array([4., 1.]))
+        """
+        if self.box:
+            return Box(np.full(self.n_columns_out, -1.0), np.full(self.n_columns_out, 1.0))
+        boxes = [column.enclosing(ranges.get(column.name, EVERYTHING)) for column in self.columns]
+        low, high = (np.concatenate([getattr(b, end) for b in boxes]) for end in ("low", "high"))
+        found = Box(low, high)
+        if self.principal is not None and not isinstance(self.principal, Principal):
+            found = Box.unbounded(self.n_columns_out)
+        elif self.principal is not None:
+            found = turned(found, self.principal.mean, np.array(self.principal.components))
+        if self.unit:
+            found = Box(np.where(found.low >= 0, 0.0, -1.0), np.where(found.high <= 0, 0.0, 1.0))
+        return found
+
+    def apply(self, data: Data) -> Data:
+        """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
+        X, dropped = self._made(data)
+        grouped = self._grouped(data, self._columns_of(data))
+        prepared = Data(X, data.sample_weight, data.y, groups=data.groups, grouped=grouped)
+        return prepared if dropped is None else prepared.take(~dropped)
+
+    def aligned(self, data: Data) -> Rows:
+        """Return prepared rows, one for each row given, (n, p); NaN where a row is dropped.
+
+        Examples
+        --------
+        >>> rows = Data(np.array([[3.0], [np.nan]]))
+        >>> Preprocessor((NumericColumn("x0", scale=3.0),), missing="drop").aligned(rows)
+        array([[ 1.],
+               [nan]])
+        """
+        X, dropped = self._made(data)
+        if dropped is not None:
+            X[dropped] = np.nan
+        return X
+
+    def _made(self, data: Data) -> tuple[Rows, NDArray[np.bool_] | None]:
+        """Return prepared rows (n, p), and whether each is dropped, (n,); None where none is."""
+        if self.missing == "ignore":
+            X = self.keeping().aligned(data)
+            empty = np.asarray(np.isnan(X).all(axis=1))
+            return X, empty if empty.any() else None
+        columns = self._columns_of(data)
+        X = np.empty((len(data), self.n_columns_out), data.X.dtype)
+        if self._is_scaled:
+            is_missing = self._scale(data.X, [j for _, j in columns], X)
+        else:
+            size = max(1, BLOCK // max(1, len(self.names)))
+            for start in range(0, len(data), size):
+                block = slice(start, start + size)
+                X[block] = self._block(data.take(block), columns)
+            is_missing = bool(np.isnan(X.max(initial=-np.inf)))
+        dropped = self._incomplete(X) if is_missing else None
+        if self.unit:
+            zero = to_unit_length(X)
+            dropped = zero if dropped is None else dropped | zero
+        if self.box:
+            X = on_grid(np.clip(np.nan_to_num(X, nan=0.0), -1.0, 1.0)).astype(X.dtype)
+        return X, dropped
+
+    def keeping(self) -> Self:
+        """Return the preprocessor that fills nothing in and keeps what is missing."""
+        columns = tuple(replace(column, fill=None) for column in self.columns)
+        return replace(self, columns=columns, missing="keep")
+
+    def completing(self) -> Self:
+        """Return the preprocessor that fills in missing values which this one ignores."""
+        return replace(self, missing="error") if self.missing == "ignore" else self
+
+    def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
+        """Return what stands behind prepared groups; their scatter where columns are scaled."""
+        if data.grouped is None:
+            return None
+        places = np.cumsum([0, *(len(column.names) for column, _ in columns)]).tolist()
+        shares = {
+            place: scipy.sparse.csr_array(np.nan_to_num(column.shares(data, j)))
+            for place, (column, j) in zip(places, columns, strict=False)
+            if isinstance(column, Category) and column.coded
+        }
+        if self.unit:  # the scatter of directions is none of columns
+            return replace(data.grouped, shares=shares, scatter={})
+        within = np.concatenate([column.within(data, j) for column, j in columns])
+        if self.principal is not None and not isinstance(self.principal, Principal):
+            return replace(data.grouped, shares={}, scatter={})
+        if self.principal is not None:
+            within = np.array(self.principal.components) ** 2 @ within
+        scatter = {f"x{i}": float(each) for i, each in enumerate(within)}
+        return replace(data.grouped, shares=shares, scatter=scatter)
+
+    def complete(self, data: Data) -> NDArray[np.bool_]:
+        """Return whether each row is among the prepared ones, (n,)."""
+        _, dropped = self._made(data)
+        return np.ones(len(data), dtype=bool) if dropped is None else ~dropped
+
+    def unknown(self, data: Data) -> dict[str, int]:
+        """Count texts of no known level, by column, where there are some."""
+        texts = [(c, j) for c, j in self._columns_of(data) if isinstance(c, Category)]
+        return {c.name: n for c, j in texts if (n := c.unknown(data, j))}
+
+    def filled(self, data: Data) -> dict[str, int]:
+        """Count values that are missing and filled in, by column, where there are some."""
+        columns = [] if self.missing == "ignore" else self._columns_of(data)
+        return {c.name: n for c, j in columns if (n := c.filled(data, j))}
+
+    def invert(self, centers: Floats) -> Floats:
+        """Return prepared rows (k, p) in the units of the columns, as `names` names them.
+
+        Of a text, the result is the share of each of its levels; of a logarithm, the value whose
+        logarithm was meant; of rows of unit length, rows at the distance 1 from what became 0.
+        """
+        X = np.asarray(centers, dtype=np.float64)
+        if self.principal is not None:
+            X = self.principal.invert(X)
+        stops = np.cumsum([len(column.names) for column in self.columns])
+        parts = zip(self.columns, np.split(X, stops[:-1], axis=1), strict=True)
+        return np.concatenate([column.invert(part) for column, part in parts], axis=1)
+
+    @property
+    def assigned(self) -> None:
+        """Nothing: the rows are not assigned to clusters."""
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Check that no row need be read to refuse it.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            The columns that there are; none where they have no names.
+
+        Raises
+        ------
+        ValueError
+            Naming the rule that it breaks, and no value.
+        """
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) < len(names) or not set(names) <= set(columns or names):
+            raise ValueError("its columns must be some of those asked about, each once")
+        for column in self.columns:
+            column.check()
+        if self.box and not all(map(_is_total, self.columns)):
+            raise ValueError("for noise, columns must be numbers without logarithm, and filled in")
+        if len(self.names) > MOST_COLUMNS:
+            raise ValueError(f"at most {MOST_COLUMNS:,} prepared columns")
+        if self.principal is not None:
+            self.principal.check(len(self.names))
+
+    def told_only(self, describe: Describe) -> Self:
+        """Return the preprocessor bound to what a site tells of its columns, and for any rows.
+
+        An error would tell that there is a row of that kind, so one that lacks a value is dropped.
+
+        Parameters
+        ----------
+        describe : callable
+            Describes them, those named as text, see `Client.describe`.
+
+        Raises
+        ------
+        PolicyError
+            If a column of text is taken for one of numbers.
+        """
+        told = {column.name: column for column in describe([c.name for c in self.categories])}
+        if not told.keys() >= {column.name for column in self.columns}:
+            raise PolicyError(
+                "preparation: its columns must be some of those asked about, each once"
+            )
+        columns = tuple(c.told_only(told[c.name]) for c in self.columns)
+        missing = "drop" if self.missing == "error" else self.missing
+        return replace(self, columns=columns, missing=missing)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the preprocessor as JSON can hold it."""
+        plain = asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
+        if self.principal is not None and not isinstance(self.principal, Principal):
+            plain["principal"] = own_to_plain(self.principal)
+        return {key: value for key, value in plain.items() if key != "box" or value}
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Self:
+        """Return the preprocessor that `plain` described, or JSON made of it.
+
+        Raises
+        ------
+        ValueError, LookupError, TypeError
+            If it is something else.
+        """
+        principal = content["principal"]
+        unit, box = (content.get(key, False) for key in ("unit", "box"))
+        if not (isinstance(unit, bool) and isinstance(box, bool)):
+            raise TypeError("expected a truth value")
+        return cls(
+            tuple(column_from_plain(each) for each in content["columns"]),
+            one_of(content["missing"], ("error", "drop", "keep", "ignore")),
+            None
+            if principal is None
+            else (own_from_plain if "own" in principal else Principal.from_plain)(principal),
+            unit,
+            box,
+        )
+
+    @property
+    def _is_scaled(self) -> bool:
+        """True if all columns are numbers, without logarithms or principal components."""
+        plain = all(isinstance(c, NumericColumn) and not c.log for c in self.columns)
+        return plain and bool(self.columns) and self.principal is None
+
+    def _scale(self, X: Rows, places: Sequence[int], out: Rows) -> bool:
+        """Write rows of numbers only, all columns in one reading; return whether one is missing.
+
+        The bits are those of one column after the other.
+        """
+        from fedcluster.kernels.rows import scale_rows  # to load a model takes no compiler
+
+        columns, everything = self.numeric, (-np.inf, np.inf)
+        bounds = [everything if c.bounds is None else c.bounds for c in columns]
+        return scale_rows(
+            X if places == list(range(X.shape[1])) else X[:, places],
+            out,
+            shift=np.array([c.shift for c in columns]),
+            scale=np.array([c.scale for c in columns]),
+            fill=np.array([np.nan if c.fill is None else c.fill for c in columns]),
+            bounds=np.array(bounds).T.copy(),
+        )
+
+    def _columns_of(self, data: Data) -> list[tuple[AnyColumn, int]]:
+        """Return the columns, each with its index in these rows."""
+        place = {column.name: j for j, column in enumerate(columns_of(data))}
+        if lacking := [column.name for column in self.columns if column.name not in place]:
+            raise InputError(
+                f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
+            )
+        columns = [(column, place[column.name]) for column in self.columns]
+        for column, j in columns:  # numbers are levels, too
+            if isinstance(column, NumericColumn) or columns_of(data)[j].kind in HELD:
+                kind_refused(data, j)
+        return columns
+
+    def _block(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Floats:
+        """Return prepared rows (n, p), NaN where a value is missing."""
+        X = np.concatenate([column.apply(data, j) for column, j in columns], axis=1)
+        if self.principal is None:
+            return X
+        made = np.asarray(self.principal.apply(X), dtype=np.float64)
+        if made.shape != (len(X), self.n_columns_out):
+            raise InputError(
+                f"{type(self.principal).__name__} makes rows of shape {made.shape} of {X.shape}, "
+                f"and names {self.n_columns_out} columns"
+            )
+        return made
+
+    def _incomplete(self, X: Rows) -> NDArray[np.bool_] | None:
+        """Return whether each prepared row is dropped for a missing value, or raise an error."""
+        if self.missing == "keep":
+            return None
+        lacking = np.asarray(np.isnan(X).any(axis=1))
+        if self.missing == "drop":
+            return lacking
+        raise InputError(
+            f"{np.count_nonzero(lacking)} of {len(X)} rows have a missing value, the first "
+            f"one is row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
+        )
+
+
+def _is_total(column: AnyColumn) -> bool:
+    """Return whether a column can be prepared whatever its values are.
+
+    That one cannot would tell of a value without noise.
+    """
+    return isinstance(column, NumericColumn) and not column.log and column.fill is not None
+
+
+def to_unit_length(X: Rows) -> NDArray[np.bool_]:
+    """Divide rows (n, p) by their Euclidean lengths, in place; return which are zero, (n,).
+
+    Zero rows stay, as they have no direction.
+
+    Examples
+    --------
+    >>> rows = np.array([[3.0, 4.0], [0.0, 0.0], [0.0, -1e-200]])
+    >>> to_unit_length(rows)
+    array([False,  True, False])
+    >>> rows
+    array([[ 0.6,  0.8],
+           [ 0. ,  0. ],
+           [ 0. , -1. ]])
+    """
+    zero = np.zeros(len(X), dtype=bool)
+    size = max(1, BLOCK // max(1, X.shape[1]))
+    for start in range(0, len(X), size):
+        rows = X[start : start + size].astype(np.float64)
+        largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
+        zero[start : start + size] = largest[:, 0] == 0
+        rows /= np.where(largest == 0, 1.0, largest)  # squares of tiny or huge values are none
+        length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+        X[start : start + size] = rows / np.where(length == 0, 1.0, length)
+    return zero
+
+
+def on_whole_rows(
+    work: Callable[[Rows], NDArray[Any]], rows: Rows, otherwise: float
+) -> NDArray[Any]:
+    """Return the results of ``work`` for the rows without NaN, ``otherwise`` for the others."""
+    if not np.isnan(rows.min(initial=0.0)):  # it is NaN where one value is
+        return work(rows)
+    whole = np.logical_not(np.isnan(rows).any(axis=1))
+    none = np.zeros((1, rows.shape[1]), rows.dtype)  # to see the shape of results
+    results = work(rows[whole]) if whole.any() else work(none)[:0]
+    every: NDArray[Any] = np.full((len(rows), *results.shape[1:]), otherwise, results.dtype)
+    every[whole] = results
+    return every

@@ -1,0 +1,406 @@
+"""Groups (microaggregation): steps see means of at least p rows, and nothing else of a site.
+
+J. Domingo-Ferrer & J. M. Mateo-Sanz, Practical data-oriented microaggregation for statistical
+disclosure control, IEEE Trans. Knowledge and Data Engineering 14 (2002).
+
+A site's rows are partitioned once. What leaves it, whatever is asked and however often, is a
+function of one fixed set of sums, each over at least p rows (persons, where rows say whose they
+are), and of what is the same for the whole site: names of columns and levels, the number of
+groups, and of each column of numbers one scatter within groups.
+
+The partition is secret, kept by the site, and never made anew: the same rows give the same groups.
+Rows that were never grouped form groups of their own once there are p of them; where a row is
+changed or removed, its group leaves for good. The rest of such a group may join a new group, which
+has at least p rows that stood in no sum before. So no linear combination of the sums of all
+versions stands for fewer than p rows: in the newest group of the combination are p rows that no
+other sum of it holds. A row that is changed looks like one that is gone and a new one: unless rows
+say whose they are, a new group has p rows beyond as many as are gone. Where they do, a group whose
+persons have changed stays if its sum was told before, or p of them have values that are in no sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Data, Floats, RowStream
+from fedcluster.errors import InputError
+from fedcluster.io.columns import Passes, columns_of
+from fedcluster.io.rows import chunks_of
+from fedcluster.privacy._disclosure import Contents, Rules, members_of
+from fedcluster.privacy._means import GroupMeans
+from fedcluster.privacy._survey import Chunks, SiteTable, any_passes, placed, survey
+from fedcluster.privacy.limits import Groups
+from fedcluster.privacy.partition import NewGroups, Numbers, Partition, known_by
+
+BATCH = 1 << 17
+"""Rows of a stream that are partitioned together, at least."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """The groups of one site, kept in a file where its rows change from run to run.
+
+    Parameters
+    ----------
+    groups : Groups
+        The protection.
+    file : Path, optional
+        Where the site keeps the partition; without it, rows are grouped for this process alone.
+    roles : mapping of str to str, optional
+        The columns that say whose rows they are, what they weigh and their labels, by the keys of
+        a site file; by default only whether there are any.
+    """
+
+    groups: Groups
+    file: Path | None = None
+    roles: Mapping[str, str] | None = None
+
+    def grouped(
+        self, rows: Data | RowStream, passes: Passes = any_passes, *, save: bool = True
+    ) -> Data:
+        """Return the means of the groups of a site's rows; no rows where there are too few.
+
+        Parameters
+        ----------
+        rows : Data or RowStream
+            The rows.
+        passes : callable, optional
+            ``passes(counts, n)`` says which texts and labels, with so many of the n rows (persons)
+            each, may leave besides what groups say; by default all.
+        save : bool, default=True
+            Whether new groups are kept; without, nothing may be made of them but to look.
+
+        Raises
+        ------
+        InputError
+            If the file is of other columns, of another p or of other rows, or cannot be read.
+        """
+        return self._made(rows, passes, save=save)[0]
+
+    def examined(
+        self, rows: Data | RowStream, *, all_columns: bool = False
+    ) -> tuple[Data, Examined]:
+        """Return what `grouped` does, with what its owner alone is told of it; keep nothing.
+
+        That is of sensitive columns in which groups agree, or of all.
+        """
+        data, holder, partition = self._made(rows, any_passes, save=False)
+        number = np.append(partition.members, -1)[partition.places(holder.table.units)]
+        if all_columns:
+            names = tuple(column.name for column in holder.table.columns)
+            holder = replace(holder, groups=replace(self.groups, sensitive=names, diversity=1))
+        rules, stays = Rules(self.groups, holder.contents()), number >= 0
+        groups = [np.flatnonzero(stays)[units] for units in members_of(number[stays])]
+        groups = groups if len(data) else []
+        sums, sensitive, g = tuple(holder.sums), holder.groups.sensitive, len(groups)
+        amounts = np.array([rules.amounts(units) for units in groups])
+        agree = np.array([rules.agree(units) for units in groups], dtype=bool)
+        return data, Examined(
+            len(stays),
+            np.array([len(units) for units in groups], dtype=np.int64),
+            sums,
+            amounts.reshape(g, 3, len(sums) + 1),
+            sensitive,
+            agree.reshape(g, len(sensitive)),
+        )
+
+    def _made(
+        self, rows: Data | RowStream, passes: Passes, *, save: bool
+    ) -> tuple[Data, Holder, Partition]:
+        """Return the means of groups, what reads what their units hold, and the partition."""
+
+        def chunks() -> Iterator[Data]:
+            return filter(len, map(Data.weighed, chunks_of(rows)))
+
+        before = self._kept(chunks)
+        table = survey(chunks(), self.groups.p, before.key if self.file else b"", passes)
+        holder = Holder(table, chunks, self.groups, (self.roles or {}).get("label_column"))
+        after = before.described(table.columns, self.file)
+        if self.file is not None:
+            before.check_rows(table.units, self.file)
+            after = holder.without_broken(after.without_broken(table.units))
+        if len(table.units) >= self.groups.min_rows:
+            after = _with_new_groups(after, holder)
+        if self.file is not None:
+            after = after.noting(table.units)
+        means = GroupMeans(table, after, chunks)
+        after, data = means.partition, means.data()
+        if save and self.file is not None and after is not before:
+            after.save(self.file)
+        return (
+            data if len(table.units) >= self.groups.min_rows else data.take(slice(0)),
+            holder,
+            after,
+        )
+
+    def _kept(self, chunks: Chunks) -> Partition:
+        """Return the partition that the site has kept."""
+        first = next(iter(chunks()), None)
+        names = [] if first is None else [column.name for column in columns_of(first)]
+        if self.file is None:
+            return Partition.empty(self.groups.p, names)
+        layout = _layout(first, self.roles, self.groups)
+        return Partition.load(self.file, self.groups.p, names, self.groups.generation, layout)
+
+
+def _layout(first: Data | None, roles: Mapping[str, str] | None, groups: Groups) -> dict[str, str]:
+    """Return what the groups of a site are of, by its first rows and its site file."""
+    if first is None:
+        return {}
+    given = {
+        "group_column": first.groups is not None,
+        "weight_column": first.sample_weight is not None,
+        "label_column": first.y is not None,
+    }
+    named = {role: "named" for role, is_given in given.items() if is_given}
+    unit = "rows" if first.groups is None else "persons"
+    named |= roles or {}
+    return {**{role: named.get(role, "none") for role in given}, "unit": unit, **groups.rules}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holder:
+    """Reader of what units hold, anew where it is asked for.
+
+    Parameters
+    ----------
+    table : SiteTable
+        What is known of the rows.
+    chunks : callable
+        Returns the rows.
+    groups : Groups
+        The protection.
+    label : str, optional
+        The name of the column of labels.
+    """
+
+    table: SiteTable
+    chunks: Chunks
+    groups: Groups
+    label: str | None = None
+
+    @property
+    def has_rules(self) -> bool:
+        """Return whether groups have rules besides their size."""
+        return self.groups.dominance is not None or self.groups.diversity > 1
+
+    @property
+    def sums(self) -> dict[str, int]:
+        """Return the columns of numbers whose sums are no counts, by name."""
+        of_numbers = enumerate(zip(self.table.columns, self.table.flags, strict=True))
+        return {c.name: j for j, (c, flag) in of_numbers if c.kind == "number" and not flag}
+
+    @property
+    def sensitive(self) -> list[int]:
+        """Return the sensitive columns, -1 for labels.
+
+        Raises
+        ------
+        InputError
+            If one is none that the site may tell of.
+        """
+        place = {column.name: j for j, column in enumerate(self.table.columns)}
+        place |= {} if self.label is None or self.table.classes is None else {self.label: -1}
+        for name in self.groups.sensitive:
+            if name not in place:
+                raise InputError(
+                    f"sensitive column {name!r} is not among those that may be told, "
+                    f"{', '.join(place)}: leave it out of sensitive"
+                )
+        return [place[name] for name in self.groups.sensitive]
+
+    def held(self, chunk: Data) -> Contents:
+        """Return what the rows of a chunk hold."""
+        weight = np.ones(len(chunk)) if chunk.sample_weight is None else chunk.sample_weight
+        values = chunk.X[:, list(self.sums.values())].astype(np.float64)
+        adds, there = np.nan_to_num(values) * weight[:, None], ~np.isnan(values)
+        number, holds = np.arange(len(chunk), dtype=np.uint64), []
+        for j in self.sensitive:
+            known = known_by(chunk, j, b"")
+            is_there = np.ones(len(chunk), bool) if j < 0 else ~np.isnan(chunk.X[:, j])
+            holds.append(np.column_stack([number, known])[is_there])
+        return Contents(
+            np.column_stack([adds, weight]),
+            np.column_stack([there, np.ones(len(chunk), bool)]),
+            tuple(holds),
+        )
+
+    def contents(self) -> Contents:
+        """Return what all units hold."""
+        units = self.table.units
+        every = Contents.together([self.held(chunk) for chunk in self.chunks()])
+        return every.of_persons(units.of_rows, len(units)) if units.are_persons else every
+
+    def without_broken(self, kept: Partition) -> Partition:
+        """Return a partition without the groups of persons that do not keep the rules now.
+
+        Those of rows, which do not change, kept them when they were made.
+        """
+        if not self.has_rules or not self.table.units.are_persons:
+            return kept
+        number = np.append(kept.members, -1)[kept.places(self.table.units)]
+        rules, here = Rules(self.groups, self.contents()), np.flatnonzero(number >= 0)
+        groups = [here[units] for units in members_of(number[here])]
+        return kept.without([int(number[units[0]]) for units in groups if rules.broken(units)])
+
+    def check_values(self) -> None:
+        """Refuse sensitive columns that have too few values for any group.
+
+        Raises
+        ------
+        InputError
+            Naming the first.
+        """
+        least = self.groups.diversity
+        pairs = Contents.together([self.held(chunk) for chunk in self.chunks()]).holds
+        for name, each in zip(self.groups.sensitive, pairs, strict=True):
+            if (n := len(np.unique(each[:, 1]))) < least:
+                raise InputError(
+                    f"sensitive column {name!r} has {n} different values, and diversity asks for "
+                    f"{least} in each group: leave it out of sensitive and of what may be told"
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examined:
+    """What the owner of a site is told of its groups, and nobody else.
+
+    Parameters
+    ----------
+    n_units : int
+        All units of the site.
+    counts : ndarray of shape (g,)
+        Units in each group.
+    sums : tuple of str
+        The c columns whose sums are no counts.
+    amounts : ndarray of shape (g, 3, c + 1)
+        The two largest amounts that a unit adds to a sum, and that of all, in absolute values; 0 of
+        sums that are not told. The last is the sum of weights.
+    columns : tuple of str
+        The s columns in which groups may agree.
+    agree : ndarray of shape (g, s)
+        Whether all units of a group have one value.
+    """
+
+    n_units: int
+    counts: NDArray[np.int64]
+    sums: tuple[str, ...]
+    amounts: Floats
+    columns: tuple[str, ...]
+    agree: NDArray[np.bool_]
+
+    @property
+    def n_out(self) -> int:
+        """How many units are in no group."""
+        return self.n_units - int(self.counts.sum())
+
+    @property
+    def shares(self) -> Floats:
+        """Return the share of the largest, and of the two largest, in each sum, (g, 2, c + 1)."""
+        largest = np.cumsum(self.amounts[:, :2], axis=1)
+        total = self.amounts[:, 2:]
+        return np.asarray(largest / np.where(total > 0, total, 1.0))
+
+    @property
+    def most(self) -> dict[str, float]:
+        """Return by column the largest share of one unit in the sum of a group."""
+        largest = self.shares[:, 0].max(axis=0, initial=0.0).tolist()
+        return dict(zip(self.sums, largest, strict=False))
+
+    @property
+    def agreeing(self) -> dict[str, float]:
+        """Return by column the share of the groups all of whose units have one value."""
+        shares = self.agree.sum(axis=0) / max(len(self.agree), 1)
+        return dict(zip(self.columns, shares.tolist(), strict=True))
+
+
+def _with_new_groups(before: Partition, holder: Holder) -> Partition:
+    """Return the partition with groups of units that were never in one, if there are enough.
+
+    A new row may be one that is gone, with another value: a group has p rows beyond as many. Units
+    that no group could have are tried together once more, until no group can be made of them: so
+    the same rows, read again, give no others.
+    """
+    table, groups = holder.table, holder.groups
+    place = before.places(table.units)
+    is_new, p = place < 0, groups.p
+    if not table.units.are_persons:
+        p += len(before.units) - int(np.count_nonzero(~is_new))
+    if np.count_nonzero(is_new) < p:
+        return before
+    made = NewGroups(before.n_groups, p)
+    waiting: list[tuple[Numbers, Floats]] = []
+    left: list[_Batch] = []
+    is_waiting = ~is_new & (np.append(before.members, -1)[place] < 0)
+    for batch in _batches(holder, is_new):
+        some = batch.take(is_waiting[batch.units])
+        waiting.append((some.units, some.points))
+        left.append(_add(made, batch.take(is_new[batch.units]), groups, p))
+    while holder.has_rules:
+        n_groups, batch = made.n_groups, _Batch.together(left)
+        left = [_add(made, batch, groups, p)]
+        if made.n_groups == n_groups:
+            break
+    if made.units and groups.dominance is None:
+        made.take_in(*map(np.concatenate, zip(*waiting, strict=True)))
+    if groups.diversity > 1 and not made.n_groups:
+        holder.check_values()
+    return before.with_groups(table.units, made) if made.units else before
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """Units, where they lie and, where there are rules, what they hold."""
+
+    units: Numbers
+    points: Floats
+    contents: Contents | None
+
+    def take(self, some: NDArray[Any]) -> _Batch:
+        """Return some of the units, whose places rise or are told by booleans."""
+        places = np.flatnonzero(some) if some.dtype == bool else some
+        contents = None if self.contents is None else self.contents.take(places)
+        return _Batch(self.units[places], self.points[places], contents)
+
+    @classmethod
+    def together(cls, parts: Sequence[_Batch]) -> _Batch:
+        """Return all units."""
+        units, points = (
+            np.concatenate([getattr(p, n) for p in parts]) for n in ("units", "points")
+        )
+        contents = [part.contents for part in parts if part.contents is not None]
+        return cls(units, points, Contents.together(contents) if contents else None)
+
+
+def _add(made: NewGroups, batch: _Batch, groups: Groups, p: int) -> _Batch:
+    """Make groups of new units; return those that are in none."""
+    rules = None if batch.contents is None else Rules(groups, batch.contents, p)
+    return batch.take(made.add(batch.units, batch.points, rules))
+
+
+def _batches(holder: Holder, is_new: NDArray[np.bool_]) -> Iterator[_Batch]:
+    """Yield units with their points, many at once; persons as the means of their rows, all."""
+    table, groups = holder.table, holder.groups
+    apart = [j for j in holder.sensitive if groups.diversity > 1]
+    parts: list[_Batch] = []
+    n_new = 0
+    for start, chunk in placed(holder.chunks()):
+        here = table.units.of_rows[start : start + len(chunk)]
+        points = table.points(table.shown(chunk), groups.scale, apart)
+        parts.append(_Batch(here, points, holder.held(chunk) if holder.has_rules else None))
+        n_new += int(np.count_nonzero(is_new[here]))
+        if n_new >= BATCH and not table.units.are_persons:
+            yield _Batch.together(parts)
+            parts, n_new = [], 0
+    if parts:
+        every, units = _Batch.together(parts), table.units
+        contents = every.contents
+        if units.are_persons and contents is not None:
+            contents = contents.of_persons(every.units, len(units))
+        yield _Batch(*units.means_of(every.units, every.points), contents)

@@ -1,0 +1,642 @@
+"""The secret partition of a site's rows, and what becomes of it as rows come and go.
+
+A unit is a row, or a person with all rows. A unit that was in a group once is known for good:
+every group that is made holds at least p units that were in none before.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import zipfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from fedcluster import kernels
+from fedcluster.core import Column, Data, Floats
+from fedcluster.core.exact import exact_group_sums, exact_sum
+from fedcluster.errors import InputError
+from fedcluster.io.columns import columns_of
+from fedcluster.io.outputs import atomic_write
+from fedcluster.privacy._disclosure import MOST_TIMES, Rules
+
+Ids = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+
+COPIES = np.uint64(0x9E3779B97F4A7C15)
+"""Odd number by whose multiples the identities of equal rows differ."""
+MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+SHIFTS = np.uint64(30), np.uint64(27)
+FORMAT = 2
+BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
+"""What groups of earlier versions were made by, of which their files say nothing."""
+
+
+def _no_numbers() -> Numbers:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Who was ever grouped, and with whom.
+
+    Parameters
+    ----------
+    key : bytes
+        Makes the identities: who finds them cannot try values.
+    p : int
+        The smallest number of units in a group.
+    columns : tuple of str
+        The columns that a row is known by.
+    layout : mapping of str to str
+        What the groups are of: ``unit``, "rows" or "persons"; the columns of persons, weights and
+        labels, "none" where there is none; and of each column its kind.
+    units : ndarray of shape (u,)
+        The identities of all units that were ever grouped, rising.
+    told : ndarray of shape (t,)
+        Digests, rising, of what the sums of persons ever told: of each person in a group, in each
+        column; and of each group, in each column. Nothing of rows, which do not change.
+    members : ndarray of shape (u,)
+        The number of each unit's group; -1 where that has left.
+    fresh : ndarray of shape (u,)
+        Whether the unit was in no group before its own.
+    scatter : mapping of str to float
+        As of `fedcluster.core.Grouped`; of the groups numbered ``scatter_groups``.
+    n_groups : int
+        How many groups were ever made.
+    generation : int
+        As of `fedcluster.privacy.Groups`.
+    """
+
+    key: bytes
+    p: int
+    columns: tuple[str, ...]
+    layout: Mapping[str, str] = field(default_factory=dict)
+    units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    told: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    members: Numbers = field(default_factory=_no_numbers)
+    fresh: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    scatter: Mapping[str, float] = field(default_factory=dict)
+    scatter_groups: Numbers = field(default_factory=_no_numbers)
+    n_groups: int = 0
+    generation: int = 1
+
+    @classmethod
+    def empty(cls, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
+        """Return the partition of a site that has not grouped a row yet."""
+        return cls(secrets.token_bytes(32), p, tuple(columns), generation=generation)
+
+    def without_broken(self, units: Units) -> Partition:
+        """Return the partition as it stands with the units of now.
+
+        A group leaves if a unit of it is gone. One of persons leaves if in a column its sum is none
+        that was told before, and fewer than p of its persons have values that none of their sums
+        had: then a combination of its sums, over all versions, could tell of these.
+        """
+        gone = (_places(units.ids, self.units) < 0) & (self.members >= 0)
+        return self.without(np.union1d(self.members[gone], self._few_new(units)))
+
+    def _few_new(self, units: Units) -> Numbers:
+        """Return the groups of persons whose sums now would tell of fewer than p of them."""
+        now = self._grouped(units)
+        new = ~np.isin(now.of_units, self.told) & now.present
+        n_new = np.zeros(now.of_groups.shape, np.int64)
+        np.add.at(n_new, now.place, new)
+        few = (n_new < self.p) & ~np.isin(now.of_groups, self.told)
+        return now.numbers[few.any(axis=1)]
+
+    def noting(self, units: Units) -> Partition:
+        """Return the partition that knows what its groups tell of these units."""
+        now = self._grouped(units)
+        every = np.union1d(self.told, np.concatenate([now.of_units.ravel(), now.of_groups.ravel()]))
+        return self if len(every) == len(self.told) else replace(self, told=every)
+
+    def _grouped(self, units: Units) -> _Telling:
+        """Return digests of what the groups tell of units that are in one."""
+        member = np.append(self.members, -1)[self.places(units)]
+        here = member >= 0
+        numbers, place = np.unique(member[here], return_inverse=True)
+        of_units = _mixed(units.contents[here], units.ids[here, None])
+        of_groups = np.zeros((len(numbers), of_units.shape[1]), np.uint64)
+        np.add.at(of_groups, place, of_units)
+        of_groups = _mixed(of_groups, numbers[:, None].astype(np.uint64))
+        return _Telling(numbers, place, of_units, units.present[here], of_groups)
+
+    def described(self, columns: Sequence[Column], file: Path | None) -> Partition:
+        """Return the partition with the kinds of its columns, which must not have changed.
+
+        Raises
+        ------
+        InputError
+            If a column holds something else than when the rows were grouped.
+        """
+        kinds = {f"kind of {column.name}": column.kind for column in columns}
+        known = {name: kind for name, kind in self.layout.items() if kind != "empty"}
+        if file is not None:
+            for name, kind in kinds.items():
+                self.check(file, name, known.get(name, kind), kind)
+        layout = {**self.layout, **kinds}
+        return self if layout == self.layout else replace(self, layout=layout)
+
+    def without(self, numbers: Sequence[int] | Numbers) -> Partition:
+        """Return the partition when some groups have left."""
+        if not len(numbers):
+            return self
+        return replace(self, members=np.where(np.isin(self.members, numbers), -1, self.members))
+
+    def check(self, file: Path, what: str, old: Any, new: Any) -> None:
+        """Refuse what has changed since the rows were grouped.
+
+        Raises
+        ------
+        InputError
+            With what to do.
+        """
+        if old != new:
+            raise InputError(
+                f"{file}: the rows were grouped with {what} {_shown(old)}, not {_shown(new)}; "
+                "other groups of the same rows would tell of single ones: write it as it was, "
+                f"or generation = {self.generation + 1} under [groups] for rows of others"
+            )
+
+    def check_rows(self, units: Units, file: Path) -> None:
+        """Refuse rows most of which are other ones than those that were grouped.
+
+        Raises
+        ------
+        InputError
+            If so, and it is not said whose rows they are: the same persons, with values that have
+            changed, would be grouped again and again.
+        """
+        live = self.units[self.members >= 0]
+        n_there = int(np.count_nonzero(_places(units.ids, live) >= 0))
+        if units.are_persons or 2 * n_there >= len(live) or 2 * len(units) < len(live):
+            return
+        raise InputError(
+            f"{file}: {len(live) - n_there:,} of {len(live):,} rows that were grouped are gone or "
+            "have changed. If they are of the same persons, give them back the values that they "
+            "had, as grouping them anew would tell of single ones; if they are of others, write "
+            f"generation = {self.generation + 1} under [groups]"
+        )
+
+    def places(self, units: Units) -> NDArray[np.intp]:
+        """Return the place of each unit in the partition, (u,); -1 of one that was in no group."""
+        return _places(self.units, units.ids)
+
+    def with_groups(self, units: Units, made: NewGroups) -> Partition:
+        """Return the partition with new groups, of new units and of some that were known."""
+        some = np.concatenate([*made.units, *made.others])
+        is_new = np.arange(len(some)) < sum(map(len, made.units))
+        stays = ~np.isin(self.units, units.ids[some])
+        parts = (
+            (self.units, units.ids[some]),
+            (self.members, np.concatenate([*made.groups, *made.joined])),
+            (self.fresh, is_new),
+        )
+        every = [np.concatenate([old[stays], new]) for old, new in parts]
+        order = np.argsort(every[0], kind="stable")
+        ids, members, fresh = (each[order] for each in every)
+        return replace(self, units=ids, members=members, fresh=fresh, n_groups=made.n_groups)
+
+    # The file
+
+    @classmethod
+    def load(
+        cls,
+        file: Path,
+        p: int,
+        columns: Sequence[str],
+        generation: int = 1,
+        layout: Mapping[str, str] = MappingProxyType({}),
+    ) -> Partition:
+        """Read the partition; make an empty one where there is none of the generation.
+
+        Raises
+        ------
+        InputError
+            If it is of another p, of other columns or of another layout, as far as that is given:
+            another partition of the same rows would tell of single ones.
+        """
+        new = replace(cls.empty(p, columns, generation), layout=layout)
+        if not file.exists():
+            return new
+        try:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+                kept = cls._from_arrays(arrays)
+        except _EarlierFormatError:
+            raise InputError(
+                f"{file} was written by an earlier version, which kept only the last values of "
+                "persons: changes to earlier ones would tell of single persons; write generation = "
+                f"{generation + 1} under [groups] for rows of others"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
+                "put back a copy: without it rows would be grouped anew, which tells of single ones"
+            ) from error
+        if kept.generation < generation or not len(kept.units):
+            return new
+        kept.check(file, "p", kept.p, p)
+        kept.check(file, "columns", kept.columns, tuple(columns))
+        known = {**layout, **BEFORE_RULES, **kept.layout}
+        for what, now in layout.items():
+            kept.check(file, what, known[what], now)
+        return replace(kept, layout=known)
+
+    @classmethod
+    def _from_arrays(cls, arrays: Any) -> Partition:
+        head = json.loads(bytes(arrays["head"]))
+        if head["format"] == 1:
+            head, told = {**head, "layout": _first_layout(arrays)}, np.empty(0, np.uint64)
+        elif head["format"] == FORMAT:
+            told = arrays["told"]
+        else:
+            raise ValueError(head["format"])
+        return cls(
+            bytes(arrays["key"]),
+            head["p"],
+            tuple(head["columns"]),
+            head["layout"],
+            arrays["units"],
+            told,
+            arrays["members"],
+            arrays["fresh"],
+            scatter=head["scatter"],
+            scatter_groups=arrays["scatter_groups"],
+            n_groups=head["n_groups"],
+            generation=head["generation"],
+        )
+
+    def save(self, file: Path) -> None:
+        """Write the partition, readable by its owner alone; whole or not at all."""
+        head = {"format": FORMAT, "p": self.p, "columns": self.columns}
+        named = ("layout", "scatter", "n_groups", "generation")
+        head |= {name: getattr(self, name) for name in named}
+        arrays = {name: getattr(self, name) for name in ("units", "told", "members", "fresh")}
+        with atomic_write(file) as draft, draft.open("wb") as stream:
+            np.savez(
+                stream,
+                allow_pickle=False,
+                head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+                key=np.frombuffer(self.key, np.uint8),
+                scatter_groups=self.scatter_groups,
+                **arrays,
+            )
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+class _EarlierFormatError(Exception):
+    """A file of an earlier format says too little of its persons."""
+
+
+def _first_layout(arrays: Any) -> dict[str, str]:
+    """Return what a file of the first format says of its units, if these are rows."""
+    contents, units = arrays["contents"], arrays["units"]
+    if contents.size and not np.array_equal(contents, units[:, None]):
+        raise _EarlierFormatError
+    return {"unit": "rows"} if contents.size else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Telling:
+    """Digests of what groups tell now.
+
+    Parameters
+    ----------
+    numbers : ndarray of shape (g,)
+        The numbers of the groups.
+    place : ndarray of shape (u,)
+        The place among them of the group of each unit that is in one.
+    of_units : ndarray of shape (u, c)
+        Of each unit in each column.
+    present : ndarray of shape (u, c), bool
+        Whether it adds anything to the sum of the column.
+    of_groups : ndarray of shape (g, c)
+        Of each group in each column.
+    """
+
+    numbers: Numbers
+    place: NDArray[np.intp]
+    of_units: Ids
+    present: NDArray[np.bool_]
+    of_groups: Ids
+
+
+def _mixed(values: Ids, with_: Ids) -> Ids:
+    """Return digests of numbers in columns (n, c), each with a number of its line, (n, 1).
+
+    D. Lea, G. L. Steele, Jr. & C. H. Flood, Fast splittable pseudorandom number generators, 2014.
+    """
+    columns = np.arange(1, values.shape[1] + 1, dtype=np.uint64)
+    mixed = values ^ (with_ * COPIES) ^ (columns * MIXERS[0])
+    for mixer, shift in zip(MIXERS, SHIFTS, strict=True):
+        mixed = (mixed ^ (mixed >> shift)) * mixer
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+# Identities
+
+
+def row_ids(data: Data, key: bytes) -> Ids:
+    """Return the identity of each row, (n,): of its values, texts, weight and label."""
+    return _digests(_known(data, key), key)
+
+
+def _known(data: Data, key: bytes) -> Ids:
+    """Return what rows are known by, (n, c): their values, texts, weight and label."""
+    columns = [known_by(data, j, key) for j in range(data.X.shape[1])]
+    if data.sample_weight is not None:
+        columns.append(_bits(data.sample_weight))
+    if data.y is not None:
+        columns.append(known_by(data, -1, key))
+    return np.column_stack(columns)
+
+
+def _digests(known: Ids, key: bytes) -> Ids:
+    """Return the digest of each line of (n, c) numbers, (n,)."""
+    lines, width = memoryview(np.ascontiguousarray(known).tobytes()), 8 * known.shape[1]
+    starts = range(0, len(lines), width)
+    each = b"".join(_digest(lines[start : start + width], key) for start in starts)
+    return np.frombuffer(each, np.uint64).copy()
+
+
+def known_by(data: Data, j: int, key: bytes) -> Ids:
+    """Return what a row is known by in one column, or at -1 by its label, (n,)."""
+    if j < 0 and data.y is not None:
+        names, place = np.unique(data.y.astype(str), return_inverse=True)
+        return _text_ids(names.tolist(), key)[place]
+    levels = columns_of(data)[j].levels
+    if not levels:
+        return _bits(data.X[:, j])
+    codes = np.nan_to_num(data.X[:, j], nan=len(levels)).astype(np.intp)
+    return np.append(_text_ids(levels, key), np.uint64(0))[codes]
+
+
+def _bits(values: NDArray[Any]) -> Ids:
+    """Return the bits of numbers; one pattern for all NaN, and for both zeros."""
+    numbers = values.astype(np.float64) + 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    return numbers.view(np.uint64)
+
+
+def _text_ids(texts: Iterable[str], key: bytes) -> Ids:
+    return np.frombuffer(b"".join(_digest(text.encode(), key) for text in texts), np.uint64)
+
+
+def _digest(content: Any, key: bytes) -> bytes:
+    return blake2b(content, digest_size=8, key=key).digest()
+
+
+def person_ids(persons: Numbers, key: bytes) -> Ids:
+    """Return the identity of each person, (u,)."""
+    each = b"".join(_digest(person.tobytes(), key) for person in persons)
+    return np.frombuffer(each, np.uint64).copy()
+
+
+def told_apart(ids: Ids) -> Ids:
+    """Return identities of rows, with those of equal rows told apart by a running number.
+
+    Examples
+    --------
+    >>> apart = told_apart(np.array([7, 5, 7], np.uint64))
+    >>> apart[:2].tolist(), len(set(apart.tolist()))
+    ([7, 5], 3)
+    """
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    copy = np.arange(len(ids)) - np.repeat(first, np.diff(np.append(first, len(ids))))
+    apart = np.empty_like(ids)
+    apart[order] = ordered + copy.astype(np.uint64) * COPIES
+    return apart
+
+
+def _places(ids: Ids, wanted: Ids) -> NDArray[np.intp]:
+    """Return the place of each wanted identity among others, -1 where it is not there."""
+    if not len(ids):
+        return np.full(len(wanted), -1, np.intp)
+    order = np.argsort(ids, kind="stable")
+    place = order[np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)]
+    return np.where(ids[place] == wanted, place, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """Who is grouped: the rows of a site, or the persons whose rows they are.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (u,)
+        Their identities.
+    contents : ndarray of shape (u, c)
+        What persons add to each of the sums of their group; nothing of rows.
+    present : ndarray of shape (u, c), bool
+        Whether that is anything.
+    of_rows : ndarray of shape (n,)
+        The place of each row's unit.
+    are_persons : bool
+        Whether they are persons.
+    """
+
+    ids: Ids
+    contents: Ids
+    present: NDArray[np.bool_]
+    of_rows: NDArray[np.intp]
+    are_persons: bool
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def means_of(self, units: Numbers, points: Floats) -> tuple[Numbers, Floats]:
+        """Return each unit once, with the mean of its points."""
+        if not self.are_persons:
+            return units, points
+        sums = np.zeros((len(self), points.shape[1]))
+        np.add.at(sums, units, points)
+        return np.arange(len(self)), sums / np.bincount(units, minlength=len(self))[:, None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Terms:
+    """What rows of persons add to the sums of their group.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, d), uint64
+        The bits of a number, or a digest of a text; 0 where a value is missing.
+    there : ndarray of shape (n, d), bool
+        Whether a value is there.
+    weight : ndarray of shape (n,)
+        What the rows weigh.
+    labels : ndarray of shape (n,), uint64
+        Digests of their labels, 0 without labels.
+    """
+
+    values: Ids
+    there: NDArray[np.bool_]
+    weight: Floats
+    labels: Ids
+
+    @classmethod
+    def of(cls, chunk: Data, key: bytes) -> _Terms:
+        """Return those of some rows."""
+        weight = np.ones(len(chunk)) if chunk.sample_weight is None else chunk.sample_weight
+        values, there = np.zeros(chunk.X.shape, np.uint64), ~np.isnan(chunk.X)
+        for j, column in enumerate(columns_of(chunk)):
+            known = known_by(chunk, j, key)
+            if column.levels:
+                known = _digests(np.column_stack([known, _bits(weight)]), key)
+            else:
+                known = _bits(weight * chunk.X[:, j])
+            values[:, j] = np.where(there[:, j], known, 0)
+        labels = np.zeros(len(chunk), np.uint64)
+        if chunk.y is not None:
+            labels = _digests(np.column_stack([known_by(chunk, -1, key), _bits(weight)]), key)
+        return cls(values, there, weight, labels)
+
+    def of_persons(self, unit: NDArray[np.intp], texts: Collection[int]) -> tuple[Ids, Any]:
+        """Return what each person adds, (u, c), and whether that is anything, (u, c) booleans.
+
+        Columns are those of the rows (d), of which the ones at ``texts`` hold texts; who has a
+        value there (d); how many rows there are; their weight; and their labels.
+        """
+        u, d = int(unit.max()) + 1, self.values.shape[1]
+        found, present = np.zeros((u, 2 * d + 3), np.uint64), np.ones((u, 2 * d + 3), bool)
+        weight = _total(self.weight, unit, u)
+        for j in range(d):
+            is_there = np.bincount(unit, self.there[:, j], u) > 0
+            present[:, j] = present[:, d + j] = is_there
+            every = bool(self.there[:, j].all())
+            found[:, d + j] = weight if every else _total(self.weight * self.there[:, j], unit, u)
+            if j in texts:
+                np.add.at(found[:, j], unit, self.values[:, j])
+            else:
+                found[:, j] = _total(self.values[:, j].copy().view(np.float64), unit, u)
+        found[:, 2 * d] = np.bincount(unit, minlength=u)
+        found[:, 2 * d + 1] = weight
+        np.add.at(found[:, -1], unit, self.labels)
+        return found, present
+
+
+def _total(values: Floats, unit: NDArray[np.intp], n_units: int) -> Ids:
+    """Return the bits of the sum of each unit's values, correctly rounded, (u,)."""
+    return _bits(exact_sum(exact_group_sums(values, unit, n_units))[0])
+
+
+class UnitReader:
+    """Reader of units, chunk by chunk.
+
+    Parameters
+    ----------
+    key : bytes
+        The site's key of identities; empty where none are kept, which saves their making.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._rows: list[Ids] = []
+        self._persons: list[Numbers] = []
+        self._terms: list[_Terms] = []
+        self._texts: set[int] = set()
+        self._n = 0
+
+    def add(self, chunk: Data) -> None:
+        """Read a chunk."""
+        numbers = np.arange(self._n, self._n + len(chunk), dtype=np.uint64)
+        self._n += len(chunk)
+        if chunk.groups is not None:
+            self._persons.append(chunk.groups)
+            if self._key:
+                self._terms.append(_Terms.of(chunk, self._key))
+                self._texts |= {j for j, c in enumerate(columns_of(chunk)) if c.levels}
+        else:
+            self._rows.append(row_ids(chunk, self._key) if self._key else numbers)
+
+    def units(self) -> Units:
+        """Return all units."""
+        if not self._persons:
+            rows = np.concatenate(self._rows)
+            ids, none = told_apart(rows) if self._key else rows, np.empty((len(rows), 0))
+            contents, present = none.astype(np.uint64), none.astype(np.bool_)
+            return Units(ids, contents, present, np.arange(len(rows)), are_persons=False)
+        persons, unit = np.unique(np.concatenate(self._persons), return_inverse=True)
+        if not self._key:
+            nothing = np.empty((len(persons), 0))
+            ids, contents = persons.view(np.uint64), nothing.astype(np.uint64)
+            return Units(ids, contents, nothing.astype(np.bool_), unit, are_persons=True)
+        parts = ((t.values, t.there, t.weight, t.labels) for t in self._terms)
+        terms = _Terms(*map(np.concatenate, zip(*parts, strict=True)))
+        contents, present = terms.of_persons(unit, self._texts)
+        return Units(person_ids(persons, self._key), contents, present, unit, are_persons=True)
+
+
+class NewGroups:
+    """Groups that are made of units that were in none before, and who joins them.
+
+    Parameters
+    ----------
+    n_groups : int
+        The number of the first one.
+    p : int
+        The smallest number of units in a group.
+    """
+
+    def __init__(self, n_groups: int, p: int) -> None:
+        self.n_groups, self._p = n_groups, p
+        self.units: list[Numbers] = []
+        self.groups: list[Numbers] = []
+        self.others: list[Numbers] = []
+        self.joined: list[Numbers] = []
+        self._centers: list[Floats] = []
+        self._sizes: list[Numbers] = []
+
+    def add(self, units: Numbers, points: Floats, rules: Rules | None = None) -> NDArray[np.intp]:
+        """Partition new units (u,) with points (u, e), if they are enough.
+
+        Returns the places of those that are in no group: all, or whom no group could have by rules.
+        """
+        if len(units) < self._p:
+            return np.arange(len(units))
+        labels = kernels.partition(points, self._p)
+        out = np.empty(0, np.intp)
+        if rules is not None:
+            labels = rules.mended(labels, points)
+            out = np.flatnonzero(labels < 0)
+            stays = labels >= 0
+            units, points, labels = units[stays], points[stays], labels[stays]
+        if not len(units):
+            return out
+        sizes = np.bincount(labels)
+        sums = np.zeros((len(sizes), points.shape[1]))
+        np.add.at(sums, labels, points)
+        self._centers.append(sums / sizes[:, None])
+        self._sizes.append(sizes)
+        self.units.append(units)
+        self.groups.append(labels.astype(np.int64) + self.n_groups)
+        self.n_groups += len(sizes)
+        return out
+
+    def take_in(self, units: Numbers, points: Floats) -> None:
+        """Let units (w,) whose group has left join the nearest new one that is not too large."""
+        if not self._sizes or not len(units):
+            return
+        first = self.n_groups - sum(map(len, self._sizes))
+        sizes = np.concatenate(self._sizes)
+        apart, nearest = scipy.spatial.cKDTree(np.concatenate(self._centers)).query(points)
+        joins = np.zeros(len(units), bool)
+        for unit in np.argsort(apart, kind="stable"):
+            joins[unit] = sizes[nearest[unit]] < MOST_TIMES * self._p
+            sizes[nearest[unit]] += joins[unit]
+        self.others.append(units[joins])
+        self.joined.append(first + nearest[joins])

@@ -1,0 +1,200 @@
+"""The policy of a site: what it may be asked, decided before any row is read.
+
+Everything is denied that no step declares (`fedcluster.core.ranges`). What a coordinator reads of a
+refusal is the rule, never a value; the site's log gets the question's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcluster.core import PlannedStep, RowTransform, Task
+from fedcluster.core.ranges import Sizes, Whole, allowed_of
+from fedcluster.errors import InputError
+from fedcluster.options.refusals import refused
+from fedcluster.privacy.budget import BudgetLedger, Ledger, PolicyError, PolicyLimits, rho_of
+from fedcluster.privacy.noise import check_noise
+
+SEEDS = Whole(0, 2**63 - 1)
+
+
+class Policy:
+    """The policy of a site.
+
+    Parameters
+    ----------
+    limits : PolicyLimits
+        How far the site narrows what steps declare.
+    ledger : Ledger, optional
+        Where rounds and runs are counted; by default in memory.
+    budget : BudgetLedger, optional
+        The privacy budget: with one, only questions with noise are answered, and each is charged.
+    grouped : bool, default=False
+        Whether questions see groups of rows, which cannot be asked with noise.
+    """
+
+    def __init__(
+        self,
+        limits: PolicyLimits | None = None,
+        ledger: Ledger | None = None,
+        budget: BudgetLedger | None = None,
+        *,
+        grouped: bool = False,
+    ) -> None:
+        self.limits = limits or PolicyLimits()
+        self._ledger, self._budget, self._grouped = ledger or Ledger(), budget, grouped
+
+    def check_tasks(self, headers: Any) -> None:
+        """Check how many tasks there are, before any is read.
+
+        Raises
+        ------
+        PolicyError
+            If they are too many, or no list.
+        """
+        if not isinstance(headers, list | tuple) or len(headers) > self.limits.max_tasks:
+            raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message, as a list")
+
+    def check_planned(self, steps: Sequence[PlannedStep]) -> None:
+        """Check the steps that a run will ask, before it is answered anything.
+
+        Raises
+        ------
+        PolicyError
+            Naming the first that will be refused.
+        """
+        for step in steps:
+            name = step.__name__ if isinstance(step, type) else type(step).__name__
+            try:
+                self._check_name(name)
+                if not isinstance(step, type):
+                    sizes = {"max_clusters": self.limits.max_clusters}
+                    allowed_of(step).check_fields(step, sizes)
+            except ValueError as error:
+                raise PolicyError(f"{name}: {error}") from error
+
+    def check(
+        self,
+        header: Mapping[str, Any],
+        tasks: Sequence[Task] = (),
+        columns: Sequence[str] = (),
+        width: int = 0,
+    ) -> None:
+        """Check a question, and count it; no row is read.
+
+        Parameters
+        ----------
+        header : mapping
+            The run and the number of the question in it, as they came.
+        tasks : sequence of Task
+            What is asked.
+        columns : sequence of str
+            The names of the columns that are asked about; none where they have no names.
+        width : int
+            How many columns that are.
+
+        Raises
+        ------
+        PolicyError
+            Saying which rule the question breaks.
+        """
+        self._check_noise(header, tasks)
+        preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
+        for how in preparations.values():
+            _check_preparation(how, columns)
+        received = sum(self._check_assigned(how) for how in preparations.values() if how)
+        sent = 0
+        for task in tasks:
+            name = type(task.step).__name__
+            how = task.preprocessor
+            d, gaps = width, header.get("raw") is True
+            if how is not None:
+                d, gaps = how.n_columns_out, how.missing in ("keep", "ignore")
+            try:
+                if gaps and not allowed_of(task.step).gaps:
+                    raise ValueError("rows must have no missing value")
+                self._check_task(name, task, {"max_clusters": self.limits.max_clusters, "d": d})
+            except ValueError as error:
+                raise PolicyError(f"{name}: {error}") from error
+            sent += _answered(task, d)
+            received += _asked(task)
+        if max(received, sent) > self.limits.max_numbers:
+            most = self.limits.max_numbers
+            raise PolicyError(f"at most {most:,} numbers in a message, and in the answer to it")
+        self._ledger.admit(header, [p for p in preparations.values() if p], self.limits)
+        self._charge(header, tasks)
+
+    def _charge(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
+        """Write down what the answers to a question cost, where there is a budget."""
+        if self._budget is not None and tasks:
+            rho = rho_of(task.noise for task in tasks)
+            self._budget.charge(header, answers=len(tasks), rho=rho)
+
+    def _check_noise(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
+        """Refuse noise where it cannot be added, and what has none where there is a budget."""
+        if self._budget is not None:
+            if exact := [type(task.step).__name__ for task in tasks if task.noise is None]:
+                raise PolicyError(f"{exact[0]}: {refused('budget-exact')}")
+            if "described" in header or "labels" in header:
+                raise PolicyError("under a privacy budget, no kinds, texts or labels are told")
+        for task in tasks:
+            if task.noise is not None:
+                try:
+                    check_noise(task)
+                except InputError as error:
+                    raise PolicyError(str(error)) from error
+                if self._grouped:
+                    raise PolicyError(str(refused("noise-groups")))
+
+    def _check_name(self, name: str) -> None:
+        if name in self.limits.denied or (self.limits.steps and name not in self.limits.steps):
+            raise ValueError("the step is not among those that this site allows")
+
+    def _check_assigned(self, how: RowTransform) -> int:
+        """Check what assigns prepared rows as a question; return how many numbers travel for it."""
+        if (task := how.assigned) is None:
+            return 0
+        name, sizes = type(task.step).__name__, {"max_clusters": self.limits.max_clusters}
+        try:
+            self._check_task(name, task, {**sizes, "d": how.n_columns_assigned})
+        except ValueError as error:
+            raise PolicyError(f"{name}: {error}") from error
+        return _asked(task)
+
+    def _check_task(self, name: str, task: Task, sizes: Sizes) -> None:
+        """Check one task, whose rows have ``d`` columns."""
+        self._check_name(name)
+        if not SEEDS.holds(task.seed, sizes):
+            raise ValueError(f"seed must be {SEEDS}")
+        if task.resampled is not None and not SEEDS.holds(task.resampled, sizes):
+            raise ValueError(f"resampled must be {SEEDS}")
+        allowed = allowed_of(task.step)
+        allowed.check_fields(task.step, sizes)
+        allowed.check_state(task.state, sizes)
+
+
+def _check_preparation(how: RowTransform | None, columns: Sequence[str]) -> None:
+    if how is None:
+        return
+    try:
+        how.check(columns)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"preparation: {error}") from error
+
+
+def _asked(task: Task) -> int:
+    """Return how many numbers travel with a task."""
+    state = task.state
+    arrays = (state.centers, state.weights, *state.memory.values())
+    return sum(array.size for array in arrays)
+
+
+def _answered(task: Task, width: int) -> int:
+    """Return the most numbers of the answer to a task."""
+    try:
+        lines, sums = task.step.answer_shape(task.state, width)
+    except Exception as error:  # of a step of one's own
+        name = type(task.step).__name__
+        raise PolicyError(f"{name} does not tell the shape of an answer") from error
+    return (allowed_of(task.step).lines(task.step) if lines is None else lines) * (sums + 1)

@@ -1,0 +1,193 @@
+"""State that a site must not forget: one SQLite file, ``site.db``, beside its site file.
+
+| table | what it holds | who reads it |
+|---|---|---|
+| ``cohorts`` | with which sites secure sums were answered | secure sums, the evidence |
+| ``spent`` | what each question has cost of the privacy budget | the policy, the log, the owner |
+| ``asked`` | rounds and preparations of the last runs | the policy |
+| ``days`` | rounds and runs of the last day | the policy |
+| ``rows`` | the version of the rows that each of the last runs is about | the site's worker |
+| ``relayed`` | the run below of each of the last runs above | a relay |
+| ``models`` | the model that is still to be used, and what became of the last one | the labels |
+
+A transaction is on the disk when it ends, and all or nothing of it is: a kill at any moment leaves
+the state before or after it. Several processes may use the file.
+
+The file is made once, before the first answer. It is never made again on the way: where it is gone
+or emptied, every use of it is an error, and the site answers nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import atomic_write
+
+STATE_FILE = "site.db"
+"""The name of the file."""
+
+EARLIER = ("cohorts.sqlite", "privacy.sqlite", "asked.json")
+"""Files in which an earlier fedcluster kept what a site must not forget."""
+
+WAIT = 60.0
+"""Seconds to wait for another process that writes."""
+
+TABLES = """
+CREATE TABLE cohorts (sites TEXT PRIMARY KEY, time TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE spent (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, run TEXT NOT NULL,
+    exchange INTEGER NOT NULL, answers INTEGER NOT NULL, rho REAL NOT NULL CHECK (rho > 0)
+);
+CREATE TABLE asked (name TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE days (name TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE rows (name TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE relayed (name TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE models (name TEXT PRIMARY KEY, content TEXT NOT NULL);
+"""
+
+
+class SiteState:
+    """State of one site.
+
+    Parameters
+    ----------
+    path : Path, optional
+        The file; without one, the state ends with this object.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     state = SiteState(Path(folder) / STATE_FILE)
+    ...     state.create()
+    ...     with state.transaction() as file:
+    ...         put(file, "rows", "a", "old")
+    ...     with SiteState(state.path).transaction() as file:
+    ...         get(file, "rows", "a"), get(file, "rows", "b")
+    ('old', None)
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._memory: tuple[sqlite3.Connection, Lock] | None = None
+        if path is None:
+            file = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            file.execute("PRAGMA page_size = 512")  # there may be many sites in one process
+            file.executescript(TABLES)
+            self._memory = file, Lock()
+
+    @property
+    def is_there(self) -> bool:
+        """True if there is a state.
+
+        Raises
+        ------
+        InputError
+            If an earlier version left one instead, which is not read.
+        """
+        if self.path is None or self.path.exists():
+            return True
+        for name in EARLIER:
+            if (old := self.path.with_name(name)).exists():
+                raise InputError(
+                    f"{old} was written by an earlier fedcluster, and this one does not read it: "
+                    "go on with the earlier one, or, if nothing that the file counts is to count "
+                    "any more, move it out of the folder"
+                )
+        return False
+
+    @property
+    def missing(self) -> str:
+        """What to say where the state is gone."""
+        return f"{self.path} is missing; {SAYS}: put back a copy"
+
+    def create(self) -> None:
+        """Make an empty state, for the site's user alone; one that is there stays.
+
+        Raises
+        ------
+        InputError
+            If an earlier version left one.
+        """
+        if self.path is None:
+            return
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # so that no other process makes one meanwhile
+            if not self.is_there:
+                with atomic_write(self.path) as new, closing(sqlite3.connect(new)) as file:
+                    file.executescript(TABLES)
+                os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction; an error in the block leaves all as it was.
+
+        Raises
+        ------
+        InputError
+            If the file is missing, empty or damaged, or cannot be written.
+        """
+        if self._memory is not None:
+            file, turn = self._memory
+            with turn, file:
+                file.execute("BEGIN")
+                yield file
+            return
+        assert self.path is not None
+        if not self.is_there:
+            raise InputError(self.missing)
+        try:
+            where = f"{self.path.absolute().as_uri()}?mode=rw"
+            with (
+                closing(sqlite3.connect(where, WAIT, isolation_level=None, uri=True)) as file,
+                file,
+            ):
+                file.execute("PRAGMA synchronous = EXTRA")
+                file.execute("BEGIN IMMEDIATE")
+                yield file
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{self.path} cannot be used: {error}; {SAYS}: put back a copy"
+            ) from error
+
+
+SAYS = (
+    "it says in which secure sums this site has answered, and what is spent of its privacy budget"
+)
+"""What a site without its state would forget, in words."""
+
+
+def get(file: sqlite3.Connection, table: str, name: str) -> Any:
+    """Return what a table holds under a name, None if nothing."""
+    found = file.execute(f"SELECT content FROM {table} WHERE name = ?", (name,)).fetchone()
+    return None if found is None else json.loads(found[0])
+
+
+def last(file: sqlite3.Connection, table: str) -> tuple[str, Any] | None:
+    """Return the name and the content that were put last into a table, None if there is none."""
+    newest = f"SELECT name, content FROM {table} ORDER BY rowid DESC LIMIT 1"
+    found = file.execute(newest).fetchone()
+    return None if found is None else (found[0], json.loads(found[1]))
+
+
+def put(
+    file: sqlite3.Connection, table: str, name: str, content: Any, most: int | None = None
+) -> None:
+    """Put a content under a name; of more than so many names, those that were put first go."""
+    row = name, json.dumps(content, allow_nan=False)
+    file.execute(f"REPLACE INTO {table} (name, content) VALUES (?, ?)", row)
+    if most is not None:
+        kept = f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT ?"
+        file.execute(f"DELETE FROM {table} WHERE rowid NOT IN ({kept})", (most,))

@@ -1,0 +1,307 @@
+"""Checks that the options of a job go together, with each other and with the sites.
+
+A job is checked before a site is asked anything. The table of `fedcluster.options.refusals` says
+which combinations of conditions are refused. This module says when each condition holds, and has
+the checks that need more than the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from numbers import Integral, Number
+from typing import Any
+
+import numpy as np
+
+from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
+from fedcluster.core import Algorithm, SiteInfo, Step
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
+from fedcluster.options.refusals import refused, table
+from fedcluster.recipes.specifications import FitSpec, distinct_limits
+
+Sites = Sequence[SiteInfo]
+Condition = Callable[[Any, Sites], object]
+"""Whether a condition holds for options and sites. A text that it returns is the option that is
+meant, a mapping has other values for the line."""
+
+
+def _chooses(fit: FitSpec, _sites: Sites) -> bool:
+    return not isinstance(fit.n_clusters, Integral)
+
+
+def _is_private(job: Any, _sites: Sites) -> bool:
+    return getattr(job, "epsilon", None) is not None
+
+
+def _other_algorithm(fit: FitSpec, _sites: Sites) -> bool:
+    return fit.algorithm not in ("auto", "lloyd")
+
+
+def _named_beyond(*names: str) -> Condition:
+    """Return a condition: the algorithm has a name, other than these and than a dotted one."""
+    return lambda fit, _: (
+        isinstance(fit.algorithm, str) and "." not in fit.algorithm and fit.algorithm not in names
+    )
+
+
+def _init_is(*names: str) -> Condition:
+    """Return a condition: the start is asked for by one of these names."""
+    return lambda fit, _: isinstance(fit.init, str) and fit.init in names
+
+
+def _other_init(fit: FitSpec, _sites: Sites) -> bool:
+    """Return whether the start is asked for in another way than by sums."""
+    return not isinstance(fit.init, np.ndarray) and fit.init not in ("auto", "sums")
+
+
+def _centers_given(fit: FitSpec, _sites: Sites) -> str:
+    """Return by which option the start is given as centres; "" if it is not."""
+    means = "means_init" if fit.start is not None else ""
+    return "init" if isinstance(fit.init, np.ndarray) else means
+
+
+def _started(fit: FitSpec, sites: Sites) -> bool:
+    """Return whether the start is found in another way than by default."""
+    return (
+        bool(_centers_given(fit, sites))
+        or fit.sums_only
+        or not _init_is("auto")(fit, sites)
+        or any(site.secure or site.streams for site in sites)
+    )
+
+
+def _first_set(*names: str) -> Condition:
+    """Return a condition: the first of these options that has another value than its default."""
+
+    def first(fit: FitSpec, _sites: Sites) -> str:
+        defaults = {each.name: each.default for each in fields(fit)}
+        some = (name for name in names if name in defaults)
+        return next((n for n in some if not _is(getattr(fit, n), defaults[n])), "")
+
+    return first
+
+
+def _is(value: Any, default: Any) -> bool:
+    """Return whether an option has its default value; arrays are none."""
+    return value is default or (isinstance(value, str | Number | np.generic) and value == default)
+
+
+def _of_rule(holds: Callable[[Any], object]) -> Condition:
+    """Return a condition on the rule of a fit, if it has one."""
+
+    def condition(fit: Any, _sites: Sites) -> object:
+        rule = getattr(fit, "rule", None)
+        return rule is not None and holds(rule)
+
+    return condition
+
+
+def _few_sites(fit: FitSpec, sites: Sites) -> Mapping[str, int]:
+    """Return how many sites are needed and there, if they are too few for those that may lie."""
+    least = 2 * fit.robust + 1
+    return {"least": least, "n_sites": len(sites)} if 0 < len(sites) < least else {}
+
+
+def _chunked(_fit: FitSpec, sites: Sites) -> Mapping[str, str]:
+    """Return the first site whose rows come in chunks, if there is one."""
+    return next(({"site": site.name} for site in sites if site.streams), {})
+
+
+def _tell(name: str) -> Condition:
+    """Return a condition: a site tells of a limit of this name."""
+    return lambda _, sites: any(
+        limit.name == name for limits in distinct_limits(sites) for limit in limits
+    )
+
+
+def _tell_why(key: str) -> Condition:
+    """Return a condition: a site refuses noise for this reason."""
+    return lambda _, sites: any(site.refuses == key for site in sites)
+
+
+OF_SITES: Mapping[str, Condition] = {
+    "epsilon": _is_private,
+    "exact": lambda job, _: not _is_private(job, _),
+    "participation": lambda job, _: job.participation < 1,
+    "budget": _tell("PrivacyBudget"),
+    "groups": _tell("Groups"),
+    "relay": _tell("Relay"),
+    "weights": _tell_why("noise-weights"),
+    "persons": _tell_why("noise-persons"),
+    "secure": lambda _, sites: any(site.secure for site in sites),
+}
+"""Conditions on the sites and on jobs of all kinds."""
+
+OF_ALGORITHM: Mapping[str, Condition] = {
+    "participation": OF_SITES["participation"],
+    "trim": lambda fit, _: fit.trim > 0,
+    "mixture": lambda fit, _: fit.model == "mixture",
+    "cosine": lambda fit, _: fit.metric == "cosine",
+    "gaps": lambda fit, _: fit.prepare is not None and fit.prepare.missing == "ignore",
+    "choice": _chooses,
+    "algorithm": _other_algorithm,
+    "named_algorithm": _named_beyond("auto", "lloyd"),
+    "hard_name": _named_beyond(*FUZZY_ALGORITHMS),
+    "fuzzy_name": _named_beyond(*ALGORITHMS),
+    "fuzzy": lambda fit, _: fit.m is not None,
+    "hard": lambda fit, _: fit.m is None,
+    "quality": lambda fit, _: fit.quality != "good",
+    "stability": lambda fit, _: fit.stability,
+}
+"""Conditions on the options that an algorithm is chosen by."""
+
+CONDITIONS: Mapping[str, Condition] = {
+    **OF_SITES,
+    **OF_ALGORITHM,
+    "robust": lambda fit, _: fit.robust > 0,
+    "few_sites": _few_sites,
+    "chunks": _chunked,
+    "pca": lambda fit, _: fit.prepare is not None and fit.prepare.pca is not None,
+    "prepare": lambda fit, _: fit.prepare is not None,
+    "profile": lambda fit, _: fit.profile,
+    "sums": lambda fit, _: fit.sums_only or _init_is("sums")(fit, _),
+    "sums_only": lambda fit, _: fit.sums_only,
+    "any_algorithm": lambda fit, _: fit.algorithm != "auto",
+    "one_shot": lambda fit, _: fit.algorithm in ("kfed", "fedavg"),
+    "tol": _first_set("tol"),
+    "rounds": _first_set("tol", "max_iter"),
+    "init": lambda fit, _: not _init_is("auto")(fit, _),
+    "other_init": _other_init,
+    "start": _centers_given,
+    "started": _started,
+    "n_init": lambda fit, _: fit.n_init is not None,
+    "n_starts": lambda fit, _: (fit.n_init or 1) > 1,
+    "better": lambda fit, _: fit.quality == "better",
+    "best": lambda fit, _: fit.quality == "best",
+    "no_bounds": lambda fit, _: fit.bounds is None,
+    "budget_option": _first_set("delta", "group_size", "bounds"),
+    "cells": lambda fit, _: fit.model != "mixture",
+    "mixture_option": _first_set("covariance_type", "reg_covar", "noise", "start"),
+    "one_k": lambda fit, _: not _chooses(fit, _),
+    "rule": _of_rule(
+        lambda rule: (rule.name, rule.pick) != ("likelihood", "best") or rule.bounds is not None
+    ),
+    "elbow": _of_rule(lambda rule: rule.pick == "elbow"),
+    "no_curve": _of_rule(lambda rule: rule.name in ("likelihood", "vote")),
+    "fuzzy_rule": _of_rule(lambda rule: rule.name if rule.name in FUZZY_RULES else ""),
+    "reference_bounds": _of_rule(lambda rule: rule.bounds is not None),
+}
+"""All conditions, by the names that the table has in ``when``."""
+
+
+def check(
+    job: Any, sites: Iterable[SiteInfo] = (), conditions: Collection[str] = CONDITIONS.keys()
+) -> None:
+    """Refuse options of a job that do not go together, or not with the sites.
+
+    Parameters
+    ----------
+    job : FitSpec, or a job of a model
+        The options; of a choice of k, those of its clusterings.
+    sites : iterable of SiteInfo
+        What the sites tell of themselves, where they are known.
+    conditions : collection of str
+        The conditions that are looked at; of a job of a model, `OF_SITES`.
+
+    Raises
+    ------
+    RefusedError
+        With the line of the first combination of the table that applies.
+    """
+    sites = tuple(sites)
+    for row in table().values():
+        if not row.when or not set(row.when) <= set(conditions):
+            continue
+        values: dict[str, Any] = {}
+        for name in row.when:
+            if not (found := CONDITIONS[name](job, sites)):
+                break
+            values |= found if isinstance(found, Mapping) else {}
+            values |= {"option": found} if isinstance(found, str) else {}
+        else:
+            given = {each.name: getattr(job, each.name) for each in fields(job)}
+            raise refused(row.key, **given | values)
+
+
+def check_steps(
+    fit: FitSpec, algorithm: Algorithm, start: Step | None, sites: Iterable[SiteInfo]
+) -> None:
+    """Refuse options that do not go with what the sites will be asked.
+
+    Parameters
+    ----------
+    fit : FitSpec
+        The options.
+    algorithm : Algorithm
+        What clusters the rows.
+    start : Step or None
+        What the sites are asked for a start by; None where none is asked for.
+    sites : iterable of SiteInfo
+        What the sites tell of themselves.
+
+    Raises
+    ------
+    RefusedError
+        With the line of the combination.
+    """
+    step, sites = type(algorithm).__name__, tuple(sites)
+    if not algorithm.needs_centers:
+        _check_own_start(fit, algorithm, step)
+    if fit.quality == "best" and not isinstance(algorithm, Lloyd):
+        raise refused("quality-best", step=step)
+    if fit.sums_only and not algorithm.server_additive:
+        raise refused("sums-algorithm", step=step)
+    check_totals([algorithm, *([] if start is None else [start])], sites)
+    if fit.robust and sites and start is not None and not isinstance(start, SiteSummaries):
+        raise refused("robust-start", robust=fit.robust, step=type(start).__name__)
+
+
+def check_weights(fit: Any, texts: Iterable[str]) -> None:
+    """Refuse weights of columns of text, where a mixture is fitted to the rows.
+
+    Parameters
+    ----------
+    fit : Fit
+        The options.
+    texts : iterable of str
+        The columns that are categories.
+
+    Raises
+    ------
+    RefusedError
+        With the first of these columns that has a weight.
+    """
+    if fit.prepare is not None and fit.prepare.pca is None and fit.model == "mixture":
+        for column in sorted(texts):
+            if fit.prepare.weights.get(column, 1.0) != 1.0:
+                raise refused("mixture-weight", column=column)
+
+
+def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
+    """Refuse steps that need each site's own answer, where sites tell totals.
+
+    Raises
+    ------
+    RefusedError
+        With the line of the combination.
+    """
+    sites = tuple(sites)
+    if own := [type(step).__name__ for step in steps if not step.server_additive]:
+        if OF_SITES["secure"](None, sites):
+            raise refused("secure-steps", step=own[0])
+        if OF_SITES["relay"](None, sites):
+            raise refused("relay-steps", step=own[0])
+
+
+def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:
+    """Refuse options of a start, of an algorithm that takes none; FKM seeds its sites by name."""
+    seeds = isinstance(algorithm, FKM)
+    named = not isinstance(fit.init, np.ndarray) or isinstance(algorithm, KFed)
+    seeding = ("auto", "k-means++", "random") if seeds else ("auto",)
+    if named and not (seeds and callable(fit.init)) and not _init_is(*seeding)(fit, ()):
+        raise refused("algorithm-start", step=step, option="init")
+    if fit.n_init is not None and not seeds:
+        raise refused("algorithm-start", step=step, option="n_init")
+    if fit.quality != "good":
+        raise refused("algorithm-quality", step=step)

@@ -1,0 +1,461 @@
+"""Specifications of jobs: every parameter with its name, default, help and range, declared once.
+
+Estimators read their parameters into these values by name, and both command lines make their
+options from the fields. Nothing slow is imported here, so that the command
+line shows its help at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcluster.options.choices import (
+    ALGORITHMS,
+    AVERAGINGS,
+    COVARIANCES,
+    FUZZY_ALGORITHMS,
+    INITS,
+    METRICS,
+    MODELS,
+    QUALITIES,
+    RULES,
+)
+
+if TYPE_CHECKING:
+    from fedcluster.core import Algorithm, Floats, Limit, SiteInfo, State
+    from fedcluster.preprocessing import PreprocessingSpec
+
+SUMS_ONLY = "Find the start from sums alone; no site describes its rows by means."
+METRIC = "Distance of rows. cosine: cluster directions, of rows divided by their lengths."
+SEED = "Seed of all random choices."
+MOST_CLUSTERS = 12
+"""The largest number of clusters that "auto" tries first."""
+
+
+def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
+    """Declare a field of a specification that is an option of the command line.
+
+    Parameters
+    ----------
+    default : object
+        Its value where none is given.
+    help : str
+        What the command line says of it.
+    *flags : str
+        How the option is spelled, where not like the field.
+    **shown : object
+        ``choices``, the names that it takes; ``least``, its smallest value; others are those of
+        `typer.Option`.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags, **shown})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitSpec:
+    """Specification of one clustering.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k.
+    algorithm : str or Algorithm
+        One of `fedcluster.options.choices.ALGORITHMS`, or with ``m`` of ``FUZZY_ALGORITHMS``; the
+        dotted name of an algorithm of one's own, such as ``"my_module.Mine"``; or the object
+        itself.
+    init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
+        Where an algorithm starts that needs a start.
+    n_init : int, optional
+        How many starts are refined.
+    tol : float
+        When it has converged.
+    max_iter : int
+        The largest number of rounds.
+    seed : int
+        Makes every random choice.
+    metric : {"euclidean", "cosine"}
+        By which rows are near; "cosine" clusters their directions.
+    model : {"k-means", "mixture"}
+        Whether clusters are cells about centres, or components of a mixture of normal
+        distributions; then ``tol`` is of the mean log likelihood of a row.
+    covariance_type, reg_covar
+        Of a mixture, as in `GaussianMixture`.
+    noise : bool or float
+        Whether a mixture has a component of noise; a number is the volume where it is.
+    start : State, optional
+        The start of a mixture: means, and perhaps weights and precisions.
+    quality : {"good", "better", "best"}
+        How long is searched.
+    sums_only : bool
+        Whether the start is found from sums alone.
+    m : float, optional
+        The fuzzifier, for fuzzy c-means.
+    means : State, optional
+        Weighted means of the rows to start at, where the server has some already.
+    grouped : bool
+        Whether sites see their rows in groups: these may then be told one by one.
+    participation : float
+        The fraction of the sites that is asked in a round.
+    prepare : PreprocessingSpec, optional
+        What is done to the rows first.
+    site_rows : tuple of float
+        The rows of each site, as far as the sites told of them.
+    smallest : int
+        The smallest group of rows, as sites see them, that all let through.
+    trim : float
+        The share of the rows that belongs to no cluster, those farthest from all centres.
+    robust : int
+        The largest number F of sites that may lie: their sums are combined so that none of so many
+        can steer the clusters.
+    profile : bool
+        Whether the sites are asked what sets the clusters apart, in two rounds more.
+    stability : bool or int
+        Whether the clusters are compared with those of replicates, of rows that the sites draw
+        anew; a number is how many.
+    """
+
+    n_clusters: Any = parameter(
+        MISSING,
+        "Number of clusters. auto: choose from 1 to 12 or more. 2-20: choose from 2 to 20.",
+        "-k",
+        "--clusters",
+        metavar="K",
+        show_default=False,
+        least=1,
+    )
+    algorithm: str | Algorithm = parameter(
+        "auto",
+        "auto: exact, best of many starts. lloyd: exact, from --init. fkm: Garst & Reinders. kfed: "
+        "one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: auto; fcm: exact, from "
+        "--init; ffcm: Stallmann & Wilbik. MODULE.NAME: your own.",
+        metavar=f"[{'|'.join({**ALGORITHMS, **FUZZY_ALGORITHMS})}|MODULE.NAME]",
+    )
+    init: str | Floats | Any = parameter("auto", "How to find the start.", choices=INITS)
+    n_init: int | None = parameter(
+        None, "Number of starts.", metavar="N", show_default="the algorithm's", least=1
+    )
+    m: float | None = parameter(
+        None,
+        "Fuzzifier, above 1; close to 1, memberships are nearly 0 or 1. Implies --fuzzy.",
+        "-m",
+        metavar="M",
+        show_default="2",
+    )
+    quality: str = parameter(
+        "good",
+        "How long to search. better and best take more rounds and send more numbers.",
+        choices=QUALITIES,
+    )
+    sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
+    max_iter: int = parameter(300, "Largest number of rounds.", metavar="N", least=1)
+    tol: float = parameter(
+        1e-4, "Stop when the centres move by less, as in scikit-learn.", metavar="T", least=0
+    )
+    metric: str = parameter("euclidean", METRIC, choices=METRICS)
+    model: str = parameter(
+        "k-means",
+        "mixture: fit normal distributions by EM; rows get probabilities.",
+        choices=MODELS,
+    )
+    covariance_type: Any = parameter(
+        "full",
+        "Shape of a mixture's components: any, the same for all, along the columns, or round.",
+        choices=COVARIANCES,
+    )
+    reg_covar: float = parameter(
+        1e-6, "Value added to the variances of a mixture.", metavar="V", least=0
+    )
+    noise: bool | float = parameter(False, "Add a noise component to a mixture.", "--noise")
+    seed: int = parameter(0, SEED, metavar="N")
+    start: State | None = None
+    means: State | None = None
+    grouped: bool = False
+    participation: float = parameter(
+        1.0, "Share of the sites that most rounds ask; the first and last ask all.", metavar="C"
+    )
+    prepare: PreprocessingSpec | None = None
+    site_rows: tuple[float, ...] = ()
+    smallest: int = 1
+    trim: float = parameter(
+        0.0,
+        "Leave out this share of the rows, those farthest from all centres; their label is -1.",
+        metavar="SHARE",
+        least=0,
+    )
+    robust: int = parameter(
+        0, "Be right with up to F sites that lie; needs 2 F + 1 sites.", metavar="F", least=0
+    )
+    profile: bool = parameter(
+        False, "Describe what sets the clusters apart; takes two more rounds.", "--profile"
+    )
+    stability: bool | int = parameter(
+        False, "Test whether the clusters are found again in bootstrap samples.", "--stability"
+    )
+
+    @property
+    def wish(self) -> str | None:
+        """What another algorithm than Lloyd's is needed for, if anything."""
+        ignores = self.prepare is not None and self.prepare.missing == "ignore"
+        wishes = {
+            "model='mixture'": self.model == "mixture",
+            "metric='cosine'": self.metric == "cosine",
+            "missing='ignore'": ignores and self.metric != "cosine",
+        }
+        return " and ".join(name for name, wished in wishes.items() if wished) or None
+
+    def at(self, sites: Iterable[SiteInfo]) -> Any:
+        """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
+
+        No site then holds all its rows at once. Over a network, a site that has not answered
+        counts as one whose rows do not stream.
+        """
+        sites = tuple(sites)
+        auto = isinstance(self.init, str) and self.init == "auto"
+        streams = any(site.streams for site in sites)
+        told = distinct_limits(sites)
+        grouped = any(limit.name == "Groups" for limits in told for limit in limits)
+        return replace(
+            self,
+            init="sums" if auto and streams else self.init,
+            grouped=grouped,
+            site_rows=rows_of(sites),
+            sums_only=self.sums_only or any(site.secure for site in sites),
+            smallest=max(map(_smallest_seen, told), default=1),
+        )
+
+
+def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
+    """Return how many rows each site tells of; only their total where the sums are secure."""
+    sites = tuple(sites)
+    together = next((site.total_rows for site in sites if site.total_rows is not None), None)
+    if together is not None:
+        return (together,)
+    return tuple(site.n_rows for site in sites if site.n_rows is not None)
+
+
+def distinct_limits(sites: Iterable[SiteInfo]) -> list[tuple[Limit, ...]]:
+    """Return the limits that sites tell of, once for all sites that share them."""
+    return list({id(site.limits): site.limits for site in sites}.values())
+
+
+def smallest_of(sites: Iterable[SiteInfo]) -> int:
+    """Return the smallest group of rows that all sites let through by their limits."""
+    return max((_largest(limits, "MinClusterSize") for limits in distinct_limits(sites)), default=1)
+
+
+def _largest(limits: Sequence[Limit], name: str) -> int:
+    """Return the largest p of the limits of a name, 1 where there is none."""
+    every = (dict(limit.parameters) for limit in limits if limit.name == name)
+    return max((int(parameters.get("p", 1)) for parameters in every), default=1)
+
+
+def _smallest_seen(limits: Sequence[Limit]) -> int:
+    """Return how many rows, or groups of rows, limits let through.
+
+    Examples
+    --------
+    >>> from fedcluster.core import Limit
+    >>> limits = Limit("Groups", (("p", 5),)), Limit("MinClusterSize", (("p", 12),))
+    >>> _smallest_seen(limits), _smallest_seen(limits[1:])
+    (3, 12)
+    """
+    return -(-_largest(limits, "MinClusterSize") // _largest(limits, "Groups"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit(FitSpec):
+    """Job that finds clusters: the parameters of `FederatedKMeans`, or with ``m`` of the fuzzy one.
+
+    What a site holds back is not among them: it is the site's.
+
+    Parameters
+    ----------
+    n_clusters : int, "auto" or sequence of int
+        k, or the numbers to choose from.
+    rule : Rule, optional
+        How k is chosen, where it is; by default by likelihood.
+    epsilon, delta, group_size
+        The privacy budget, if any: every answer then has noise.
+    bounds : mapping of str to (float, float), or (low, high), optional
+        Bounds of all columns that are known without the rows; a budget needs them.
+    n_rows : float, optional
+        The number of rows of all sites that is stated, where they do not tell it.
+    """
+
+    rule: Any = None
+    epsilon: float | None = parameter(
+        None,
+        "Privacy budget: all answers get noise, and cost one row at most this epsilon in all. "
+        "Needs --bounds of every column.",
+        metavar="E",
+        show_default="no noise",
+    )
+    delta: float = parameter(1e-6, "Probability with which --epsilon may be exceeded.", metavar="D")
+    group_size: int = parameter(
+        1, "With --epsilon: the most rows that one person has.", metavar="N", least=1
+    )
+    bounds: Any = None
+    n_rows: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectK:
+    """Job that chooses the number of clusters; the parameters of `fedcluster.select_k`.
+
+    Parameters
+    ----------
+    k_min : int
+        The first number of clusters that is tried.
+    k_max : int, optional
+        The last one, all in the same rounds; by default 12, or as many as there are rows, and by
+        likelihood more where 12 are not enough.
+    rule, averaging, m, pick
+        How the number is chosen.
+    bounds : pair of sequences of float, optional
+        Public bounds of the columns of rows that are taken as they are.
+    sums_only : bool
+        Whether the start is found from sums alone.
+    metric, seed, participation, prepare
+        As of `Fit`.
+    """
+
+    k_min: int = parameter(1, "Smallest number of clusters.", "--k-min", metavar="K", least=1)
+    k_max: int | None = parameter(
+        None, "Largest number of clusters.", "--k-max", metavar="K", show_default="12", least=1
+    )
+    rule: str = parameter(
+        "likelihood",
+        "How to choose. likelihood: of mixtures. vote: majority of mixture-bic, gap, "
+        "calinski-harabasz and squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. "
+        "Or a single index.",
+        choices=RULES,
+    )
+    averaging: str = parameter(
+        "avg_2",
+        "With --rule fuzzy-db: average centres by k-means (avg_2) or by position (avg_1).",
+        choices=AVERAGINGS,
+    )
+    m: float | None = parameter(
+        None, "Cluster by fuzzy c-means with this fuzzifier.", "-m", metavar="M"
+    )
+    sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
+    metric: str = parameter("euclidean", METRIC, choices=METRICS)
+    seed: int = parameter(0, SEED, metavar="N")
+    pick: str = "best"
+    bounds: tuple[Sequence[float], Sequence[float]] | None = None
+    participation: float = 1.0
+    prepare: PreprocessingSpec | None = None
+
+    @property
+    def k_last(self) -> int:
+        """Return the largest number of clusters that is tried, where there are rows for it."""
+        return self.k_max or max(self.k_min, MOST_CLUSTERS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluate:
+    """Job that scores the clusters of a model by every index that applies.
+
+    Parameters
+    ----------
+    model : str or Model
+        The model, or its file.
+    labels : bool
+        Whether clusters are compared with the reference labels that every site must then have.
+    classes : sequence of str, optional
+        All these labels, where they are known without asking the sites.
+    metrics : sequence of Metric or str
+        Metrics of one's own to score by, too, or their dotted names, such as ``"my_module.Mine"``.
+    algorithms : sequence of str or type
+        Algorithms of one's own that may assign rows, as of `Model.load`.
+    participation, seed
+        As of `Fit`.
+    n_references : int
+        Draws of each kind of rows without clusters to compare with, see `docs/metrics.md`.
+    profile : bool
+        Whether the sites are asked in the same two rounds what sets the clusters apart.
+    """
+
+    model: Any
+    labels: bool = False
+    classes: Sequence[str] | None = None
+    metrics: Sequence[Any] = ()
+    algorithms: Sequence[Any] = ()
+    participation: float = 1.0
+    seed: int = 0
+    n_references: int = 20
+    profile: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """Job that tells what the clusters of a model look like, and what sets each apart.
+
+    Parameters
+    ----------
+    model : str or Model
+        The model, or its file.
+    algorithms : sequence of str or type
+        Algorithms of one's own that may assign rows, as of `Model.load`.
+    participation, seed
+        As of `Fit`; all sites are asked, and nothing is drawn.
+    """
+
+    model: Any
+    algorithms: Sequence[Any] = ()
+    participation: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The terms on which the sites of a federation are asked.
+
+    Parameters
+    ----------
+    out : Path
+        The folder that receives the files.
+    quorum : int, optional
+        The smallest number of sites that must answer a round; by default all.
+    deadline : float
+        Seconds after which a round goes on without those that have not answered.
+    permit : str, optional
+        The permit under which the sites are asked.
+    columns : sequence of str, optional
+        What to cluster by; without it those of the permit, or all columns, which must then be the
+        same everywhere.
+    secure : bool
+        Whether the sites tell sums of all of them only, under masks.
+    """
+
+    out: Path = parameter(
+        MISSING, "Folder to write.", "--out", "-o", metavar="DIR", show_default=False
+    )
+    quorum: int | None = parameter(
+        None,
+        "Number of sites that must answer a round; it continues without the others.",
+        metavar="N",
+        show_default="all",
+    )
+    deadline: float = parameter(
+        120.0,
+        "Seconds to wait for a site in a round. Flower takes up to 65 seconds to notice that a "
+        "site has died.",
+        metavar="S",
+    )
+    permit: str | None = parameter(
+        None,
+        "Permit under which to ask; without --columns, the run uses its columns.",
+        metavar="ID",
+        show_default=False,
+    )
+    secure: bool = parameter(
+        False,
+        "Learn sums of all sites only: what each sends is masked, and the masks cancel. Needs "
+        "secure = true at the sites; with --quorum, sites may drop out if they all say "
+        "allow_dropouts = true, and each round takes two.",
+        "--secure",
+    )
+    columns: Sequence[str] | None = None

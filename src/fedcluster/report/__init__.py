@@ -1,0 +1,1 @@
+"""Results in words, tables, pictures and pages, for a screen, a notebook or a browser."""

@@ -1,0 +1,399 @@
+"""Sentences on the outcome of a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Labels, Limit, Result, SiteInfo
+from fedcluster.errors import listed
+from fedcluster.metrics import METRICS
+from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
+from fedcluster.recipes.robust import Influence, striking
+from fedcluster.recipes.scores import BY_CHANCE
+from fedcluster.recipes.specifications import Fit, rows_of
+from fedcluster.report.records import STEP, SiteRecord, is_rounded
+from fedcluster.report.tables import counted, number
+
+LIMITS = {
+    "MinRows": "a site with fewer than {} rows sends nothing",
+    "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
+}
+UNLIKE = 0.01
+"""The spread of the centres in one column beside that in another, where scales differ much."""
+LOSS, FEW_GROUPS = 0.3, 30
+"""Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
+BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
+ROUNDED = f"counts of rows are rounded to {STEP}"
+GROUPS = (
+    "rows are seen in groups of at least {p}, and a site of fewer than {min_rows} sends nothing"
+)
+
+
+def influence_line(found: Sequence[Influence]) -> list[str]:
+    """Return which site stands out by its influence on the centres, if one does.
+
+    Examples
+    --------
+    >>> told = [Influence("south", 40.0, 9.0, 3.2, 0, 0.2)]
+    >>> others = [Influence(name, 0.1, 0.1, 0.0, 0, 0.4) for name in ("north", "west")]
+    >>> influence_line([*told, *others])[0][:66]
+    'the centres follow the sums of south: it moves one by 40 times its'
+    """
+    first = striking(found)
+    if first is None:
+        return []
+    return [
+        f"the centres follow the sums of {first.site}: it moves one by {first.largest_shift:.3g} "
+        f"times its cluster's spread, and without it the other sites' inertia would be "
+        f"{100 * (1 - 1 / (1 + (first.inertia_change or 0))):.3g} % less; check its rows"
+    ]
+
+
+def summary_line(content: Mapping[str, Any]) -> str:
+    """Return a fit in one line, from what ``history.json`` says of it."""
+    return (
+        f"{counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
+        f"{content['stop_reason']}; {counted(content['rounds'], 'round')} in all with "
+        f"{counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
+        f"seed {content['seed']}."
+    )
+
+
+def objective(content: Mapping[str, Any]) -> str:
+    """Return what a fit has made small, or large, from what ``history.json`` says of it.
+
+    Examples
+    --------
+    >>> objective({"model": "k-means", "inertia": 12.5})
+    'inertia 12.5'
+    >>> objective({"model": "mixture", "inertia": 12.5})
+    'log-likelihood -12.5'
+    >>> objective({"model": "k-means", "inertia": 12.5, "objective": "fuzzy-objective"})
+    'fuzzy-objective 12.5'
+    """
+    inertia = math.nan if content["inertia"] is None else content["inertia"]
+    name = named_objective(content)
+    return f"{name} {number(shown_value(name, inertia))}"
+
+
+def named_objective(content: Mapping[str, Any]) -> str:
+    """Return the name of the objective of a fit, from what ``history.json`` says of it."""
+    usual = LOG_LIKELIHOOD if content.get("model") == "mixture" else "inertia"
+    return str(content.get("objective", usual))
+
+
+def notes(
+    sites: Sequence[SiteRecord], absent_too: str = " It has labels all the same."
+) -> list[str]:
+    """Return sentences on what left the sites and what did not.
+
+    ``absent_too`` is what is said of a site that took no part.
+    """
+    said = [_limits_in_force(sites)]
+    absent = [site for site in sites if not site.took_part]
+    held = [site for site in sites if site.took_part and site.rows_held_back]
+    lone = [site for site in sites if site.lone_rows]
+    for site in absent[:5]:
+        rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
+        said.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
+    if absent[5:]:
+        said.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
+    if held:
+        some = [f"{counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
+        said.append(f"In some rounds, limits held back up to {_list(some)}.")
+    elif not absent:
+        said.append("No row was held back.")
+    if lone:
+        first, *others = lone
+        some = [f"up to {first.lone_rows} in a message of {first.name}"]
+        some += [f"{site.lone_rows} of {site.name}" for site in others]
+        said.append(
+            f"Some sums were over a single row ({_list(some)}), which reveals that row to whoever "
+            "reads the message. --min-cluster-size 2 holds such sums back."
+        )
+    return said + _talkative(sites)
+
+
+def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[str]:
+    """Return what a fit has spent of its privacy budget; nothing of a fit without one.
+
+    ``exact`` tells that files beside the model hold numbers of the rows without noise.
+
+    Examples
+    --------
+    >>> spent = {"epsilon": 0.9, "delta": 1e-6, "group_size": 1, "rho": 0.028, "answers": 4}
+    >>> privacy_lines({"privacy": {**spent, "budget": 1.0}})
+    ['Privacy budget spent: epsilon 0.9 of 1 at delta 1e-06 for each row, in 4 answers of a site.']
+    """
+    if not (spent := content.get("privacy")):
+        return []
+    whose = "each row"
+    if spent["group_size"] > 1:
+        whose = f"each person with up to {spent['group_size']:g} rows"
+    line = (
+        f"Privacy budget spent: epsilon {number(spent['epsilon'])} of {spent['budget']:g} at delta "
+        f"{spent['delta']:g} for {whose}, in {spent['answers']:g} answers of a site."
+    )
+    more = (
+        "Only model.json is covered by it. Labels, history.json and report.html hold exact numbers "
+        "of the rows here: do not pass them on."
+    )
+    return [line, more] if exact else [line]
+
+
+def _talkative(sites: Sequence[SiteRecord]) -> list[str]:
+    """Return the sentence on sites that sent more numbers than they hold, if there are some."""
+    more = [site for site in sites if 0 < site.values_held < site.values_sent]
+    if not more:
+        return []
+    most = max(more, key=lambda site: site.values_sent / site.values_held)
+    return [
+        f"{counted(len(more), 'site')} sent more numbers than their rows have values, for example "
+        f"{most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent for "
+        "every cluster, start and round. Fewer clusters or --algorithm lloyd send less."
+    ]
+
+
+def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
+    """Return the limits in plain words, by site where they differ."""
+    by_limit: dict[str, list[str]] = {}
+    for site in sites:
+        by_limit.setdefault("; ".join(limits_in_words(site.limits)), []).append(site.name)
+    if list(by_limit) == [""]:
+        return "No limit is in force: a single row may leave its site."
+    if len(by_limit) == 1:
+        return f"Limits in force: {next(iter(by_limit))}."
+    each = [f"{limit or 'none'} ({_list(names)})" for limit, names in by_limit.items()]
+    return f"Limits in force: {'; '.join(each)}."
+
+
+def limits_in_words(limits: Sequence[Limit]) -> list[str]:
+    """Return limits in words; those that hold nothing back are left out."""
+    words = []
+    for limit in limits:
+        if limit.name == "Groups":
+            words.append(GROUPS.format(**dict(limit.parameters)))
+            words += [ROUNDED] if is_rounded([limit]) else []
+            continue
+        told = dict(limit.parameters)
+        if limit.name == "PrivacyBudget" and {"epsilon", "delta"} <= told.keys():
+            words.append(BUDGET.format(**told))
+            continue
+        if limit.name not in LIMITS:
+            words.append(str(limit))
+            continue
+        [(_, smallest)] = limit.parameters
+        if smallest > 1:
+            words.append(LIMITS[limit.name].format(smallest))
+    return words
+
+
+def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
+    """Return the line that says that some of k clusters have no rows, if it is so.
+
+    Examples
+    --------
+    >>> few_clusters_line([np.array([0, 1])], 2), len(few_clusters_line([np.array([0, 0])], 2))
+    ([], 1)
+    """
+    there = sum(np.bincount(each[each >= 0], minlength=k) > 0 for each in labels)
+    return few_line(int(np.count_nonzero(there)), k)
+
+
+def few_line(with_rows: int, k: int) -> list[str]:
+    """Return the line that says that some of k clusters have no rows, if it is so."""
+    if with_rows == k:
+        return []
+    return [
+        f"only {with_rows} of {k} clusters have rows: fewer distinct rows, or fewer centres from "
+        "the sites, than clusters"
+    ]
+
+
+def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
+    """Return the line that says that groups of rows are large beside k clusters, if they are.
+
+    Examples
+    --------
+    >>> from fedcluster.privacy import Groups
+    >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], 10)
+    >>> line[25:53], line[75:104]
+    ('and a cluster has 12 groups ', 'expect about 2 % more inertia')
+    >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], 10)
+    []
+    """
+    told = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
+    if not told:
+        return []
+    p = max(dict(limit.parameters)["p"] for limit in told)
+    ratio = sum(rows_of(sites)) / (k * p)
+    if ratio >= FEW_GROUPS:
+        return []
+    return [
+        f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
+        f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "
+        "several times as much where clusters overlap or are small; take fewer clusters, or more "
+        "rows"
+    ]
+
+
+def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
+    """Return the line that says what to try where the limit of rounds ended a run, if it did.
+
+    An algorithm without a test of convergence has no other end: of it nothing is said.
+
+    Parameters
+    ----------
+    job : Fit
+        What was asked for.
+    result : Result
+        What came of it.
+    options : bool, default=False
+        Whether parameters are named as the command line names them.
+    """
+    algorithm, step = result.algorithm, type(result.algorithm).__name__
+    tol = getattr(algorithm, "tol", None)
+    moves = [done.shift for done in result.history if done.step == step]
+    endless = tol is None or (not tol and algorithm and not algorithm.client_additive)
+    if endless or result.state.converged or len(moves) < job.max_iter:
+        return []
+    named = (lambda name: "--" + name.replace("_", "-")) if options else str
+    ways = [f"a larger {named('max_iter')}", f"a {named('tol')} above {tol:g}"]
+    if job.n_init in (None, 1) and job.algorithm in ("lloyd", "fcm") and isinstance(job.init, str):
+        ways.append(f"{named('n_init')} above 1, as it ends with the first of the best starts")
+    spread = np.ptp(result.state.centers, axis=0)
+    if job.prepare is None and spread.min() < UNLIKE * spread.max():
+        scale = "--scale standard" if options else "prepare='standard'"
+        ways.append(f"{scale}, as columns differ much in scale")
+    additive = algorithm is not None and algorithm.server_additive  # else others come each time
+    moved = f", centres still moved by up to {number(moves[-1])}" if additive else ""
+    limit = counted(job.max_iter, "round")
+    return [f"stopped at the limit of {limit}{moved}; try {', or '.join(ways)}"]
+
+
+def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the columns of each file that a model does not use, in one line for equal ones."""
+    by_columns: dict[tuple[str, ...], list[str]] = {}
+    for site, columns in ignored.items():
+        by_columns.setdefault(tuple(columns), []).append(site)
+    return [
+        f"Ignored at {_list(sites)}: {'column' if len(columns) == 1 else 'columns'} "
+        f"{_list(columns, most=8)}."
+        for columns, sites in by_columns.items()
+        if columns
+    ]
+
+
+def written_line(out: Path, files: Sequence[str]) -> str:
+    """Return the line that names the written files; of folders, how many are in each."""
+    shown = [str(out / file) for file in files if "/" not in file]
+    for folder in dict.fromkeys(file.rpartition("/")[0] for file in files if "/" in file):
+        held = [file for file in files if file.startswith(f"{folder}/")]
+        one = len(held) == 1
+        shown.append(str(out / held[0]) if one else f"{out / folder} ({len(held)} files)")
+    return f"Wrote {_list(shown, most=6)}."
+
+
+def _list(names: Sequence[str], most: int = 5) -> str:
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    shown = [*names[:most], *more]
+    return listed(shown)
+
+
+SILHOUETTE = "squared-silhouette"
+STRUCTURES = (
+    (0.71, "Clearly separated", "strong"),
+    (0.51, "Reasonably separated", "reasonable"),
+    (0.26, "Weakly separated", "weak"),
+    (-1.0, "Overlapping", "below weak"),
+)
+"""Silhouettes, what they say of clusters, and what Kaufman & Rousseeuw (1990, p. 88) call it."""
+AGREEMENTS = ((0.9, "excellent"), (0.8, "good"), (0.65, "moderate"), (-1.0, "poor"))
+"""Adjusted Rand indices, and what Steinley (2004) calls the agreement."""
+HARDLY = 0.93
+"""What is left to a perfect silhouette, as a share of that of chance, where it is hardly less."""
+SUMS = (
+    "inertia is the sum of squared distances of the rows to their centres, within that to the "
+    "means of the clusters' rows: the same where the centres are these means. Both fall with every "
+    "further cluster, so that a small one is no sign of a good k."
+)
+OTHERS = (
+    "The other indices have no thresholds in their sources: compare them between models of the "
+    "same rows, the higher or lower the better as the column says."
+)
+
+
+def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
+    """Return whether the higher or the lower score is the better one, if either is.
+
+    Parameters
+    ----------
+    index : str
+        The name of an index, or a metric of one's own as it is written.
+    metrics : sequence of Metric
+        These metrics.
+    """
+    own = {str(metric): bool(metric.maximise) for metric in metrics}
+    if index in own:
+        higher: bool | None = own[index]
+    elif index in MEANINGS:
+        higher = index == LOG_LIKELIHOOD
+    else:
+        higher = METRICS[index].maximise if index in METRICS else None
+    return {True: "higher", False: "lower", None: None}[higher]
+
+
+def meaning(scores: Mapping[str, float]) -> list[str]:
+    """Return what scores mean, a sentence or two each, with the source of each threshold.
+
+    Examples
+    --------
+    >>> meaning({"squared-silhouette": 0.3, "squared-silhouette-by-chance": 0.4})
+    ['No structure beyond chance: the squared silhouette is 0.3; rows of a single cloud, cut into \
+as many clusters, reach up to 0.4.']
+    >>> [clear, *_] = meaning({"squared-silhouette": 0.95, "ari": 0.93})
+    >>> clear.split(":")[0]
+    'Clearly separated'
+    """
+    said = _separation(scores.get(SILHOUETTE, math.nan), scores.get(BY_CHANCE, math.nan))
+    said += _agreement(scores.get("ari", math.nan))
+    if {"inertia", "within"} <= scores.keys():
+        said.append(SUMS)
+    said += [f"{name} is {MEANINGS[name]}." for name in scores if name in MEANINGS.keys() - METRICS]
+    judged = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
+    return [*said, OTHERS] if scores.keys() & METRICS.keys() - judged else said
+
+
+def _separation(silhouette: float, chance: float) -> list[str]:
+    """Return how far clusters lie apart, beside a single cloud and by the table of the source."""
+    if math.isnan(silhouette):
+        return []
+    cloud = f"rows of a single cloud, cut into as many clusters, reach up to {chance:.2g}"
+    if silhouette <= chance:
+        return [f"No structure beyond chance: the squared silhouette is {silhouette:.2g}; {cloud}."]
+    plain = round(1 - math.sqrt(1 - max(silhouette, 0.0)), 2)
+    _, words, name = next(each for each in STRUCTURES if plain >= each[0])
+    hardly = 1 - silhouette > HARDLY * (1 - chance)
+    words = f"{words}, hardly more than chance" if hardly else words
+    beyond = "" if math.isnan(chance) else f" By chance, {cloud}."
+    return [
+        f"{words}: the squared silhouette is {silhouette:.2g}, that of plain distances about "
+        f"{plain:.2g}: {name}, where Kaufman & Rousseeuw (1990, p. 88) call a structure strong "
+        f"from 0.71 on, reasonable from 0.51, weak from 0.26.{beyond}"
+    ]
+
+
+def _agreement(ari: float) -> list[str]:
+    """Return how well clusters agree with labels, beside what chance does."""
+    if math.isnan(ari):
+        return []
+    name = next(name for least, name in AGREEMENTS if ari >= least)
+    return [
+        f"The agreement with the labels is {name}: an adjusted Rand index of {ari:.2g}, where "
+        "chance gives 0. Excellent is 0.9 and more, good 0.8, moderate 0.65 (Steinley 2004)."
+    ]

@@ -1,0 +1,228 @@
+"""Records of what sites hold and sent, and counts as they are published.
+
+A site's preset may ask for counts of rows to be rounded. A site's answers stay as exact as the sums
+of its groups: a clustering of rounded sums would be another one. So counts are rounded where a job
+ends, in its files and messages: rows of sites and clusters, values of columns and levels, and the
+weights in a model file. Sums of weights that are no counts stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedcluster.core import Labels, Limit, Result, SiteInfo
+from fedcluster.model.profiles import NumberProfile, Profiles
+from fedcluster.selection import Selection
+
+STEP = 5
+"""What published counts are multiples of, as OpenSAFELY has it."""
+NEARLY = 1e-6
+"""By how much sums of shares may miss a whole number."""
+FEWEST = 20
+"""Rows that a site of groups has at least."""
+Report = TypeVar("Report", bound=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecord:
+    """Rows, clusters and messages of one site; it stays where the labels stay.
+
+    Parameters
+    ----------
+    name : str
+    rows : int
+    clusters : tuple of int
+        Rows of each cluster.
+    labels : str
+        The file of the rows' labels, relative to the folder of outputs.
+    values_sent : int
+        In all rounds together.
+    limits : tuple of Limit
+        What the site holds back.
+    rows_held_back : int
+        The most rows that the limits held back in one message.
+    lone_rows : int
+        The most clusters of a single row in one message.
+    values_held : int
+        Rows times columns, where both are known.
+    """
+
+    name: str
+    rows: int
+    clusters: tuple[int, ...]
+    labels: str
+    values_sent: int = 0
+    limits: tuple[Limit, ...] = ()
+    rows_held_back: int = 0
+    lone_rows: int = 0
+    values_held: int = 0
+
+    @property
+    def took_part(self) -> bool:
+        """Return whether anything was sent."""
+        return self.values_sent > 0
+
+    @property
+    def told_here(self) -> dict[str, Any]:
+        """Return the facts that are known only where the rows are."""
+        known = {
+            "rows": self.rows,
+            "clusters": list(self.clusters),
+            "rows_held_back": self.rows_held_back,
+            "lone_rows": self.lone_rows,
+        }
+        return {**known, "labels": self.labels} if self.labels else known
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Quality of one clustering on all rows.
+
+    Parameters
+    ----------
+    name : str
+        Who found it.
+    inertia : float
+        Over all rows, in squared units of the rows.
+    ratio : float
+        The inertia, as a multiple of that of k-means on the pooled rows.
+    ari : float
+        Adjusted Rand index with the reference labels, 1 for the same groups.
+    """
+
+    name: str
+    inertia: float
+    ratio: float
+    ari: float
+
+
+def plain(value: Any) -> Any:
+    """Return a record, or a value that holds some, as JSON can hold it: nan becomes null.
+
+    Examples
+    --------
+    >>> plain((Comparison("Oslo alone", inertia=2.0, ratio=float("nan"), ari=0.5),))
+    [{'name': 'Oslo alone', 'inertia': 2.0, 'ratio': None, 'ari': 0.5}]
+    """
+    if isinstance(value, Limit):
+        return value.plain()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
+    """Return the record of a site, its rows counted by cluster; the label -1 is in none."""
+    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
+    counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
+    record = SiteRecord(name, len(labels), tuple(counts.tolist()), file, **sent)
+    if not is_rounded(record.limits):
+        return record
+    held, lone = rounded(record.rows_held_back), rounded(record.lone_rows)
+    clusters = tuple(map(rounded, record.clusters))
+    return replace(
+        record, rows=rounded(record.rows), clusters=clusters, rows_held_back=held, lone_rows=lone
+    )
+
+
+def is_rounded(limits: Iterable[Limit]) -> bool:
+    """Return whether a site with these limits asks for rounded counts.
+
+    Examples
+    --------
+    >>> from fedcluster.privacy import Groups
+    >>> is_rounded([Groups(10).limit]), is_rounded([Groups.strict().limit])
+    (False, True)
+    """
+    return any(dict(limit.parameters).get("preset") == "strict" for limit in limits)
+
+
+def rounded(counts: Any) -> Any:
+    """Return counts as the nearest multiples of 5; what is there is at least 5.
+
+    Examples
+    --------
+    >>> rounded(np.array([0.0, 1.2, 13.0, 998.0])), rounded(12)
+    (array([   0.,    5.,   15., 1000.]), 10)
+    """
+    numbers = np.asarray(counts, dtype=np.float64)
+    found = np.where(numbers > 0, np.maximum(STEP * np.rint(numbers / STEP), STEP), 0.0)
+    found = np.where(np.isfinite(numbers), found, numbers)
+    return int(found) if isinstance(counts, int) else float(found) if found.ndim == 0 else found
+
+
+def published(report: Report) -> Report:
+    """Return a report with rounded counts, where a site asks for them."""
+    sites: Sequence[SiteInfo] = report.sites
+    if not any(is_rounded(site.limits) for site in sites):
+        return report
+    met, profiles = report.fit_report, report.profiles
+    missing, clipped = _by_site(met.missing), _by_site(met.clipped)
+    found: Report = replace(
+        report,
+        outcome=replace(report.outcome, value=_of_value(report.outcome.value)),
+        sites=tuple(map(_of_site, sites)),
+        fit_report=replace(met, missing=missing, clipped=clipped),
+        profiles=None if profiles is None else _of_profiles(profiles),
+    )
+    return found
+
+
+def _if_counts(weights: Any) -> Any:
+    """Return weights, rounded if they are counts: whole numbers, or shares of whole rows.
+
+    Those add up to a whole number, of more rows than weights that add up to 1 would.
+
+    Examples
+    --------
+    >>> _if_counts(np.array([12.25, 28.75])), _if_counts(np.array([0.25, 0.75]))
+    (array([10., 30.]), array([0.25, 0.75]))
+    """
+    numbers = np.atleast_1d(weights)[np.isfinite(np.atleast_1d(weights))]
+    each, total = (np.abs(n - np.rint(n)) for n in (numbers, numbers.sum()))
+    shares = numbers.sum() >= FEWEST and total < max(NEARLY, NEARLY**1.5 * numbers.sum())
+    return rounded(weights) if shares or (each < NEARLY).all() else weights
+
+
+def _of_site(site: SiteInfo) -> SiteInfo:
+    """Return what a site told of its size."""
+    sizes = (site.n_rows, site.total_rows)
+    n, total = (None if each is None else float(rounded(each)) for each in sizes)
+    weight = None if site.weight is None else float(_if_counts(site.weight))
+    return replace(site, n_rows=n, total_rows=total, weight=weight)
+
+
+def _of_value(value: Any) -> Any:
+    """Return what came of a job."""
+    if isinstance(value, Result):
+        weights = _if_counts(value.state.weights)
+        return replace(value, state=replace(value.state, weights=weights))
+    if isinstance(value, Selection):
+        results = {k: _of_value(each) for k, each in value.results.items()}
+        return replace(value, results=results)
+    return _of_profiles(value) if isinstance(value, Profiles) else value
+
+
+def _of_profiles(profiles: Profiles) -> Profiles:
+    """Return profiles of clusters."""
+    columns = tuple(
+        replace(column, weights=_if_counts(column.weights))
+        if isinstance(column, NumberProfile)
+        else replace(column, weights=_if_counts(column.weights), counts=_if_counts(column.counts))
+        for column in profiles.columns
+    )
+    sizes = {site: _if_counts(each) for site, each in profiles.sizes.items()}
+    return replace(profiles, sizes=sizes, columns=columns, totals=_if_counts(profiles.weights))
+
+
+def _by_site(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {site: {c: rounded(n) for c, n in each.items()} for site, each in counts.items()}

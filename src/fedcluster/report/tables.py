@@ -1,0 +1,340 @@
+"""Tables of results, as wide as a screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Floats
+from fedcluster.metrics.indices import CHOOSING, INDICES
+from fedcluster.model.stability import stability_table
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.report.records import Comparison, SiteRecord
+from fedcluster.texts.html import Table
+from fedcluster.texts.untrusted import shortened
+
+MOST_SITES = 20
+"""Sites that a table shows; the others come as one line."""
+
+GAP = 2
+"""Blanks between two columns."""
+
+LONGEST_SITE = 32
+"""Characters that a screen shows of the name of a site or column."""
+
+NOTHING = "–"
+"""What stands for a number that is not known."""
+
+
+def number(x: float) -> str:
+    """Return a number to six significant digits, with commas.
+
+    Examples
+    --------
+    >>> number(1165165.3), number(78.851441), number(4.0)
+    ('1,165,165', '78.8514', '4')
+    """
+    if not math.isfinite(x) or x == 0 or not 1e-4 <= abs(x) < 1e15:
+        return f"{x:g}"
+    digits = max(0, 5 - math.floor(math.log10(abs(x))))
+    text = f"{x:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
+
+
+def shown(x: float | None) -> str:
+    """Return a number as a table shows it; an en dash where it is not known.
+
+    Examples
+    --------
+    >>> shown(2.5), shown(None), shown(math.nan)
+    ('2.5', '–', '–')
+    """
+    return NOTHING if x is None or math.isnan(x) else number(x)
+
+
+def short_number(x: float | None) -> str:
+    """Return a number to four significant digits, and whole where it is large.
+
+    Examples
+    --------
+    >>> short_number(36.6123), short_number(123456.7), short_number(None)
+    ('36.61', '123,457', '–')
+    """
+    if x is None or not math.isfinite(x):
+        return NOTHING
+    return f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, an en dash where it is not known.
+
+    Examples
+    --------
+    >>> percent(0.3406), percent(0.004), percent(1.0), percent(math.nan)
+    ('34 %', '0.4 %', '100 %', '–')
+    """
+    if not math.isfinite(share):
+        return NOTHING
+    return f"{share:.0%}".replace("%", " %") if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number and its noun, in the plural where needed.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
+    """Count the first columns of texts that have room on a screen."""
+    widths = [max(map(len, column)) + GAP for column in columns]
+    return int((np.cumsum(widths) <= width).sum())
+
+
+def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Table:
+    """Return rows by site and cluster, and numbers sent, for a screen of so many columns.
+
+    What does not fit is summed up in one line or column, with a hint where to find it.
+    """
+    most = len(sites) if len(sites) <= MOST_SITES + 1 else MOST_SITES
+    lines = [(shortened(site.name, LONGEST_SITE), [site]) for site in sites[:most]]
+    if rest := list(sites[most:]):
+        lines.append((f"… {len(rest)} more, see {elsewhere}", rest))
+    lines.append(("all", list(sites)))
+    sent = ("numbers sent",) if any(site.took_part for site in sites) else ()
+    k = len(sites[0].clusters)
+    heads = (*map(str, range(k)), "rows", *sent)
+    counts = [_counts(some)[: len(heads)] for _, some in lines]
+    widest = [(head, f"{n:,}") for head, n in zip(heads, counts[-1], strict=True)]
+    room = width - max(len(name) for name, _ in lines)
+    room -= sum(max(map(len, each)) + GAP for each in widest[k:])
+    kept, title = k, "Rows by site and cluster"
+    if k > 2 and fitting(widest[:k], room) < k:
+        together = ("00…00", widest[k][1])
+        kept = max(1, min(fitting(widest[:k], room - max(map(len, together)) - GAP), k - 2))
+        title += f" (clusters {kept} to {k - 1} together, see {elsewhere})"
+        heads = (*heads[:kept], f"{kept}…{k - 1}", *heads[k:])
+        counts = [(*each[:kept], sum(each[kept:k]), *each[k:]) for each in counts]
+    rows = [
+        (name, *(f"{n:,}" for n in each)) for (name, _), each in zip(lines, counts, strict=True)
+    ]
+    return Table(title, ("site", *heads), tuple(rows[:-1]), rows[-1] if len(sites) > 1 else ())
+
+
+def _counts(sites: Sequence[SiteRecord]) -> tuple[int, ...]:
+    """Return the rows of some sites by cluster, all of their rows, and the numbers they sent."""
+    each = [(*site.clusters, site.rows, site.values_sent) for site in sites]
+    return tuple(map(sum, zip(*each, strict=True)))
+
+
+def centers_table(
+    preprocessor: Preprocessor, centers: Floats, width: int, elsewhere: str
+) -> Table | None:
+    """Return the centres in the units of the columns, for a screen of so many columns.
+
+    Of a text, the commonest level and its share. Without anything to show, None.
+    """
+    values = preprocessor.invert(centers)
+    rows, start = [], 0
+    for column in preprocessor.columns:
+        part = values[:, start : start + len(column.names)]
+        start += len(column.names)
+        rows.append((shortened(column.name, LONGEST_SITE), *_center_cells(column, part)))
+    room = width - max(len(row[0]) for row in rows[:MOST_SITES]) - GAP
+    kept = fitting(list(zip(*rows, strict=True))[1:], room)
+    if not kept:
+        return None
+    cut = kept < len(centers) or len(rows) > MOST_SITES
+    return Table(
+        "Centres, in the units of the columns" + (f" (all: see {elsewhere})" if cut else ""),
+        ("column", *map(str, range(kept))),
+        tuple(row[: 1 + kept] for row in rows[:MOST_SITES]),
+    )
+
+
+def _center_cells(column: NumericColumn | Category, values: Floats) -> list[str]:
+    """Return one column's value at each centre."""
+    if isinstance(column, NumericColumn):
+        return [short_number(x) for x in values[:, 0]]
+    levels = [name.removeprefix(f"{column.name}=") for name in column.names]
+    largest = values.argmax(axis=1)
+    return [
+        f"{shortened(levels[j], 12)} {min(max(share[j], 0.0), 1.0):.0%}"
+        for j, share in zip(largest, values, strict=True)
+    ]
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Return the inertia and the adjusted Rand index of several clusterings."""
+    return Table(
+        "How good the clusters are, on the rows of all sites",
+        ("who", "inertia", "of pooled", "ARI"),
+        tuple((c.name, number(c.inertia), f"{c.ratio:.3f}", f"{c.ari:.3f}") for c in comparisons),
+    )
+
+
+def index_table(
+    n_clusters: int,
+    rule: str,
+    says: Mapping[str, int],
+    scores: Mapping[int, Mapping[str, float | None]],
+) -> Table:
+    """Return every k with its indices; a star marks the k that an index chooses.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The verdict.
+    rule : str
+        By which rule.
+    says : mapping of str to int
+        The k that each index takes for the best.
+    scores : mapping of int to mapping of str to float
+        All indices of each k; nan or None where an index says nothing.
+
+    Examples
+    --------
+    >>> scores = {1: {"gap": 0.5, "inertia": 90.0}, 2: {"gap": 1.25, "inertia": 10.0}}
+    >>> index_table(2, "gap", {"gap": 2, "inertia": 1}, scores).rows
+    (('1', '0.5000 ', '90.0*'), ('2 <', '1.2500*', '10.0 '))
+    """
+    own = rule.split(",")[0]
+    shown = [index for index in INDICES if CHOOSING[index].always_shown]
+    indices = [i for i in dict.fromkeys([*shown, own]) if i in says]
+    rows = []
+    for k, own_scores in scores.items():
+        stars = ["*" if says[i] == k else " " for i in indices]
+        cells = [f"{_digits(own_scores[i])}{star}" for i, star in zip(indices, stars, strict=True)]
+        rows.append((f"{k} <" if k == n_clusters else str(k), *cells))
+    return Table(
+        "What each index says of each k (* its choice, < the verdict)",
+        ("k", *((CHOOSING[i].header or i) + " " for i in indices)),
+        tuple(rows),
+    )
+
+
+def verdict_line(n_clusters: int, reason: str) -> str:
+    """Return the verdict and the reason.
+
+    Examples
+    --------
+    >>> verdict_line(1, "The gap statistic says 1.")
+    '1 cluster. The gap statistic says 1.'
+    """
+    return f"{counted(n_clusters, 'cluster')}. {reason}"
+
+
+def _digits(x: float | None) -> str:
+    """Return four digits of small numbers, and whole numbers where they are large."""
+    if x is None or math.isnan(x):
+        return "-"
+    if abs(x) < 1e5:
+        return f"{x:,.{4 if abs(x) < 10 else 1 if abs(x) < 1000 else 0}f}"
+    return number(float(f"{x:.6g}"))
+
+
+MOST_CLUSTERS, MOST_COLUMNS = 12, 5
+"""Clusters that have a table, and columns in it."""
+SMALL = 0.2
+"""Effect, as Cohen's d, below which a column is not shown."""
+HOW_TO_READ = (
+    "difference: how far the mean of a cluster is from that of all its other rows, in standard "
+    "deviations (Cohen's d; 0.2 is small, 0.5 medium, 0.8 large); V, of texts: Cramér's V, 0 to 1."
+)
+
+Plain = Mapping[str, Any]
+
+
+def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | str]:
+    """Return profiles as tables, that of each cluster with the columns that set it apart most.
+
+    Parameters
+    ----------
+    profiles : mapping
+        What ``profiles.json`` says.
+    width : int
+        The width of the screen.
+    elsewhere : str
+        Where the rest is found.
+    """
+    clusters, longest = profiles["clusters"], max(20, width - 40)
+    sizes = tuple(
+        (
+            f"{each['cluster']} {shortened(each['name'], longest)}",
+            f"{each['weight']:,.6g}",
+            f"{each['share']:.1%}",
+            f"{len(each['sites']):,}",
+        )
+        for each in clusters
+    )
+    overview = Table("Clusters", ("cluster", "rows", "share", "sites"), sizes)
+    made = [_profile_table(each, profiles["all"]["columns"]) for each in clusters[:MOST_CLUSTERS]]
+    tables = [table for table in made if table.rows]
+    read = HOW_TO_READ if tables else "No column sets the clusters apart."
+    return [overview, *tables, read, f"All columns and sites: {elsewhere}."]
+
+
+def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table | str]:
+    """Return profiles and stability in the content of a job, if there; a file holds all of it."""
+    shown: list[Table | str] = []
+    if "profiles" in content:
+        shown += profile_tables(content["profiles"], width, str(file or "--json"))
+    if "stability" in content:
+        shown += [stability_table(content["stability"]), *content["stability"]["meaning"]]
+    return shown
+
+
+def _profile_table(cluster: Plain, overall: Sequence[Plain]) -> Table:
+    """Return what sets a cluster apart."""
+    of_all = {column["column"]: column for column in overall}
+    telling = [each for each in cluster["columns"] if _tells(each)][:MOST_COLUMNS]
+    rows = tuple(_line(each, of_all[each["column"]]) for each in telling)
+    header = ("column", "mean", "spread", "median", "all rows", "difference")
+    return Table(f"Cluster {cluster['cluster']}: {cluster['name']}", header, rows)
+
+
+def _tells(column: Plain) -> bool:
+    """Return whether a column sets a cluster apart; an effect without bound is null in a file."""
+    effect = column["effect"]
+    bound = column.get("difference", column.get("association"))
+    return effect >= SMALL if effect is not None else bound is None or bound == 1
+
+
+def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:
+    """Return the cells of one column."""
+    name = column["column"]
+    if column["kind"] == "number":
+        told = [*map(short_number, (column["mean"], column["spread"])), _median(column)]
+        apart = column["difference"]
+        difference = NOTHING if apart is None else f"{apart:+.2f}"
+        return (shortened(name, 24), *told, short_number(of_all["mean"]), difference)
+    own, every = ({k: x or 0.0 for k, x in c["shares"].items()} for c in (column, of_all))
+    level = max(own, key=lambda each: own[each] - every[each])
+    shares = (f"{own[level]:.0%}", f"{every[level]:.0%}")
+    v = column["association"]
+    strength = NOTHING if v is None else f"V {v:.2f}"
+    return (shortened(f"{name}={level}", 32), shares[0], "", "", shares[1], strength)
+
+
+def _median(column: Plain) -> str:
+    """Return the median of a column to the digits that are known.
+
+    Examples
+    --------
+    >>> _median({"median": 79.512, "median_step": 0.42}), _median({"median": None})
+    ('79.5', '–')
+    """
+    median = column["median"]
+    if median is None:
+        return NOTHING
+    step = max(column["median_step"], abs(median) * 1e-4, 1e-300)
+    known = round(median, -math.floor(math.log10(step)))
+    return short_number(known + 0.0)

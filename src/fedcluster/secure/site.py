@@ -1,0 +1,469 @@
+"""Site's part in secure sums: it gives keys, masks its answers, and tells shares of dropped ones.
+
+The coordinator carries everything and is not trusted. So a site takes keys only with the signature
+of a site that it knows; it masks one answer with the secrets of one sum, by masks that cancel only
+if all sites were asked the same; it says of each other site either that it has dropped out or that
+it has not, once; and sites that have left a run stay out.
+
+Between runs, totals over other sites could be subtracted. So a site answers over all sites that it
+knows, or that a permit names, and remembers over whom (`add_cohort`). With its key, each site
+signs in which cohorts it has answered before, and two rules hold, whoever else takes part:
+
+1. *Nobody is left out.* A site answers in no cohort without a site that it has answered with.
+2. *Nobody stands alone.* A site answers only if enough sites, with itself, have been in exactly the
+   same cohorts before: all totals together then hold these sites together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from fedcluster.core import Floats, PlannedStep, Summary, Task
+from fedcluster.engines.wire import WireError
+from fedcluster.errors import InputError
+from fedcluster.options.refusals import refused
+from fedcluster.privacy.site_state import SiteState
+from fedcluster.secure._fixed_point import SIZE, Words, format_for, size_of
+from fedcluster.secure._masks import (
+    SECRET,
+    Sealer,
+    SumSecrets,
+    agreements,
+    own_mask,
+    pair_mask,
+    shares,
+)
+from fedcluster.secure.cohort import (
+    MIN_SITES,
+    Cohort,
+    Names,
+    Terms,
+    add_cohort,
+    are_names,
+    earlier_cohorts,
+    fewest,
+)
+
+RUNS = 8
+"""Runs whose secrets are held, the last ones."""
+
+Said = dict[str, Any]
+Keys = dict[str, bytes]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a site holds of one run.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        Who takes part.
+    permit : str
+        The permit under which it began, empty if none.
+    earlier : tuple of tuple of str
+        The other cohorts that the site had answered in when it began.
+    sealer : Sealer
+        Its key for what others are to read.
+    sites : tuple of str
+        Those that are left.
+    sealers : dict of str to bytes
+        The others' public keys for that.
+    pairs : dict of str to bytes
+        What it shares with each of them where all must answer.
+    secrets : dict of int to SumSecrets
+        Its secrets for a sum to come.
+    offers : dict of int to dict
+        What it told the others of them.
+    number : int
+        The last sum that it answered, from 1.
+    received : dict of str to bytes
+        The shares of that sum's secrets, by the site whose secrets they are.
+    survivors : tuple of str
+        Those that were said to have answered.
+    """
+
+    cohort: Cohort
+    sites: tuple[str, ...]
+    permit: str = ""
+    earlier: tuple[Names, ...] = ()
+    sealer: Sealer = field(default_factory=Sealer)
+    sealers: Keys = field(default_factory=dict)
+    pairs: Keys = field(default_factory=dict)
+    secrets: dict[int, SumSecrets] = field(default_factory=dict)
+    offers: dict[int, Said] = field(default_factory=dict)
+    number: int = 0
+    received: Keys = field(default_factory=dict)
+    survivors: tuple[str, ...] = ()
+
+
+class SecureSite:
+    """Site that answers with masked sums only.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    identity : Ed25519PrivateKey
+        The key by which the others know it.
+    peers : mapping of str to Ed25519PublicKey
+        The keys by which it knows the others, and itself.
+    terms : Terms
+        What its owner says.
+    state : SiteState, optional
+        What says in which cohorts it has answered; without one, it remembers as long as the program
+        runs.
+    permitted : callable taking a str, optional
+        Returns the sites of a permit. Then a sum is over these, else over all that the site knows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: Ed25519PrivateKey,
+        peers: Mapping[str, Ed25519PublicKey],
+        terms: Terms | None = None,
+        state: SiteState | None = None,
+        permitted: Callable[[str], Collection[str]] | None = None,
+    ) -> None:
+        self.name, self._identity, self._peers = name, identity, dict(peers)
+        self._terms, self._permitted = terms or Terms(), permitted
+        self._min_sites = max(self._terms.min_sites, MIN_SITES)
+        self._state = state or SiteState()
+        self._runs: dict[str, _Run] = {}
+
+    @classmethod
+    def strangers(cls, names: Collection[str]) -> dict[str, Self]:
+        """Return sites that know each other by new keys, and remember as long as the program runs.
+
+        Examples
+        --------
+        >>> sorted(SecureSite.strangers(["east", "north", "west"]))
+        ['east', 'north', 'west']
+        """
+        keys = {name: Ed25519PrivateKey.generate() for name in names}
+        peers = {name: key.public_key() for name, key in keys.items()}
+        return {name: cls(name, key, peers) for name, key in keys.items()}
+
+    def check(
+        self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
+    ) -> Said | None:
+        """Return what is asked of secure sums, None where only the site itself is asked about.
+
+        Raises
+        ------
+        WireError
+            If tasks are asked otherwise, or what is or will be asked does not add up.
+        """
+        if asked is None and not tasks:
+            return None
+        if not isinstance(asked, dict) or (bool(tasks) != (asked.get("stage") == "masked")):
+            raise WireError("this site answers with secure sums only: begin the run with --secure")
+        for step in (*planned, *(task.step for task in tasks)):
+            if not (isinstance(step, type) or step.server_additive):
+                raise WireError(str(refused("secure-steps", step=type(step).__name__)))
+        return asked
+
+    def noise_shares(self, header: Mapping[str, Any], asked: Said | None) -> int:
+        """Return by how many sites the noise on a sum is shared, 1 where this one adds all of it.
+
+        So many sites are surely in the total, and do not work with the coordinator: the noise that
+        these add together is all of it, whoever else takes part or drops out.
+
+        Raises
+        ------
+        WireError
+            If the sum is not allowed, or of too few sites.
+        """
+        colluders = self._terms.colluders
+        if colluders is None or asked is None or asked.get("stage") != "masked":
+            return 1
+        with _refusing():
+            known, n = self._begun(header, asked), len(asked["sites"])
+        t, n_all = known.cohort.threshold, len(known.cohort.sites)
+        left = fewest(n, t, n_all, colluders) if 2 * t > n_all + colluders else 0
+        if left < 1:
+            raise WireError(
+                f"secure sums: {colluders} sites may work with the coordinator, and a sum "
+                "could be over no others: ask more sites"
+            )
+        return left
+
+    def said(self, header: Mapping[str, Any], asked: Said) -> Said:
+        """Return the answer to a question that has no tasks.
+
+        Raises
+        ------
+        WireError
+            If it breaks a rule.
+        """
+        stages = {"keys": self._keys, "shares": self._shares, "unmask": self._unmask}
+        with _refusing():
+            return stages[asked["stage"]](header, asked)
+
+    def masked(
+        self,
+        header: Mapping[str, Any],
+        asked: Said,
+        content: str,
+        tasks: Sequence[Task],
+        answers: Sequence[Summary],
+    ) -> tuple[Words, Said]:
+        """Return the answers to tasks as masked words, and what goes with them.
+
+        The masks are those of the question's ``content``, see `content_digest`: they cancel only
+        if all sites were asked the same.
+
+        Raises
+        ------
+        WireError
+            If the question breaks a rule.
+        """
+        with _refusing():
+            known, sites = self._begun(header, asked), tuple(asked["sites"])
+            if not known.sealers:
+                raise ValueError("the keys of the others have not been given here")
+            words = encoded(tasks, answers)
+            received = self._opened(known, asked, sites)
+            pairs = self._pairs(known, asked, received)
+            self._remember(known)
+            masks = self._masks(known, f"{asked['sum']} {content}", pairs, len(words))
+        known.number, known.sites = asked["sum"], sites
+        known.received, known.survivors = received, ()
+        shapes = [answer.sums.shape for answer in answers]
+        return words + masks, {"shapes": shapes, **self._offer(known, known.number + 1)}
+
+    def _pairs(self, known: _Run, asked: Said, received: Keys) -> Keys:
+        """Return the secrets that the site shares with each other one for this sum."""
+        if known.cohort.is_whole:
+            return known.pairs
+        publics = {name: part[2 * SECRET :] for name, part in received.items()}
+        secrets = known.secrets[asked["sum"]]
+        return agreements(self.name, secrets.private, publics)
+
+    def _keys(self, header: Mapping[str, Any], asked: Said) -> Said:
+        """Begin a run: give the key by which others write to this site, and its earlier cohorts."""
+        cohort, permit = Cohort.from_plain(header.get("run"), asked), _permit(header)
+        if unknown := sorted(set(cohort.sites) - self._peers.keys()):
+            raise ValueError(f"{unknown[0]} is not among the sites that are known here by a key")
+        if self.name not in cohort.sites:
+            raise ValueError(f"{self.name} is not among the sites that take part")
+        cohort.check(cohort.sites, self._min_sites)
+        if cohort.run not in self._runs:
+            self._check_cohort(cohort, permit)
+            earlier = earlier_cohorts(self._state)
+            self._check_left_out(cohort.sites, earlier)
+            others = tuple(sorted(earlier - {cohort.sites}))
+            self._runs[cohort.run] = _Run(cohort, cohort.sites, permit, others)
+        known = self._runs[cohort.run]
+        if (known.cohort, known.permit) != (cohort, permit):
+            raise ValueError("the run began with other sites, or another threshold or permit")
+        while len(self._runs) > RUNS:
+            del self._runs[next(iter(self._runs))]
+        key = known.sealer.public.hex()
+        signature = self._identity.sign(cohort.signed(self.name, key, known.earlier))
+        return {"sealer": [key, signature.hex(), [list(each) for each in known.earlier]]}
+
+    def _check_cohort(self, cohort: Cohort, permit: str) -> None:
+        """Refuse a cohort of other sites than those of the permit, or all that are known."""
+        known, where = set(self._peers), "peers.toml"
+        if self._permitted is not None:
+            known, where = set(self._permitted(permit)), f"permit {permit!r}"
+        if other := sorted(known ^ set(cohort.sites)):
+            what = "is missing" if other[0] in known else "is not one of them"
+            raise ValueError(f"they are over all sites of {where} here, and {other[0]} {what}")
+        if not (cohort.is_whole or self._terms.allow_dropouts):
+            raise ValueError(
+                "no site may drop out: run without --quorum, or let the owner of each site write "
+                "allow_dropouts = true under [federation] of site.toml"
+            )
+
+    def _check_left_out(self, sites: Names, earlier: Collection[Names]) -> None:
+        """Refuse a cohort without a site that this one has answered with, by the first rule."""
+        if sites in earlier:
+            return
+        before = {name for cohort in earlier for name in cohort}
+        if missing := sorted(before - set(sites) - set(self._terms.allow_alone)):
+            name = missing[0]
+            raise ValueError(
+                f"{name} took part before, and a sum without it would tell its own: ask {name} "
+                f"too, or, if its owner agrees, each other site writes allow_alone = [{name!r}]"
+            )
+
+    def _shares(self, header: Mapping[str, Any], asked: Said) -> Said:
+        """Take the others' keys if nobody stands alone; give shares of the first sum's secrets."""
+        known, sites = self._runs[header["run"]], tuple(asked["sites"])
+        if not known.sealers:
+            known.cohort.check(sites, self._min_sites)
+            sealers, pasts = self._sealers(known, asked["sealers"])
+            self._check_alone(known.cohort.sites, pasts)
+            known.pairs = known.sealer.agreements(self.name, sealers)
+            known.sealers, known.sites = sealers, sites
+        return self._offer(known, 1)
+
+    def _check_alone(self, sites: Names, pasts: Collection[Names]) -> None:
+        """Refuse a cohort in which too few were where this site was, by the second rule."""
+        if self.name in self._terms.allow_alone:
+            return
+        own = {past for past in pasts if self.name in past}
+        n = sum({past for past in pasts if name in past} == own for name in sites)
+        if n < self._min_sites:
+            raise ValueError(
+                f"of these sites, {n} (with itself) took part in the same sums as {self.name} so "
+                f"far, where {self._min_sites} must: let so many join at once, or its owner write "
+                f"allow_alone = [{self.name!r}]"
+            )
+
+    def _remember(self, known: _Run) -> None:
+        """Write down the cohort before the first sum of a run leaves; the past must be as it was.
+
+        The others have held against the rules what this site had signed of its past.
+        """
+        sites = known.cohort.sites
+
+        def check(earlier: Collection[Names]) -> None:
+            if set(earlier) - {sites} != set(known.earlier):
+                raise ValueError("this site has since answered over other sites: begin anew")
+            self._check_left_out(sites, earlier)
+
+        if not known.number:
+            add_cohort(self._state, sites, check)
+
+    def _unmask(self, header: Mapping[str, Any], asked: Said) -> Said:
+        """Tell shares: of the own masks of sites that answered, of the keys of those that did not.
+
+        Once told, nothing else is told of this sum.
+        """
+        known, survivors = self._runs[header["run"]], tuple(asked["survivors"])
+        if asked["sum"] != known.number or known.cohort.is_whole:
+            raise ValueError("this sum has nothing to recover")
+        if known.survivors not in ((), survivors):
+            raise ValueError("other sites were said to have answered: a site is in or out")
+        if not set(survivors) <= set(known.sites) or self.name not in survivors:
+            raise ValueError("those that are said to have answered are not those that were asked")
+        known.cohort.check(survivors, 1)
+        known.survivors = survivors
+        told = {
+            name: share[SECRET : 2 * SECRET] if name in survivors else share[:SECRET]
+            for name, share in known.received.items()
+        }
+        return {"shares": {name: share.hex() for name, share in told.items()}}
+
+    def _begun(self, header: Mapping[str, Any], asked: Said) -> _Run:
+        """Return the run of a sum that is asked for, if its sites and its number are allowed."""
+        run = header.get("run")
+        if run not in self._runs:
+            raise ValueError("this site has no keys of the run, as it was started anew: begin anew")
+        known, sites = self._runs[run], tuple(asked["sites"])
+        if known.permit != _permit(header):
+            raise ValueError("the run began under another permit")
+        if type(asked["sum"]) is not int or asked["sum"] != known.number + 1:
+            raise ValueError(f"sum {asked['sum']!r} is asked for after sum {known.number}")
+        if not set(sites) <= set(known.sites) or self.name not in sites:
+            raise ValueError("a site that has left the run, or was never in it, is to take part")
+        known.cohort.check(sites, self._min_sites)
+        return known
+
+    def _sealers(self, known: _Run, keys: Said) -> tuple[Keys, set[Names]]:
+        """Return the public keys of all sites, signed by each, and all their earlier cohorts."""
+        checked: Keys = {}
+        pasts: set[Names] = set()
+        for name in known.cohort.sites:
+            if name not in keys:
+                raise ValueError(f"{name} has given no key: a run begins with all of its sites")
+            key, signature, earlier = keys[name]
+            checked[name] = bytes.fromhex(key)
+            signed = known.cohort.signed(name, checked[name].hex(), earlier)
+            try:
+                self._peers[name].verify(bytes.fromhex(signature), signed)
+            except InvalidSignature as error:
+                raise ValueError(
+                    f"the key of {name} is not signed by the {name} that is known here"
+                ) from error
+            if not all(map(are_names, earlier)):
+                raise ValueError(f"what {name} says of earlier sums are not names of sites")
+            pasts |= set(map(tuple, earlier))
+        if checked[self.name] != known.sealer.public:
+            raise ValueError("the key of this site is not the one that it gave")
+        return checked, pasts
+
+    def _offer(self, known: _Run, number: int) -> Said:
+        """Return the sealed shares of the secrets for a sum, where sites may drop out."""
+        cohort = known.cohort
+        if cohort.is_whole:
+            return {}
+        if number not in known.offers:
+            secrets = SumSecrets()
+            known.secrets, public = {number: secrets}, secrets.public
+            parts = shares(secrets, cohort.threshold, len(cohort.sites))
+            sealed = {
+                name: known.sealer.seal(
+                    part + public, known.sealers[name], (cohort.run, number, self.name, name)
+                ).hex()
+                for name, part in zip(cohort.sites, parts, strict=True)
+                if name in known.sites
+            }
+            known.offers = {number: {"key": public.hex(), "sealed": sealed}}
+        return {"next": known.offers[number]}
+
+    def _opened(self, known: _Run, asked: Said, sites: Sequence[str]) -> Keys:
+        """Return what other sites have sealed for this one: shares, and their keys for the sum."""
+        if known.cohort.is_whole:
+            return {}
+        opened = {}
+        for name in sites:
+            context = known.cohort.run, asked["sum"], name, self.name
+            sealed = bytes.fromhex(asked["sealed"][name])
+            opened[name] = known.sealer.open(sealed, known.sealers[name], context)
+        return opened
+
+    def _masks(self, known: _Run, what: str, pairs: Keys, n_words: int) -> Words:
+        """Return the masks of a sum, whose secrets then are used up."""
+        masks = pair_mask(self.name, pairs, f"{known.cohort.run} {what}", n_words)
+        if not known.cohort.is_whole:
+            masks += own_mask(known.secrets.pop(known.number + 1).own_seed, n_words)
+        return masks
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse a question that lacks something, or breaks a rule."""
+    try:
+        yield
+    except InputError:  # a file of the site, which is nobody else's business
+        raise
+    except (LookupError, TypeError, AttributeError) as error:
+        raise WireError("the question about secure sums is not whole") from error
+    except ValueError as error:
+        raise WireError(f"secure sums: {error}") from error
+
+
+def _permit(header: Mapping[str, Any]) -> str:
+    """Return the permit that a question names, empty if none."""
+    return str(header.get("permit", ""))
+
+
+def encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
+    """Return answers to tasks as words, one after the other, each followed by its size."""
+    words = []
+    for task, answer in zip(tasks, answers, strict=True):
+        numbers = np.concatenate([answer.sums.ravel(), answer.weights])
+        words += [format_for(task.state).encode(numbers).ravel()]
+        words += [SIZE.encode(_size(task, numbers)).ravel()]
+    return np.concatenate(words)
+
+
+def _size(task: Task, numbers: Floats) -> Floats:
+    """Return the size of an answer, 0 of one with noise: see `size_of`.
+
+    An answer with noise always has room, by the bounds of rows and of the noise. The noise that a
+    site shares with others is not all of it, and the sum of the sites' sizes would see that.
+    """
+    return np.zeros(1) if task.noise is not None else size_of(numbers)

@@ -1,0 +1,1 @@
+"""A site in a federation: its file, its membership and permits, its log, and its worker process."""

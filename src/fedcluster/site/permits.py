@@ -1,0 +1,528 @@
+"""Permits: what a study may ask of which sites and until when, signed by coordinator and site.
+
+A permit is a file, ``permit.toml``, with its signatures beside it, ``permit.sig``. What is signed
+is not the file but its content in one form (`Permit.canonical`): comments and spaces do not count.
+
+Permits at a site: which it has accepted, and whether a question is covered by one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, date, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+from cryptography.x509 import load_pem_x509_certificate
+
+from fedcluster.engines.wire import Header, WireError, is_texts, planned_of
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import atomic_write, write_json
+from fedcluster.site.audit_log import AuditLog, Head, Line
+
+PERMIT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+GRANTED = "granted by the coordinator"
+"""What a coordinator signs that a permit is."""
+NO_PERMIT = "this site answers under a permit only"
+NOT_COVERED = "does not cover"
+"""What a site says where a question names no permit that it has accepted."""
+
+STEPS = (
+    *("SiteSize", "Missing", "Means", "Squares", "SiteSummaries", "VarianceTree", "Lloyd"),
+    *("Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
+    *("SquaredSilhouette", "MixtureLikelihood"),
+    *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
+    *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
+    *("ClusterColumns", "ClusterCells", "Agreement", "Separation"),
+    *("ClusterSilhouettes", "LogLikelihood"),
+)
+"""The steps that fits, choices of k and evaluations ask, whatever they cluster by, but for fuzzy
+clusters and algorithms that are asked for by name."""
+LABEL_STEPS = ("Contingency", "SiteARI")
+"""The steps that compare clusters with labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What a study may ask.
+
+    Parameters
+    ----------
+    id : str
+        Its name: letters, digits, - and _, at most 64.
+    purpose : str
+        What for, in one line.
+    coordinator : str
+        Who may ask: the SHA-256 of the certificate that vouches for the coordinator.
+    sites : tuple of str
+        The sites that may be asked.
+    columns : tuple of str
+        The columns that may be used.
+    labels : bool
+        Whether the labels of the rows may be asked for.
+    steps : tuple of str
+        The steps that may be asked, by their registered names.
+    rounds : int
+        How many questions each site answers.
+    start, end : date
+        The first and the last day, in UTC.
+    """
+
+    id: str
+    purpose: str
+    coordinator: str
+    sites: tuple[str, ...]
+    columns: tuple[str, ...]
+    labels: bool
+    steps: tuple[str, ...]
+    rounds: int
+    start: date
+    end: date
+
+    @classmethod
+    def load(cls, path: Path) -> Permit:
+        """Read a permit; signatures are checked by `check_signature`.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read, lacks a key, or has one that is unknown or means nothing.
+        """
+        with _readable(path, "no permit: it is not TOML"):
+            content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        names = [field.name for field in fields(cls)]
+        if wrong := sorted(set(names) ^ set(content)):
+            raise InputError(f"{path}: a permit has {', '.join(names)}; wrong is {wrong[0]!r}")
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
+        }
+        permit = cls(**values)
+        permit.check(str(path))
+        return permit
+
+    def check(self, where: str) -> None:
+        """Check that all that it says means something.
+
+        Raises
+        ------
+        InputError
+            Naming what does not, after ``where``.
+        """
+        if reason := self._lacks():
+            raise InputError(f"{where}: {reason}")
+
+    def _lacks(self) -> str | None:
+        texts: dict[str, tuple[str, ...]] = {
+            "purpose": (self.purpose,),
+            "coordinator": (self.coordinator,),
+        }
+        texts |= {"sites": self.sites, "columns": self.columns, "steps": self.steps}
+        for key, values in texts.items():
+            if not isinstance(values, tuple) or not values or not all(map(_is_text, values)):
+                return f"{key} must be text without control characters, and not empty"
+        if not isinstance(self.id, str) or not PERMIT_ID.fullmatch(self.id):
+            return f"id {self.id!r}: use at most 64 letters, digits, - and _"
+        if type(self.rounds) is not int or self.rounds < 1:
+            return f"rounds must be a whole number of at least 1, not {self.rounds!r}"
+        if not isinstance(self.labels, bool):
+            return f"labels must be true or false, not {self.labels!r}"
+        if type(self.start) is not date or type(self.end) is not date:
+            return "start and end must be days, as in end = 2030-12-31"
+        return "end is before start" if self.end < self.start else None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the permit as JSON can hold it."""
+        return asdict(self) | {"start": str(self.start), "end": str(self.end)}
+
+    @property
+    def canonical(self) -> bytes:
+        """What is signed: JSON with sorted keys and without spaces."""
+        return json.dumps(self.plain(), sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the canonical form."""
+        return sha256(self.canonical).hexdigest()
+
+    def text(self) -> str:
+        """Return the permit as a file."""
+        values = {k: v if isinstance(v, date) else _quoted(v) for k, v in asdict(self).items()}
+        return "".join(f"{key} = {value}\n" for key, value in values.items())
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def new_key() -> tuple[bytes, bytes]:
+    """Make a key to sign with; return the content of the private and of the public file."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return private, public_file(key)
+
+
+def make_key(path: Path) -> None:
+    """Write a new key to sign with, which only the owner may read; a file that is there stays."""
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(new_key()[0])
+
+
+def public_file(key: Ed25519PrivateKey) -> bytes:
+    """Return the content of the public file of a key to sign with."""
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """Read a key to sign with, of `new_key`."""
+    with _readable(path, "no key to sign permits with"):
+        key = load_ssh_private_key(path.read_bytes(), None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise TypeError
+    return key
+
+
+def load_public_key(path: Path) -> Ed25519PublicKey:
+    """Read the key that signatures are checked by, of `new_key`."""
+    with _readable(path, "no key to check permits by"):
+        key = load_ssh_public_key(path.read_bytes())
+        if not isinstance(key, Ed25519PublicKey):
+            raise TypeError
+    return key
+
+
+def authority_digest(certificate: Path) -> str:
+    """Return the SHA-256 of the certificate that vouches for a coordinator."""
+    with _readable(certificate, "no certificate"):
+        return load_pem_x509_certificate(certificate.read_bytes()).fingerprint(SHA256()).hex()
+
+
+def coordinator_identity(authority: Path | None, host: str) -> str:
+    """Return by what permits and logs know a coordinator.
+
+    That is the SHA-256 of the certificate of its own authority. Where a public one vouches for it,
+    it is whoever has a certificate of the host, and so that of the host's name.
+    """
+    return (
+        sha256(f"host {host}".encode()).hexdigest()
+        if authority is None
+        else (authority_digest(authority))
+    )
+
+
+@contextmanager
+def _readable(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path} holds {what}") from error
+
+
+def accepted(site: str) -> str:
+    """Return what a site signs that a permit is."""
+    return f"accepted by {site}"
+
+
+def sign(path: Path, permit: Permit, role: str, key: Ed25519PrivateKey) -> None:
+    """Add a signature to those of a permit.
+
+    Parameters
+    ----------
+    path : Path
+        The file of the signatures, which need not exist.
+    permit : Permit
+        What is signed.
+    role : str
+        As what: `GRANTED`, or what `accepted` returns.
+    key : Ed25519PrivateKey
+        The signer's key.
+    """
+    signature = b64encode(key.sign(_message(permit, role))).decode()
+    about = {"key": public_file(key).decode(), "signature": signature}
+    write_json(path, {**(signatures(path) if path.exists() else {}), role: about})
+
+
+def signatures(path: Path) -> dict[str, Any]:
+    """Read the signatures of a permit, by role."""
+    with _readable(path, "no signatures of a permit"):
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError
+    return content
+
+
+def check_signature(path: Path, permit: Permit, role: str, key: Ed25519PublicKey) -> None:
+    """Check that the holder of a key signed a permit.
+
+    Raises
+    ------
+    InputError
+        If the file has no such signature, or it is of another content or key.
+    """
+    given = signatures(path)
+    try:
+        signature = b64decode(given[role]["signature"], validate=True)
+        key.verify(signature, _message(permit, role))
+    except (LookupError, TypeError, ValueError, InvalidSignature) as error:
+        raise InputError(
+            f"{path}: permit {permit.id!r} is not {role} with the key that is known here: it was "
+            "changed after that, or signed by another"
+        ) from error
+
+
+def _message(permit: Permit, role: str) -> bytes:
+    return f"fedcluster permit, {role}\n".encode() + permit.canonical
+
+
+State = Mapping[str, Any]
+"""What became of a permit: the digest that was accepted, how many rounds are used, the hash of the
+last question that was answered, whether it was revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SitePermits:
+    """The permits of a site.
+
+    Which are accepted, how often each was used and which are revoked stands in the log of what left
+    and nowhere else: without that log no permit is accepted.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of accepted permits.
+    site : str
+        The name of the site.
+    coordinator : str
+        By what permits know the coordinator, see `coordinator_identity`.
+    granter : Path
+        The coordinator's key that permits are checked by.
+    key : Path
+        The site's own key to sign with; it is made here when it is first needed.
+    """
+
+    folder: Path
+    site: str
+    coordinator: str
+    granter: Path
+    key: Path
+
+    def read(self, path: Path) -> Permit:
+        """Read a permit that the coordinator offers.
+
+        Raises
+        ------
+        InputError
+            If it is not signed by the coordinator, or for another federation or site.
+        """
+        permit = Permit.load(path)
+        check_signature(path.with_suffix(".sig"), permit, GRANTED, load_public_key(self.granter))
+        if permit.coordinator != self.coordinator:
+            raise InputError(f"{path}: permit {permit.id!r} is of another federation")
+        if self.site not in permit.sites:
+            raise InputError(f"{path}: permit {permit.id!r} is not for site {self.site!r}")
+        return permit
+
+    def accept(self, path: Path, log: AuditLog) -> Permit:
+        """Sign a permit, keep it and write that down; the count of its rounds goes on, if any.
+
+        Raises
+        ------
+        InputError
+            As `read`, and if its last day is over.
+        """
+        permit = self.read(path)
+
+        def entry(head: Head) -> Line:
+            if _today(head) > permit.end:
+                raise InputError(f"{path}: the last day of permit {permit.id!r} is over")
+            self._keep(permit, signatures(path.with_suffix(".sig")))
+            old = head.permits.get(permit.id, {"used": 0, "last": ""})
+            return _entry("accepted", permit.id, {**old, "digest": permit.digest, "revoked": False})
+
+        log.append(entry)
+        return permit
+
+    def _keep(self, permit: Permit, signed: Mapping[str, Any]) -> None:
+        make_key(self.key)
+        self.folder.mkdir(exist_ok=True)
+        kept = self._file(permit.id)
+        with atomic_write(kept) as temporary:
+            temporary.write_text(permit.text(), encoding="utf-8")
+        write_json(kept.with_suffix(".sig"), {GRANTED: signed[GRANTED]})
+        sign(kept.with_suffix(".sig"), permit, accepted(self.site), load_key(self.key))
+
+    def revoke(self, name: str, log: AuditLog) -> None:
+        """Write down that a permit is accepted no longer.
+
+        Raises
+        ------
+        InputError
+            If it never was.
+        """
+
+        def entry(head: Head) -> Line:
+            if name not in head.permits:
+                known = ", ".join(head.permits) or "none"
+                raise InputError(f"permit {name!r} was never accepted here; there is {known}")
+            return _entry("revoked", name, {**head.permits[name], "revoked": True})
+
+        log.append(entry)
+
+    def known(self, head: Head) -> list[tuple[Permit, State]]:
+        """Return the permits that were accepted here, with what became of each."""
+        return [(self._accepted(name, state), state) for name, state in head.permits.items()]
+
+    def sites(self, name: str) -> tuple[str, ...]:
+        """Return the sites of a permit whose use was admitted.
+
+        Raises
+        ------
+        InputError
+            As `read`.
+        """
+        return self.read(self._file(name)).sites
+
+    def admit(self, asked: Asked, head: Head) -> Permit:
+        """Return the permit that covers a question.
+
+        Raises
+        ------
+        WireError
+            If none does, in words for the coordinator.
+        InputError
+            If the permit at the site was changed; the words are for the site.
+        """
+        state = head.permits.get(asked.permit)
+        if state is None:
+            raise WireError(f"{NO_PERMIT}, and the question names none that it has accepted")
+        permit = self._accepted(asked.permit, state)
+        if reason := _not_covered(permit, state, asked, head):
+            raise WireError(f"permit {permit.id!r} {reason}")
+        return permit
+
+    def _accepted(self, name: str, state: State) -> Permit:
+        """Return an accepted permit, as it was accepted."""
+        path = self._file(name)
+        permit = self.read(path)
+        own = load_key(self.key).public_key()
+        check_signature(path.with_suffix(".sig"), permit, accepted(self.site), own)
+        if permit.digest != state["digest"]:
+            raise InputError(f"{path} is not the permit that was accepted: accept it again")
+        return permit
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question needs to be covered by a permit.
+
+    Parameters
+    ----------
+    permit : str
+        The permit that it names, empty if none.
+    columns : tuple of str
+        The columns that it is about.
+    named : bool
+        Whether it names them itself; else they are those that the site has.
+    labels : bool
+        Whether it asks for the labels of the rows.
+    steps : frozenset of str
+        The steps that it asks, and those that its run will ask.
+    question : str
+        Its hash: one that is asked again is the same round.
+    """
+
+    permit: str
+    columns: tuple[str, ...]
+    named: bool
+    labels: bool
+    steps: frozenset[str]
+    question: str
+
+    @classmethod
+    def from_header(cls, header: Header, question: str, own: Sequence[str]) -> Asked:
+        """Read what the header of a question asks of a site that has its own columns.
+
+        Raises
+        ------
+        WireError
+            If it is not understood.
+        """
+        columns, tasks = header.get("columns"), header.get("tasks", [])
+        described = header.get("described", [])
+        if not is_texts(described) or not (columns is None or is_texts(columns)):
+            raise WireError("the columns that are asked for are not a list of names")
+        if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+            raise WireError("the tasks are not a list")
+        steps = frozenset(str(task.get("step")) for task in [*tasks, *planned_of(header)])
+        return cls(
+            permit=str(header.get("permit", "")),
+            columns=(*(own if columns is None else columns), *described),
+            named=columns is not None,
+            labels="labels" in header or not steps.isdisjoint(LABEL_STEPS),
+            steps=steps,
+            question=question,
+        )
+
+
+def next_round(permit: Permit, asked: Asked, head: Head) -> dict[str, Any]:
+    """Return what the log's line says of the use of a permit by a question that is answered."""
+    state = head.permits[permit.id]
+    used = state["used"] + (state["last"] != asked.question)
+    new = {**state, "used": used, "last": asked.question}
+    return {"permit": permit.id, "permits": {permit.id: new}}
+
+
+def _not_covered(permit: Permit, state: State, asked: Asked, head: Head) -> str | None:
+    """Return why a permit does not cover a question, None where it does."""
+    if state["revoked"]:
+        return "was revoked by this site"
+    if not permit.start <= _today(head) <= permit.end:
+        return f"is for the days from {permit.start} to {permit.end}, UTC"
+    if state["used"] >= permit.rounds and state["last"] != asked.question:
+        return f"is for {permit.rounds:,} rounds, and all are used"
+    if columns := [name for name in asked.columns if name not in permit.columns]:
+        listed = f": {', '.join(columns)}" if asked.named else "; name those that it does"
+        return f"{NOT_COVERED} all columns{listed}"
+    if asked.labels and not permit.labels:
+        return f"{NOT_COVERED} labels"
+    if steps := sorted(asked.steps - set(permit.steps)):
+        return f"{NOT_COVERED} step {steps[0]!r}"
+    return None
+
+
+def _today(head: Head) -> date:
+    """Return the day, which does not go back behind the log where a clock does."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return date.fromisoformat(max(now, head.latest)[:10])
+
+
+def _entry(what: str, name: str, state: State) -> Line:
+    return {"event": f"permit {what}", "permit": name, "permits": {name: state}}

@@ -1,0 +1,319 @@
+"""Rows of a site in a process of their own, which is ended where a question costs too much.
+
+The site's own program reads questions and writes its log; the process holds the rows and answers.
+A run is answered from the rows as they were when it began, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from threading import Event, Thread
+from typing import Any
+
+from fedcluster.core import Data, SiteInfo, Summary, Task
+from fedcluster.engines.client import Client
+from fedcluster.engines.wire import WireError
+from fedcluster.io.rows import SqlSource, chunks_of
+from fedcluster.io.sources import hold
+from fedcluster.privacy.site_state import SiteState, get, last, put
+from fedcluster.site._results import NO_LABELS, ReceivedModels, keep_results
+from fedcluster.site.file import SiteFile
+from fedcluster.site.process import Worker
+
+KEY_BYTES = 16
+"""Bytes that a site draws for its bootstrap samples, which nobody else can then know."""
+CLIENTS = 4
+"""Choices of columns whose rows are held at the same time, the last ones that were asked for."""
+CHANGED = "the rows have changed since the run began: start it anew"
+RUNS = 100
+"""Runs whose version of the rows is known, the last ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """Call of a method of the client with some columns, of rows with a fingerprint."""
+
+    fingerprint: str
+    columns: tuple[str, ...]
+    raw: bool
+    method: str
+    arguments: Mapping[str, Any]
+
+
+class Versions:
+    """Versions of a site's rows: a run is about those that it began with, or about none.
+
+    A run that goes on after a restart is still about the rows that it began with.
+
+    Parameters
+    ----------
+    state : SiteState
+        The state of the site, which holds the fingerprint of the rows of each of the last runs.
+    changed : callable taking a str
+        Told the hash of a version that follows another one.
+
+    Examples
+    --------
+    >>> versions = Versions(SiteState(), print)
+    >>> for run, rows in [("a", "old"), ("b", "new")]:
+    ...     versions.begin(run, rows)
+    11507a0e2f5e69d5dfa40a62a1bd7b6ee57e6bcd85c67c9b8431b36fff21c437
+    >>> versions.of("a"), versions.of("b"), versions.of("c")
+    ('old', 'new', None)
+    """
+
+    def __init__(self, state: SiteState, changed: Callable[[str], object]) -> None:
+        self._state, self._changed = state, changed
+
+    def of(self, run: str) -> str | None:
+        """Return the fingerprint of the rows that a run is about, None of one that is not known."""
+        with self._state.transaction() as file:
+            return get(file, "rows", run)  # type: ignore[no-any-return]
+
+    def begin(self, run: str, fingerprint: str) -> None:
+        """Write down that a run is about rows with a fingerprint."""
+        with self._state.transaction() as file:
+            before = last(file, "rows")
+            put(file, "rows", run, fingerprint, RUNS)
+        if before is not None and before[1] != fingerprint:
+            self._changed(sha256(fingerprint.encode()).hexdigest())
+
+
+class SiteWorker:
+    """Site that answers in a process of its own.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    versions : Versions
+        Which rows each run is about.
+    models : ReceivedModels
+        Where models are written down that come.
+    say : callable taking a str
+        Receives what became of them, in one line each.
+    """
+
+    def __init__(
+        self,
+        site: SiteFile,
+        versions: Versions,
+        models: ReceivedModels,
+        say: Callable[[str], object],
+    ) -> None:
+        self._site, self._versions, self._models = site, versions, models
+        self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), site.cost)
+        self._labelling = Labelling(site, models, say)
+        self._rows: str | Exception = ""
+        self.end = self._worker.end
+
+    def start(self) -> None:
+        """Start the process, and finish the labels that another program of the site began."""
+        waiting = self._models.are_waiting
+        self._worker.start()
+        if waiting:
+            self._labelling.go_on()
+
+    def begin(self, run: str) -> None:
+        """From now on answer questions of this run, of the rows as they were when it began.
+
+        What goes wrong here is raised by the first call, which can tell the coordinator.
+        """
+        try:
+            known = self._versions.of(run)
+            self._rows = self._fingerprint() if known is None else known
+            if known is None:
+                self._versions.begin(run, self._rows)
+        except Exception as error:
+            self._rows = error
+
+    def _fingerprint(self) -> str:
+        """Return the fingerprint of the rows as they are now, which may have to be read for it."""
+        fingerprint = self._site.fingerprint()
+        if fingerprint:
+            return fingerprint
+        return str(self._worker(_Call("", (), False, "read anew", {})))
+
+    def client(self, columns: Sequence[str], *, raw: bool = False) -> WorkerClient:
+        """Return the client of the site with these columns."""
+
+        def call(method: str, arguments: Mapping[str, Any]) -> Any:
+            rows = self._rows_of_the_run()
+            return self._worker(_Call(rows, tuple(columns), raw, method, arguments))
+
+        return WorkerClient(self._site.name, call)
+
+    def keep(self, model: Mapping[str, Any]) -> None:
+        """Write down a model; the rows that it was made of are labelled after this returns."""
+        self._models.receive(model, self._rows_of_the_run())
+        self._labelling.go_on()
+
+    def _rows_of_the_run(self) -> str:
+        """Return the fingerprint of the rows that the run is about."""
+        if isinstance(self._rows, Exception):
+            raise self._rows
+        return self._rows
+
+
+class Labelling:
+    """Labels of rows by the models that came, in a process of its own that nobody waits for.
+
+    Neither the reply to the message that brings a model nor the one to the next question takes
+    longer, or is another one, because of it: both leave without a look at it. The process has the
+    lowest priority, and outlives this program; what is not done then is done at the next start.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    models : ReceivedModels
+        The models, and what became of them.
+    say : callable taking a str
+        Receives what became of each, in one line.
+    """
+
+    def __init__(
+        self, site: SiteFile, models: ReceivedModels, say: Callable[[str], object]
+    ) -> None:
+        self._name, self._models, self._say = site.name, models, say
+        self._worker: Worker[ReceivedModels, str] = Worker(
+            partial(_Labeller, site), site.cost, lasting=True
+        )
+        self._came = Event()
+        self._thread: Thread | None = None
+
+    def go_on(self) -> None:
+        """Let labels be written, once those are that are being written."""
+        self._came.set()
+        if self._thread is None:
+            self._thread = Thread(target=self._follow, daemon=True)
+            self._thread.start()
+
+    def _follow(self) -> None:
+        while True:
+            self._came.wait()
+            self._came.clear()
+            while self._models.are_waiting:
+                try:
+                    said = self._worker(self._models)
+                except Exception as error:
+                    said = self._models.give_up(str(error))
+                self._say(f"site {self._name}: {said}")
+            self._worker.end()  # and the rows that it holds with it
+
+
+class _Labeller:
+    """What labels the rows of a site by the last model that came, in the process for that."""
+
+    def __init__(self, site: SiteFile) -> None:
+        self._site = site
+
+    def __call__(self, models: ReceivedModels) -> Callable[[], str]:
+        """Return what writes the labels, of rows that are read here."""
+        with ExitStack() as stack:
+            came = stack.enter_context(models.next())
+            if came is None:  # the process of an earlier program has done it
+                return models.outcome
+            arguments = {"content": came["model"], "results": models.results}
+            keep = _Holder(self._site)(_Call(came["rows"], (), False, "keep", arguments))
+            held = stack.pop_all()
+
+        def labelled() -> str:
+            with held:
+                why = keep()
+                said = f"the model is in {models.results}, and {NO_LABELS}: {why}"
+                return models.finish(said if why else f"model and labels are in {models.results}")
+
+        return labelled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerClient:
+    """Client that works in another process; it answers as `Client` does."""
+
+    name: str
+    call: Callable[..., Any]
+
+    def introduce(self, **asked: Any) -> SiteInfo:
+        """Return what the site tells of itself."""
+        return self.call("introduce", asked)  # type: ignore[no-any-return]
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to all tasks of a round."""
+        return self.call("answers", {"tasks": tasks})  # type: ignore[no-any-return]
+
+
+class _Holder:
+    """Clients of a site by the columns that are asked for, in the process of the worker."""
+
+    def __init__(self, site: SiteFile) -> None:
+        self._site, self._fingerprint = site, ""
+        self._key = os.urandom(KEY_BYTES)
+        self._clients: dict[tuple[tuple[str, ...], bool], Client] = {}
+        self._groups: Client | None = None
+
+    def __call__(self, call: _Call) -> Callable[[], Any]:
+        """Return what calls the method of the client, whose rows are read and grouped here."""
+        if call.method == "read anew":
+            self._site = _held(self._site)
+            return self._site.fingerprint
+        if call.fingerprint != self._fingerprint:
+            self._turn_to(call)
+        if call.method == "keep":
+            steps = tuple(self._site.federation.get("steps", ()))
+            own = self._site.own_table()
+            return partial(keep_results, self._chunks, algorithms=steps, own=own, **call.arguments)
+        client = self._client(call.columns, raw=call.raw)
+        return partial(getattr(client, call.method), **call.arguments)
+
+    def _turn_to(self, call: _Call) -> None:
+        """Go on with other rows, those that a call is about."""
+        source = self._site.source
+        by_digest = isinstance(source, SqlSource) and source.version is None
+        if by_digest and not self._site.fingerprint():
+            self._site = _held(self._site)
+        if call.method != "keep" and self._site.fingerprint() != call.fingerprint:
+            raise WireError(CHANGED)
+        if not by_digest:
+            self._site = _held(self._site)
+        self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
+
+    def _client(self, columns: tuple[str, ...], *, raw: bool) -> Client:
+        client = self._clients.pop((columns, raw), None) or self._opened(columns, raw=raw)
+        self._clients[columns, raw] = client  # the last in the order of use
+        while len(self._clients) > CLIENTS:
+            del self._clients[next(iter(self._clients))]
+        return client
+
+    def _opened(self, columns: tuple[str, ...], *, raw: bool) -> Client:
+        client = self._protected(columns, raw=raw)
+        client.key = self._key
+        len(client.rows)
+        if self._site.fingerprint() != self._fingerprint:
+            raise WireError(CHANGED)
+        return client
+
+    def _protected(self, columns: tuple[str, ...], *, raw: bool) -> Client:
+        """Return the client of rows as they are, or of some columns of the groups."""
+        if self._site.protection == "limits" or self._site.privacy is not None:
+            return self._site.client(columns, raw=raw)
+        if self._groups is None:
+            self._groups = self._site.grouped_client()
+        return self._groups.with_columns(columns, raw=raw)
+
+    def _chunks(self, columns: tuple[str, ...], raw: bool) -> Iterable[Data] | None:
+        """Return the rows that were asked about, None where the site has others by now."""
+        source = self._site.client(columns, raw=raw).source
+        return chunks_of(source) if self._site.fingerprint() == self._fingerprint else None
+
+
+def _held(site: SiteFile) -> SiteFile:
+    """Return a site whose database is asked now, and not again; one with files as it is."""
+    if isinstance(site.source, SqlSource):
+        return replace(site, source=hold(site.source))
+    return site

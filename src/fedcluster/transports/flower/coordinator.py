@@ -1,0 +1,275 @@
+"""The coordinator: it runs Flower's SuperLink, registers its sites, and has jobs done by them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    StartRunRequest,
+    StopRunRequest,
+)
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+
+from fedcluster.coordinator.folder import Federation
+from fedcluster.coordinator.renewal import check_valid
+from fedcluster.errors import InputError, SiteError
+from fedcluster.io.records import load_record
+from fedcluster.site.owned_files import private_files, running
+from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower._launcher import SECRET_FILE
+from fedcluster.transports.flower._programs import Access, ManagedProcess
+from fedcluster.transports.flower._registry import NODES, Registry, nodes_now
+
+PATIENCE = 300.0
+"""Seconds that a SuperLink has to start, on a machine that does much else."""
+
+
+APP = Path(__file__).with_name("app.toml")
+"""What Flower asks for to take a run. No code is in it: a run is carried out by `carry_out`."""
+
+
+@contextmanager
+def serve(federation: Federation) -> Iterator[FlowerCarrier]:
+    """Run the SuperLink of a federation while the block lasts.
+
+    Its secret changes with each start. This process alone knows it, and hands it to those that it
+    starts; the file by which the SuperLink learnt it is gone once that has started.
+
+    Raises
+    ------
+    InputError
+        If it does not start, or its interfaces for administrators are open to others.
+    """
+    check_valid(federation)
+    home = federation.file("flower")
+    log = home / "superlink.log"
+    folder = federation.folder
+    with private_files(), running(folder), programs.private_folder(home) as private:
+        options = superlink_options(federation, private / "secret")
+        with ManagedProcess.running("superlink", options, log, home) as superlink:
+            _wait_until_healthy(federation, superlink)
+            secret = (private / "secret").read_bytes()
+            (private / "secret").unlink()
+            access = access_by(federation, secret)
+            programs.check_guard(access)
+            with Registry(federation, access).kept():
+                yield FlowerCarrier(federation, access, superlink)
+
+
+def superlink_options(federation: Federation, secret: Path) -> list[str]:
+    """Return the options of Flower's SuperLink, which starts no app itself."""
+    trust = ["--insecure"]
+    if not federation.insecure:
+        trust = [
+            "--enable-supernode-auth",
+            *("--ssl-ca-certfile", str(federation.authority)),
+            *("--ssl-certfile", str(federation.file("certificates", "server.crt"))),
+            *("--ssl-keyfile", str(federation.file("certificates", "server.key"))),
+        ]
+    return [
+        *trust,
+        *("--host", federation.place.listens, "--port", str(federation.port)),
+        *("--database", str(federation.file("flower", "state.db"))),
+        *("--isolation", "process", SECRET_FILE, str(secret)),
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> None:
+    end = time.monotonic() + PATIENCE
+    while not is_started(federation):
+        superlink.check()
+        if time.monotonic() > end:
+            raise InputError(
+                f"Flower's superlink did not start within {PATIENCE:g} s; see {superlink.log}"
+            )
+        time.sleep(0.1)
+    superlink.check()  # another may listen at its port
+
+
+def is_started(federation: Federation) -> bool:
+    """Return whether the SuperLink of a federation answers on this machine."""
+    with suppress(InputError):
+        address, authority = federation.local_address, federation.authority
+        how = (authority, programs.LOCAL_TIMEOUT, federation.host)
+        return programs.is_healthy(address, *how)
+    return False
+
+
+def access_by(federation: Federation, secret: bytes) -> Access:
+    """Return how programs of this machine reach the SuperLink; its certificate is for the host."""
+    return Access(federation.local_address, federation.authority, secret, federation.host)
+
+
+def registered_nodes(federation: Federation) -> dict[int, str]:
+    """Return the name of the site behind each node that was registered with Flower.
+
+    Raises
+    ------
+    InputError
+        If the federation was never started.
+    """
+    path, folder = federation.file("flower", NODES), federation.folder
+    if not path.exists():
+        raise InputError(f"{folder} is not started: run fedcluster federation start {folder}")
+    nodes = load_record(path, dict[str, list[int]])
+    return {own[0]: site for site, own in nodes.items() if own and own[0]}
+
+
+def carry_out(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
+    """Carry out the runs that Flower has taken while it runs, each in a process of its own.
+
+    Nothing of an app is run: the process does what ``job.json`` says in a folder of the federation.
+
+    Parameters
+    ----------
+    carrier : FlowerCarrier
+        The coordinator's SuperLink.
+    before_end : callable
+        Called before the processes are ended, so that nobody takes that for the end of a run.
+    """
+    apps: list[subprocess.Popen[bytes]] = []
+    try:
+        for token in programs.tokens(carrier.superlink, carrier.access, TaskType.SERVER_APP):
+            apps = [app for app in apps if app.poll() is None]
+            apps.append(_begin_app(carrier, token))
+    finally:
+        before_end()
+        for app in apps:
+            programs.end(app)
+    carrier.superlink.check()
+
+
+def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
+    """Start the process of a run; its token and the secret are handed in, for nobody else."""
+    federation = carrier.federation
+    home = federation.file("flower")
+    module = "fedcluster.transports.flower._app"
+    with (home / "runs.log").open("ab") as log:
+        app = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=programs.environment(home),
+            start_new_session=True,  # Ctrl-C is for us, and we end it
+        )
+    if app.stdin is not None:  # a pipe: once read, it holds nothing
+        with suppress(BrokenPipeError), app.stdin as handed:
+            handed.write(b"\n".join([token.encode(), carrier.access.secret]))
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class FlowerCarrier:
+    """Carrier of the runs of a federation by Flower's SuperLink.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation, whose coordinator is started.
+    access : Access
+        How the SuperLink is reached.
+    superlink : ManagedProcess
+        Its process.
+    """
+
+    federation: Federation
+    access: Access
+    superlink: ManagedProcess
+
+    def _control(self) -> closing[ControlHttpClient]:
+        """Return a client of Flower's interface for administrators, to be closed by a block."""
+        return closing(programs.client(ControlHttpClient, self.access, 3))
+
+    def ready(self) -> Mapping[str, Any]:
+        """Return which of Flower's nodes is which site.
+
+        Raises
+        ------
+        InputError
+            If the coordinator is not started.
+        """
+        return {"nodes": registered_nodes(self.federation)}
+
+    def hand_over(self, folder: Path) -> None:
+        """Hand Flower the run whose job is in a folder.
+
+        Raises
+        ------
+        InputError
+            If Flower does not take it.
+        """
+        fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
+        request = StartRunRequest(
+            fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
+            override_config=user_config_to_proto({"job": folder.name}),
+        )
+        try:
+            with self._control() as control:
+                run = control.StartRun(request).run_id
+        except httpx.HTTPStatusError as error:
+            why = " ".join(error.response.text.split())[:300]
+            raise InputError(f"Flower did not take the run: {why}") from error
+        (folder / "flower-run").write_text(str(run), encoding="utf-8")
+
+    def stop(self, folder: Path) -> None:
+        """Let Flower stop a run, if there is anybody to stop it."""
+        with suppress(httpx.HTTPError, OSError, ValueError), self._control() as control:
+            control.StopRun(StopRunRequest(run_id=_run_id(folder)))
+
+    def end(self, folder: Path) -> str | None:
+        """Return why Flower has ended a run, None while it goes on.
+
+        Raises
+        ------
+        SiteError
+            If Flower's SuperLink does not answer.
+        """
+        run = _run_id(folder)
+        try:
+            with self._control() as control:
+                status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        except httpx.HTTPError as error:
+            address = self.federation.local_address
+            raise SiteError(f"the coordinator at {address} has gone") from error
+        return (status.details or status.sub_status) if status.status == "finished" else None
+
+    def sites_online(self) -> list[str]:
+        """Return the names of the sites that are connected.
+
+        Raises
+        ------
+        SiteError
+            If Flower's SuperLink does not answer.
+        """
+        try:
+            with self._control() as control:
+                nodes = control.ListNodes(ListNodesRequest()).nodes_info
+        except httpx.HTTPError as error:
+            raise SiteError("Flower's superlink does not answer") from error
+        begun = registered_nodes(self.federation)
+        known = nodes_now(self.federation.file("flower"), begun)
+        names = {node: site for site, own in known.items() for node in own}
+        online = {n.node_id for n in nodes if n.status == "online"}
+        return sorted({names.get(node, str(node)) for node in online})
+
+
+def _run_id(folder: Path) -> int:
+    return int((folder / "flower-run").read_text("utf-8"))

@@ -1,0 +1,123 @@
+"""A site that reads its file and rows anew while it is connected, where its owner says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from fedcluster.coordinator.relay_site import answering
+from fedcluster.engines.responder import Request
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import atomic_write
+from fedcluster.site.file import SiteFile
+from fedcluster.site.membership import Membership, site_log
+from fedcluster.site.owned_files import check_private
+from fedcluster.site.process import MEGABYTE
+
+MARK = "reload"
+"""The file, beside the site file, whose change asks for it."""
+
+RELOADED = "the site was reloaded"
+"""Event of the log: from here on, its file says something else, or its rows were read anew."""
+
+FIXED = ("coordinator", "certificate", "key", "insecure")
+"""What a connection was made with: another value needs a new start of the program."""
+
+
+class ReloadingSite:
+    """Answers to the questions to a site, by its file as it was last read.
+
+    `reload` asks for the file and the rows to be read anew before the next run. Where the new file
+    is wrong, the old one stays. A question of an earlier run that is worked on then is refused.
+
+    Parameters
+    ----------
+    path : Path
+        The site file.
+    say : callable taking a str
+        Receives what happens, in one line each.
+
+    Raises
+    ------
+    InputError
+        As `site_responder` does, of the file as it is now.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path, self._say, self._look = path, say, Lock()
+        self._mark, self._run = _mark(path), ""
+        self.site = SiteFile.load(path)
+        self.membership = Membership.from_site_file(self.site)
+        self._turns = answering(self.site, self.membership, say)
+
+    def reply(self, content: bytes) -> bytes:
+        """Return the reply to a question; a question of another run may bring a new file in."""
+        with self._look:
+            request = Request.read(content, self.site.cost.message_mb * MEGABYTE)
+            run = self._run if request.refused else str(request.header.get("run"))
+            if run != self._run and (mark := _mark(self._path)) != self._mark:
+                self._mark = mark
+                self._read_anew()
+            self._run = run
+            turns = self._turns
+        return turns.respond(request)
+
+    def end(self, why: str) -> None:
+        """End the work on a question, and the process that holds the rows."""
+        self._turns.end(why)
+
+    def _read_anew(self) -> None:
+        try:
+            site, membership = reloaded(self._path, self.site, self.membership)
+            turns = answering(site, membership, self._say)
+        except InputError as error:
+            self._say(f"site {self.site.name}: not reloaded, goes on as before: {error}")
+            return
+        self._turns.end(RELOADED)
+        self.site, self.membership, self._turns = site, membership, turns
+        digest = sha256(self._path.read_bytes()).hexdigest()
+        site_log(site, membership).append(lambda _head: {"event": RELOADED, "site_file": digest})
+        self._say(f"site {site.name}: its file and its rows are read anew")
+
+
+def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[SiteFile, Membership]:
+    """Return a site file as it is now.
+
+    Raises
+    ------
+    InputError
+        If it is wrong, or names another site or coordinator than the program is connected to.
+    """
+    check_private([path.absolute().parent, path])
+    site = SiteFile.load(path)
+    now = Membership.from_site_file(site)
+    other = [key for key in FIXED if getattr(now, key) != getattr(membership, key)]
+    if site.name != before.name or other:
+        what = other[0] if site.name == before.name else "name"
+        raise InputError(f"{path}: {what} is another one: end fedcluster site start, and start it")
+    return site, now
+
+
+def reload(path: Path) -> SiteFile:
+    """Ask the program of a site to read its file and rows anew; return the file, which is right.
+
+    Raises
+    ------
+    InputError
+        If the site file is wrong: then nothing is asked.
+    """
+    site = SiteFile.load(path)
+    Membership.from_site_file(site)
+    with atomic_write(path.absolute().parent / MARK) as temporary:
+        temporary.write_text(f"{time.time_ns()}\n", encoding="ascii")
+    return site
+
+
+def _mark(path: Path) -> str:
+    with suppress(OSError):
+        return (path.absolute().parent / MARK).read_text("ascii", errors="replace")
+    return ""
