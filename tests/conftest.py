@@ -50,9 +50,9 @@ def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(announcer, "has_spoken", True)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _pictures_keep_their_style() -> Iterator[None]:
-    """What a test leaves in the style of pictures changes pictures of others, as chance has it."""
+    """What tests leave in the style of pictures changes pictures of others, as chance has it."""
     if (matplotlib := sys.modules.get("matplotlib")) is None:
         yield
         return
