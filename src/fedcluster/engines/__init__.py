@@ -1,6 +1,17 @@
 """Engines carry tasks to sites and answers back."""
 
-from fedcluster.engines._local import CrowdEngine, LocalEngine
-from fedcluster.engines.relay import Relay
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcluster.lazy import names_from
+
+if TYPE_CHECKING:
+    from fedcluster.engines._local import CrowdEngine, LocalEngine
+    from fedcluster.engines.relay import Relay
 
 __all__ = ["CrowdEngine", "LocalEngine", "Relay"]
+
+__getattr__ = names_from(  # to read a site file takes no compiler
+    __name__, {"CrowdEngine LocalEngine": "_local", "Relay": "relay"}
+)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -38,7 +38,9 @@ from fedcluster.core.ranges import (
 from fedcluster.core.streams import stream
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics.moments import Means, Squares
-from fedcluster.rounds import Plan
+
+if TYPE_CHECKING:  # to load a model takes no compiler, which engines load
+    from fedcluster.rounds import Plan
 
 WHOLE = 2000
 """Columns up to which the whole scatter is sent."""
