@@ -462,7 +462,7 @@ class LateBroken(IsotropicEM):
     def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
         sums = super().client_step(state, data, rng)
         n = len(data) if state.memory else 1
-        return Summary(sums.sums / n, sums.weights / n)
+        return Summary(sums.sums / n, sums.weights / n, sums.support)
 
 
 def test_a_step_that_breaks_in_a_later_round_is_caught_there_and_by_given_states():

@@ -25,6 +25,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.io.inputs import read_table
+from fedcluster.model.assignment import Assignment
 from fedcluster.options.choices import (
     ALGORITHMS,
     FUZZY_ALGORITHMS,
@@ -117,13 +118,13 @@ def test_labels_that_the_last_round_found_are_those_of_predict(
     how: dict[str, Any], least: float, is_found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    labels_of = FederatedKMeans._labels  # noqa: SLF001
+    labels_of = Assignment.labels
 
-    def labels(model: FederatedKMeans, rows: Any) -> Any:
+    def labels(how: Assignment, rows: Any) -> Any:
         asked.append(rows)
-        return labels_of(model, rows)
+        return labels_of(how, rows)
 
-    monkeypatch.setattr(FederatedKMeans, "_labels", labels)
+    monkeypatch.setattr(Assignment, "labels", labels)
     weights = {name: np.linspace(least, 2, len(rows)) for name, rows in PARTS.items()}
     model = FederatedKMeans(3, random_state=0, **how)
     model.fit(PARTS, sample_weight=weights)

@@ -444,7 +444,9 @@ def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
     with pytest.raises(InputError, match="200 rows are too few"):
         conduct(asked, content, tmp_path / "run")
     for name in ("north", "south"):
-        assert not (trial / "sites" / name / "site.db").exists()
+        ledger = site_budget(SiteFile.load(trial / "sites" / name / "site.toml"))
+        assert ledger is not None
+        assert (ledger.spent, len(ledger.charges)) == (0.0, 0)
 
 
 def test_noise_of_every_site_is_its_own():
