@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise, starmap
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -524,39 +525,27 @@ class Asked:
     ) -> list[Answers]:
         """Return the answers to all tasks, computed in as many threads where it pays."""
         joined = [batch.ask(tasks) for batch, _ in self._batches]
-        own: list[dict[str, Summary]] = [{} for _ in tasks]
-        self._ask_each(self._alone, tasks, range(len(tasks)), own, workers)
+        alone = [(self._alone, [*range(len(tasks))])]
         for (batch, _), done in zip(self._batches, joined, strict=True):
             if left := [t for t in range(len(tasks)) if t not in done]:
-                self._ask_each([*batch.clients.values()], tasks, left, own, workers)
+                alone.append(([*batch.clients.values()], left))
+        own: list[dict[str, Summary]] = [{} for _ in tasks]
+        for clients, places in alone:
+            asked = [tasks[t] for t in places]
+            answers = partial(at_site, doing=asked, do=methodcaller("answers", asked))
+            sizes = sorted(at_site(client, asked, _size) for client in clients)
+            if workers > 1 and len(sizes) > 1 and sizes[-2] >= WORTH_A_THREAD:
+                with ThreadPoolExecutor(min(workers, len(clients))) as pool:
+                    replies = list(pool.map(answers, clients))
+            else:
+                replies = list(map(answers, clients))
+            for client, reply in zip(clients, replies, strict=True):
+                for t, answer in zip(places, reply, strict=True):
+                    own[t][client.name] = answer
         return [
             self._answers(task, [each.get(t) for each in joined], own[t], missing)
             for t, task in enumerate(tasks)
         ]
-
-    def _ask_each(
-        self,
-        clients: Sequence[Client],
-        tasks: Sequence[Task],
-        places: Sequence[int],
-        own: Sequence[dict[str, Summary]],
-        workers: int,
-    ) -> None:
-        """Ask sites by themselves the tasks at some places, and keep their answers."""
-        asked = [tasks[t] for t in places]
-
-        def answers(client: Client) -> list[Summary]:
-            return at_site(client, asked, lambda c: c.answers(asked))
-
-        sizes = sorted(at_site(client, asked, _size) for client in clients)
-        if workers > 1 and len(sizes) > 1 and sizes[-2] >= WORTH_A_THREAD:
-            with ThreadPoolExecutor(min(workers, len(clients))) as pool:
-                replies = list(pool.map(answers, clients))
-        else:
-            replies = list(map(answers, clients))
-        for client, reply in zip(clients, replies, strict=True):
-            for t, answer in zip(places, reply, strict=True):
-                own[t][client.name] = answer
 
     def _answers(
         self,

@@ -429,11 +429,11 @@ class Client:
             streamed = [self._is_streamed(task) for task in tasks]
             additive = [task for task, each in zip(tasks, streamed, strict=True) if each]
             added = iter(self._chunk_by_chunk(additive) if additive else ())
-            steps = (
-                next(added) if each else self._step(task, self.rows_for(task))
-                for task, each in zip(tasks, streamed, strict=True)
-            )
-            return [self._leaving(t, *step) for t, step in zip(tasks, steps, strict=True)]
+            replies = []
+            for task, each in zip(tasks, streamed, strict=True):
+                step = next(added) if each else self._step(task, self.rows_for(task))
+                replies.append(self._leaving(task, *step))
+            return replies
 
     def _is_streamed(self, task: Task) -> bool:
         """Return whether a task is asked about chunk after chunk."""

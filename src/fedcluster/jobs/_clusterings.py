@@ -189,27 +189,6 @@ class FitProcedure(Clustering):
         check_rows(self.fit.n_clusters if ks is None else max(ks, default=1), n_rows)
         return self.fit if ks is None else replace(self.fit, n_clusters=ks)
 
-    def run(
-        self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
-    ) -> JobReport:
-        """Carry the fit out; under a privacy budget, every answer has noise and is counted."""
-        if self.fit.epsilon is None:
-            return super().run(engine, columns, watch, enough)
-        budget, box = budgets.budget_of(self.fit), budgets.box_of(self.fit, columns)
-        accounted, seed = budgets.AccountedEngine(engine, budget), drawn(self.fit.seed)
-        sites = accounted.introduce(steps=self.steps())
-        self.check(sites)
-        plan = private_clustering(
-            replace(self.fit, seed=seed),
-            budget,
-            n_rows=budgets.n_rows_of(self.fit, sites),
-            n_columns=len(columns),
-            n_noises=budgets.n_noises_of(sites),
-        )
-        outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
-        sites = engine.introduce()
-        return JobReport(self.fit, outcome, tuple(columns), sites, box, privacy=accounted.spent)
-
     def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan a clustering, with its stability and its profiles where they are asked for."""
         plan, stability = with_preprocessing(self.plan(at), at.preprocessor), None
@@ -291,6 +270,29 @@ class FitProcedure(Clustering):
         model_of(report).save(folder / "model.json")
         write_history(folder, report, content, [*files, "model.json", "history.json"], name)
         return content
+
+
+class PrivateFitProcedure(FitProcedure):
+    """Procedure of a fit under a privacy budget."""
+
+    def run(
+        self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
+    ) -> JobReport:
+        """Carry the fit out: every answer has noise and is counted."""
+        budget, box = budgets.budget_of(self.fit), budgets.box_of(self.fit, columns)
+        accounted, seed = budgets.AccountedEngine(engine, budget), drawn(self.fit.seed)
+        sites = accounted.introduce(steps=self.steps())
+        self.check(sites)
+        plan = private_clustering(
+            replace(self.fit, seed=seed),
+            budget,
+            n_rows=budgets.n_rows_of(self.fit, sites),
+            n_columns=len(columns),
+            n_noises=budgets.n_noises_of(sites),
+        )
+        outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
+        sites = engine.introduce()
+        return JobReport(self.fit, outcome, tuple(columns), sites, box, privacy=accounted.spent)
 
 
 SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)}

@@ -8,7 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
-from fedcluster.jobs._clusterings import Clustering, FitProcedure, KJob, SelectProcedure
+from fedcluster.jobs._clusterings import (
+    Clustering,
+    FitProcedure,
+    KJob,
+    PrivateFitProcedure,
+    SelectProcedure,
+)
 from fedcluster.jobs._of_model import EvaluateProcedure, ProfileProcedure
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
@@ -87,6 +93,8 @@ def execute(
 
 
 def _procedure_of(job: Job) -> Procedure:
+    if isinstance(job, Fit) and job.epsilon is not None:
+        return PrivateFitProcedure(job)
     return PROCEDURES[type(job)](job)
 
 

@@ -24,7 +24,7 @@ from fedcluster.kernels._hamerly import (
     empty_bounds,
     next_centers,
 )
-from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
+from fedcluster.kernels._sweep import add_all, is_worth_single, measured, sweep
 from fedcluster.kernels._tiles import ADD_LANES
 from fedcluster.kernels.rows import (
     Rows,
@@ -157,13 +157,16 @@ def nearest(
     array([0., 1., 0., 1.])
     """
     rows, weights, centers = as_rows(X), as_weights(sample_weight), as_centers(centers)
-    if cache is None:
-        return assign(rows, centers)
-    memory: Memory | None = cache.get("hard_sums")
+    memory: Memory | None = None if cache is None else cache.get("hard_sums")
     labels = memory.labels(rows, centers, weights) if memory else None
-    found = assign(rows, centers) if labels is None else (labels, measured(rows, centers, labels))
-    cache["nearest"] = centers, found[0]
-    return found
+    if labels is None:
+        squared = np.empty(len(rows))
+        labels, _ = sweep(rows, centers, as_weights(None), squared)
+    else:
+        squared = measured(rows, centers, labels)
+    if cache is not None:
+        cache["nearest"] = centers, labels
+    return labels, squared
 
 
 def found_labels(centers: Floats, cache: dict[str, Any]) -> Labels | None:
