@@ -412,10 +412,13 @@ def check_savable(parameters: Mapping[str, Any]) -> None:
     algorithm = parameters.get("algorithm")
     named = algorithm is None or isinstance(algorithm, str)
     own = not named and not hasattr(algorithms, type(algorithm).__name__)
+    prepare = parameters.get("prepare")
+    mapping = prepare.then if isinstance(prepare, PreprocessingSpec) else prepare
     refused = {
         "init": callable(parameters.get("init")) and "a function",
         "random_state": isinstance(parameters["random_state"], RandomState) and "a RandomState",
         "algorithm": own and not isinstance(algorithm, Assigns) and "an object of your own",
+        "prepare": mapping is not None and not isinstance(mapping, str) and "an object of your own",
     }
     for name, what in refused.items():
         if what:
