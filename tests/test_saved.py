@@ -136,12 +136,30 @@ def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     class Mine(Lloyd):
         pass
 
+    @dataclass(frozen=True)
+    class Same:
+        def names(self, names: Any) -> Any:
+            return list(names)
+
+        def check(self, width: int) -> None:
+            pass
+
+        def apply(self, X: Any) -> Any:
+            return X
+
+        def invert(self, X: Any) -> Any:
+            return X
+
     for name, value, what in (
         ("init", start, "init is a function"),
         ("random_state", np.random.RandomState(0), "random_state is a RandomState"),
         ("algorithm", Mine(), "algorithm is an object of your own"),
+        ("prepare", Same(), "prepare is an object of your own"),
+        ("prepare", PreprocessingSpec(then=Same()), "prepare is an object of your own"),
     ):
         given: dict[str, Any] = {"algorithm": "lloyd", "random_state": 0, "init": ROWS[:3]}
+        if name == "prepare":
+            del given["init"]
         model = FederatedKMeans(3, **{**given, name: value}).fit(ROWS, sites=SITE)
         with pytest.raises(InputError, match=f"{what}, which no file can hold; save the clusters"):
             model.save(path)
