@@ -41,7 +41,7 @@ from fedcluster.io.inputs import GivenTable, by_site
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.io.rows import batches, chunks_of
 from fedcluster.io.sources import read_file
-from fedcluster.jobs import Fit, execute, limits_of
+from fedcluster.jobs import Fit, JobReport, execute, limits_of
 from fedcluster.options.choices import (
     PROTECTIONS,
     QUALITIES,
@@ -130,7 +130,8 @@ class Federated(Fitted):
                 raise refused("engine-rows")
             return self.fit_engine(engine)
         engine, job, places = self._in_process(X, sites, sample_weight, groups)
-        self._fit(engine, job, getattr(self, "feature_names_in_", None))
+        columns = getattr(self, "feature_names_in_", None)
+        self._keep(execute(job, engine, **self._terms(columns)), columns)
         self._label(engine)
         back = np.empty_like(places)
         back[places] = np.arange(len(places))
@@ -169,7 +170,8 @@ class Federated(Fitted):
         engine = LocalEngine(clients)
         rows = [client.source for client in engine.clients.values()]
         self.n_features_in_ = next(iter(chunks_of(rows[0]))).X.shape[1]
-        self._fit(engine, self._job(sum(map(len, rows))), columns)
+        job = self._job(sum(map(len, rows)))
+        self._keep(execute(job, engine, **self._terms(columns)), columns)
         self._label(engine)
         return self
 
@@ -210,7 +212,8 @@ class Federated(Fitted):
         if columns is None and wanted(self.prepare) is None:
             columns = columns_told(engine)
         n_rows = sum(math.inf if site.n_rows is None else site.n_rows for site in sites)
-        self._fit(engine, self._job(n_rows), columns or ())
+        columns = columns or ()
+        self._keep(execute(self._job(n_rows), engine, **self._terms(columns)), columns)
         if list(self.feature_names_in_) == [f"x{j}" for j in range(self.n_features_in_)]:
             del self.feature_names_in_  # arrays have no names
         return self
@@ -221,13 +224,15 @@ class Federated(Fitted):
             if getattr(self, option) != default:
                 raise refused("clients-limits", option=option)
 
-    def _fit(self, engine: Engine, job: Fit, columns: Sequence[str] | None) -> None:
-        """Carry a job out and keep its results; ``columns`` are None where rows have no names."""
-        for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
+    def _terms(self, columns: Sequence[str] | None) -> dict[str, Any]:
+        """Return how a job is carried out; ``columns`` are None where rows have no names."""
         names = [f"x{j}" for j in range(self.n_features_in_)] if columns is None else columns
-        watch = _printed_rounds() if self.verbose else None
-        report = execute(job, engine, columns=names, watch=watch)
+        return {"columns": names, "watch": _printed_rounds() if self.verbose else None}
+
+    def _keep(self, report: JobReport, columns: Sequence[str] | None) -> None:
+        """Keep the results of a job, in place of those of an earlier fit."""
+        for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
+            self.__dict__.pop(name, None)
         if columns is not None:
             self.feature_names_in_ = np.array(report.columns, dtype=object)
             self.n_features_in_ = len(report.columns)
@@ -244,7 +249,7 @@ class Federated(Fitted):
         self.influence_, self.objective_ = report.influence, report.objective
         if self.verbose:
             print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
-        for line in limit_line(job, result):
+        for line in limit_line(report.job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         for line in (*report.fit_report.warnings, *groups_line(report.sites, self.n_clusters_)):
             warnings.warn(line, UserWarning, stacklevel=3)
