@@ -323,11 +323,12 @@ def no_line_of_few_rows(case: Case) -> None:
     """
     if case.noisy:
         return
+    least_of = {name: least_rows(case.world, name) for name in case.world.frames}
     for name, task, weights in case.lines_sent():
         shares = BY_POWERS + (f"|{BY_SHARES}" if case.world.client_is_grouped else "")
         if re.search(shares, type(task.step).__name__) or task.resampled is not None:
             continue
-        least, sent = least_rows(case.world, name), weights[weights != 0]
+        least, sent = least_of[name], weights[weights != 0]
         few = sent[sent < least * (1 - 1e-6)]
         where = f"{name}, round {task.state.round + 1}, {type(task.step).__name__}"
         assert not len(few), f"{where}: a line weighs {few.min():g}, the owner asks for {least:g}"
