@@ -16,10 +16,15 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State
+from fedcluster.io.plugins import load_plugins
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Rule
 from fedcluster.site.file import SiteFile
+from pairs.own import Halved
+
+PLUGIN = "pairs.own"
+load_plugins([PLUGIN])
 
 Factors = Mapping[str, Mapping[str, Any]]
 """Of each factor its values, by what they are called."""
@@ -48,6 +53,7 @@ PREPARE: dict[str, Any] = {
     ),
     "ignore": PreprocessingSpec(missing="ignore", weights={"x": 2.0}),
     "pca": PreprocessingSpec(missing="mean", log=("y",), pca=2),
+    "own": PreprocessingSpec(missing="mean", then=Halved()),
 }
 
 FIT: Factors = {
@@ -160,6 +166,7 @@ SITE: Factors = {
     },
     "colluders": named(None, 1),
     "values_in_memory": named(1 << 23, 0),
+    "plugins": named((), (PLUGIN,)),
     "permits": {"none": {}, "not required": {"required": False}},
 }
 """Fields of a site file; what they say that a federation over a network adds is its engine."""

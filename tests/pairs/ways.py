@@ -20,7 +20,7 @@ from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, Federated
 from fedcluster.cli import app
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
-from pairs.factors import COMMANDS, JOBS, factors_of
+from pairs.factors import COMMANDS, JOBS, PLUGIN, factors_of
 from pairs.worlds import World
 
 
@@ -243,6 +243,7 @@ def of_preparation(how: Any) -> list[str]:
     weights = ",".join(f"{name}={value}" for name, value in how.weights.items())
     said += ["--weight", weights] if weights else []
     said += ["--pca", str(how.pca)] if how.pca else []
+    said += ["--prepare", f"{PLUGIN}.{type(how.then).__name__}"] if how.then else []
     dates = ",".join(f"{name}={value}" for name, value in how.dates.items())
     return said + (["--dates", dates] if dates else [])
 

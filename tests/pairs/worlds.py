@@ -175,7 +175,7 @@ class World:
         folder.mkdir(parents=True, exist_ok=True)
         source = WRITERS[self.c["source"]](self.written(name), folder)
         site, lines = self.site, [f'name = "{name}"']
-        keys = ("columns", "missing_values", "protection", "values_in_memory")
+        keys = ("columns", "missing_values", "protection", "values_in_memory", "plugins")
         for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
             if value not in (None, ()):
                 lines.append(f"{key} = {json.dumps(value)}")
