@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from itertools import pairwise, starmap
@@ -532,13 +533,16 @@ class Asked:
         own: list[dict[str, Summary]] = [{} for _ in tasks]
         for clients, places in alone:
             asked = [tasks[t] for t in places]
-            answers = partial(at_site, doing=asked, do=methodcaller("answers", asked))
             sizes = sorted(at_site(client, asked, _size) for client in clients)
             if workers > 1 and len(sizes) > 1 and sizes[-2] >= WORTH_A_THREAD:
+                answers = partial(at_site, doing=asked, do=methodcaller("answers", asked))
                 with ThreadPoolExecutor(min(workers, len(clients))) as pool:
                     replies = list(pool.map(answers, clients))
             else:
-                replies = list(map(answers, clients))
+                replies = []
+                for client in clients:
+                    with site_named(client, asked):
+                        replies.append(client.answers(asked))
             for client, reply in zip(clients, replies, strict=True):
                 for t, answer in zip(places, reply, strict=True):
                     own[t][client.name] = answer
@@ -647,8 +651,15 @@ class _Each(Mapping[str, Summary]):
 
 def at_site(client: Any, doing: str | Sequence[Task], do: Callable[[Any], T]) -> T:
     """Return what is done at a site; an error names the site, and what it was doing or asked."""
-    try:
+    with site_named(client, doing):
         return do(client)
+
+
+@contextmanager
+def site_named(client: Any, doing: str | Sequence[Task]) -> Iterator[None]:
+    """Let errors name a site, and what it was doing or asked."""
+    try:
+        yield
     except RefusedError:
         raise
     except Exception as error:

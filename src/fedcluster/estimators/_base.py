@@ -131,7 +131,7 @@ class Federated(Fitted):
             return self.fit_engine(engine)
         engine, job, places = self._in_process(X, sites, sample_weight, groups)
         columns = getattr(self, "feature_names_in_", None)
-        self._keep(execute(job, engine, **self._terms(columns)), columns)
+        self._keep(job, execute(job, engine, **self._terms(columns)), columns)
         self._label(engine)
         back = np.empty_like(places)
         back[places] = np.arange(len(places))
@@ -171,7 +171,7 @@ class Federated(Fitted):
         rows = [client.source for client in engine.clients.values()]
         self.n_features_in_ = next(iter(chunks_of(rows[0]))).X.shape[1]
         job = self._job(sum(map(len, rows)))
-        self._keep(execute(job, engine, **self._terms(columns)), columns)
+        self._keep(job, execute(job, engine, **self._terms(columns)), columns)
         self._label(engine)
         return self
 
@@ -212,8 +212,8 @@ class Federated(Fitted):
         if columns is None and wanted(self.prepare) is None:
             columns = columns_told(engine)
         n_rows = sum(math.inf if site.n_rows is None else site.n_rows for site in sites)
-        columns = columns or ()
-        self._keep(execute(self._job(n_rows), engine, **self._terms(columns)), columns)
+        job, columns = self._job(n_rows), columns or ()
+        self._keep(job, execute(job, engine, **self._terms(columns)), columns)
         if list(self.feature_names_in_) == [f"x{j}" for j in range(self.n_features_in_)]:
             del self.feature_names_in_  # arrays have no names
         return self
@@ -229,7 +229,7 @@ class Federated(Fitted):
         names = [f"x{j}" for j in range(self.n_features_in_)] if columns is None else columns
         return {"columns": names, "watch": _printed_rounds() if self.verbose else None}
 
-    def _keep(self, report: JobReport, columns: Sequence[str] | None) -> None:
+    def _keep(self, job: Fit, report: JobReport, columns: Sequence[str] | None) -> None:
         """Keep the results of a job, in place of those of an earlier fit."""
         for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
             self.__dict__.pop(name, None)
@@ -249,7 +249,7 @@ class Federated(Fitted):
         self.influence_, self.objective_ = report.influence, report.objective
         if self.verbose:
             print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
-        for line in limit_line(report.job, result):
+        for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         for line in (*report.fit_report.warnings, *groups_line(report.sites, self.n_clusters_)):
             warnings.warn(line, UserWarning, stacklevel=3)
