@@ -752,8 +752,8 @@ def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypat
 # Neither transport needs the other
 
 MODULES = {
-    "flwr": "_site _server _coordinator _kit _locks",
-    "nvflare": "_transport _coordinator _app _supernode _launcher _programs _registry",
+    "flwr": "_site _server coordinator kit locks",
+    "nvflare": "_transport coordinator _app supernode _launcher _programs _registry",
 }
 
 

@@ -127,7 +127,7 @@ def test_the_sample_can_be_shown_alone(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_tests_nearest_to_a_file_are_run_with_its_examples():
     ran = subprocess.run(
-        [sys.executable, "benchmarks/near.py", "src/fedcluster/model/stability.py"],
+        [sys.executable, "benchmarks/near.py", "tests/test_merging.py"],
         cwd=mutants.ROOT,
         capture_output=True,
         text=True,

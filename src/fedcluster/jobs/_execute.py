@@ -36,7 +36,7 @@ PROCEDURES: Mapping[type[Any], type[Procedure]] = MappingProxyType(
         Profile: ProfileProcedure,
     }
 )
-"""How jobs are carried out, by their kind: the one place that tells them apart."""
+"""How jobs are carried out, by their kind; a fit under a privacy budget has its own way."""
 
 
 def execute(
