@@ -157,9 +157,10 @@ class LocalEngine:
             here = {name: self.clients[name] for name in self.clients if name in asked}
             missing = tuple(name for name in self.clients if name not in asked)
         self._rounds += 1
-        if self._asked is None or list(self._asked.clients) != list(here):
-            self._asked = Asked(here, tasks)
-        return self._asked.ask(tasks, missing, self.workers)
+        batches = self._asked
+        if batches is None or (batches.clients is not here and list(batches.clients) != list(here)):
+            self._asked = batches = Asked(here, tasks)
+        return batches.ask(tasks, missing, self.workers)
 
 
 def _is_relay(site: object) -> bool:

@@ -57,7 +57,6 @@ from fedcluster.kernels.rows import (
     next_cuts,
     pad,
 )
-from fedcluster.kernels.runtime import on_threads
 from fedcluster.kernels.seeding import default_trials
 from fedcluster.kernels.site_sums import (
     Bank,
@@ -73,6 +72,7 @@ from fedcluster.kernels.site_sums import (
     means_of_sites,
     planes_of,
 )
+from fedcluster.kernels.threads import on_threads
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import RefusedError
@@ -533,8 +533,7 @@ class Asked:
         own: list[dict[str, Summary]] = [{} for _ in tasks]
         for clients, places in alone:
             asked = [tasks[t] for t in places]
-            sizes = sorted(at_site(client, asked, _size) for client in clients)
-            if workers > 1 and len(sizes) > 1 and sizes[-2] >= WORTH_A_THREAD:
+            if workers > 1 and _two_are_large(clients, asked):
                 answers = partial(at_site, doing=asked, do=methodcaller("answers", asked))
                 with ThreadPoolExecutor(min(workers, len(clients))) as pool:
                     replies = list(pool.map(answers, clients))
@@ -668,6 +667,12 @@ def site_named(client: Any, doing: str | Sequence[Task]) -> Iterator[None]:
             doing = f"round {doing[0].state.round + 1}, {steps}: "
         what = f"{type(error).__name__}: {error}"
         raise SiteError(f"site {client.name!r}, {doing}{what}") from error
+
+
+def _two_are_large(clients: Sequence[Any], asked: Sequence[Task]) -> bool:
+    """Return whether at least two sites hold enough numbers for threads of their own."""
+    sizes = (at_site(client, asked, _size) for client in clients)
+    return sum(size >= WORTH_A_THREAD for size in sizes) > 1
 
 
 def _size(client: Any) -> int:
