@@ -67,9 +67,10 @@ TESTS = {
     "kernels_threads kernels_minibatch fedavg",
     "kernels/rows.py": "kernels_sizes kernels_hard kernels_lloyd "
     "kernels_seeding kernels_leaves kernels_scaling",
-    "kernels/runtime.py": "kernels_native kernels_sizes kernels_threads threads",
+    "kernels/runtime.py": "kernels_native",
     "kernels/seeding.py": "kernels_sizes kernels_weights kernels_seeding",
     "kernels/site_sums.py": "crowd small_sites",
+    "kernels/threads.py": "kernels_sizes kernels_threads threads",
     "metrics": "metrics_by_hand metrics laws",
     "metrics/columns.py": "likelihood laws profiles",
     "metrics/external.py": "stability laws",

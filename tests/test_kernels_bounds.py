@@ -156,7 +156,7 @@ def test_labels_at_the_end_take_no_full_pass(monkeypatch):
     cache: dict[str, Any] = {}
     last = rounds(X, centers, cache, 30)
     expected = nearest(X, last)
-    monkeypatch.setattr(hard, "sweep", None)
+    monkeypatch.setattr(hard, "assign", None)
     labels, squared = nearest(X, last, cache=cache)
     assert_array_equal(labels, expected[0])
     assert_array_equal(squared, expected[1])

@@ -11,7 +11,8 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import _hard, _sweep, fuzzy, runtime
+from fedcluster.kernels import _hard, _sweep, fuzzy
+from fedcluster.kernels import threads as kernel_threads
 from fedcluster.kernels._blocks import aligned_zeros, pack_centers
 from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, VECTOR_BYTES, Code, block_rows, lanes
 from fedcluster.kernels.rows import (
@@ -22,8 +23,8 @@ from fedcluster.kernels.rows import (
     chunk_bounds,
     pad,
 )
-from fedcluster.kernels.runtime import for_each_chunk, thread_count
 from fedcluster.kernels.seeding import default_trials
+from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
         def cancel(self) -> bool:
             return True
 
-    monkeypatch.setattr(runtime, "_pool", Helper)
+    monkeypatch.setattr(kernel_threads, "_pool", Helper)
     done: list[int] = []
     for_each_chunk(done.append, n_chunks, n_threads)
     assert len(taken) == helpers
@@ -136,7 +137,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
 def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime, "_core_count", lambda: 11)
+    monkeypatch.setattr(kernel_threads, "_core_count", lambda: 11)
     for value, threads in ((None, 11), ("0", 11), ("2", 2), ("40", 40)):
         monkeypatch.delenv("FEDCLUSTER_NUM_THREADS", raising=False)
         if value is not None:

@@ -21,7 +21,6 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster import kernels
 from fedcluster.core import (
     Column,
     Data,
@@ -40,6 +39,7 @@ from fedcluster.core import (
 from fedcluster.core.streams import stream
 from fedcluster.io.columns import SourceSummary, chosen_columns, classes, described_groups
 from fedcluster.io.rows import in_order, n_columns_of
+from fedcluster.kernels.threads import blas_on_one_thread, thread_count
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups, MinRows
@@ -425,7 +425,7 @@ class Client:
         if self.protection is not None and not len(self.data):
             return [self._no_answer(task) for task in tasks]
         is_large = self.streams or self.data.X.size > ONE_THREAD  # BLAS would take several threads
-        with kernels.blas_on_one_thread() if is_large else nullcontext():
+        with blas_on_one_thread() if is_large else nullcontext():
             streamed = [self._is_streamed(task) for task in tasks]
             additive = [task for task, each in zip(tasks, streamed, strict=True) if each]
             added = iter(self._chunk_by_chunk(additive) if additive else ())
@@ -467,9 +467,7 @@ class Client:
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
         """Compute many tasks in one reading: the chunks' answers are added up."""
         totals: dict[int, tuple[Summary, int]] = {}
-        for answers in in_order(
-            partial(self._of_chunk, tasks), self._chunks(), kernels.thread_count()
-        ):
+        for answers in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
             for i, (summary, n_rows) in answers.items():
                 before, n_before = totals.get(i, (None, 0))
                 total = summary if before is None else before + summary

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from fedcluster.kernels._hard import found_labels, hard_pass, hard_sums, nearest
     from fedcluster.kernels.fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels.iteration import kmeans
-    from fedcluster.kernels.runtime import blas_on_one_thread as blas_on_one_thread
-    from fedcluster.kernels.runtime import thread_count as thread_count
     from fedcluster.kernels.seeding import kmeans_plusplus
 
 __all__ = [
@@ -34,7 +32,6 @@ __getattr__ = names_from(  # to load a model takes no compiler
         "found_labels hard_pass hard_sums nearest": "_hard",
         "partition": "_groups",
         "kmeans": "iteration",
-        "blas_on_one_thread thread_count": "runtime",
         "kmeans_plusplus": "seeding",
     },
 )

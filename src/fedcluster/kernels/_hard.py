@@ -24,7 +24,7 @@ from fedcluster.kernels._hamerly import (
     empty_bounds,
     next_centers,
 )
-from fedcluster.kernels._sweep import add_all, is_worth_single, measured, sweep
+from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
 from fedcluster.kernels._tiles import ADD_LANES
 from fedcluster.kernels.rows import (
     Rows,
@@ -35,7 +35,7 @@ from fedcluster.kernels.rows import (
     chunk_bounds,
     chunks,
 )
-from fedcluster.kernels.runtime import for_each_chunk, thread_count
+from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 BUDGET = 1 << 28  # bytes that a site may keep
 MOST_RUNS = 64  # whose centres are remembered, if not their bounds
@@ -160,8 +160,7 @@ def nearest(
     memory: Memory | None = None if cache is None else cache.get("hard_sums")
     labels = memory.labels(rows, centers, weights) if memory else None
     if labels is None:
-        squared = np.empty(len(rows))
-        labels, _ = sweep(rows, centers, as_weights(None), squared)
+        labels, squared = assign(rows, centers)
     else:
         squared = measured(rows, centers, labels)
     if cache is not None:

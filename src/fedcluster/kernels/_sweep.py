@@ -39,7 +39,8 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import BufferPool, for_each_chunk, inner, native, thread_count
+from fedcluster.kernels.runtime import inner, native
+from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 SLACK = 2.0**-18  # relative; more than some roundings in float32
 TINY = 2.0**-126  # absolute; what float32 flushes to 0

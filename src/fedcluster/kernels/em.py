@@ -23,14 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster.core import Floats
 from fedcluster.kernels.rows import Rows, Weights, as_rows, as_weights
 from fedcluster.kernels.runtime import (
-    BufferPool,
-    for_each_chunk,
     inlined,
     inner_as_written,
     inner_in_any_order,
     native_in_any_order,
-    thread_count,
 )
+from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 BLOCK = 128
 CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 21, 1024, 128

@@ -47,15 +47,8 @@ from fedcluster.core import Floats
 from fedcluster.kernels._blocks import aligned_zeros, squared_distance
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels.runtime import (
-    BufferPool,
-    for_each_chunk,
-    inner,
-    inner_in_any_order,
-    native,
-    native_in_any_order,
-    thread_count,
-)
+from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
+from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 BLOCK = 128  # narrow rows
 WIDE_BLOCK = 96  # wide rows, in whole tiles

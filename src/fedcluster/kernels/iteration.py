@@ -31,8 +31,9 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import for_each_chunk, inner, native, thread_count
+from fedcluster.kernels.runtime import inner, native
 from fedcluster.kernels.seeding import default_trials, draw_spread
+from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,25 +1,11 @@
-"""How kernels run: compilation, and the threads that they share.
-
-Compilation of the kernels: without the interpreter's lock, once on a machine, and audibly.
-
-Threads of the kernels, which need no compiler: a pool that all share, and BLAS on one of them.
-
-Work comes in numbered chunks whose results do not depend on who does them. The caller works too, so
-that a call never waits for a pool that other callers keep busy: callers may be threads, and as many
-as they like.
-"""
+"""Compilation of the kernels: without the interpreter's lock, once on a machine, and audibly."""
 
 import hashlib
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable
 from glob import escape
 from pathlib import Path
-from threading import Lock
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
@@ -27,7 +13,6 @@ from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import register_jitable
-from threadpoolctl import ThreadpoolController
 
 logger = logging.getLogger("fedcluster")
 
@@ -186,154 +171,3 @@ def compiled_mark() -> Path:
 
 announcer = _Announcer()
 event.register("numba:compile", announcer)
-
-
-Buffer = TypeVar("Buffer")
-Given = TypeVar("Given")
-Made = TypeVar("Made")
-
-
-def thread_count() -> int:
-    """Return how many threads to use: ``FEDCLUSTER_NUM_THREADS``, or every usable core."""
-    return int(os.environ.get("FEDCLUSTER_NUM_THREADS", 0)) or _core_count()
-
-
-def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int) -> None:
-    """Call ``work(0)``, ..., ``work(n_chunks - 1)``, once each, on up to ``n_threads`` threads.
-
-    Parameters
-    ----------
-    work : callable
-        Writes the results of one chunk where no other chunk writes.
-    n_chunks : int
-        The number of chunks.
-    n_threads : int
-        The most threads to use, the caller's own among them.
-    """
-    chunks = iter(range(n_chunks))  # next() on it is atomic: each chunk is taken once
-    n_helpers = min(n_threads, n_chunks) - 1
-    helpers = [_pool().submit(list, map(work, chunks)) for _ in range(n_helpers)]
-    try:
-        list(map(work, chunks))
-    finally:
-        for helper in helpers:
-            if not helper.cancel():  # one that never started has nothing left to do
-                helper.result()
-
-
-def on_threads(do: Callable[[Given], Made], given: Sequence[Given]) -> list[Made]:
-    """Return what is made of each of several things, in their order, on all threads there are.
-
-    Examples
-    --------
-    >>> on_threads(len, ["ab", "c", ""])
-    [2, 1, 0]
-    """
-    made: dict[int, Made] = {}
-
-    def work(place: int) -> None:
-        made[place] = do(given[place])
-
-    for_each_chunk(work, len(given), thread_count())
-    return [made[place] for place in range(len(given))]
-
-
-class BufferPool(Generic[Buffer]):
-    """Buffers that chunks write their sums to, added up in the order of the chunks.
-
-    A buffer serves one chunk after the other: few are needed, however many chunks there are, and
-    they stay in the cache. Memory that is new costs more than what is written into it.
-
-    Parameters
-    ----------
-    new : callable
-        Makes an empty buffer.
-    clear : callable
-        Empties a buffer.
-    add : callable
-        Adds the second of two buffers to the first.
-    """
-
-    def __init__(
-        self,
-        new: Callable[[], Buffer],
-        clear: Callable[[Buffer], object],
-        add: Callable[[Buffer, Buffer], object],
-    ) -> None:
-        self._new, self._clear, self._add = new, clear, add
-        self._free: list[Buffer] = []
-        self._early: dict[int, Buffer] = {}
-        self._next, self._turn = 0, Lock()
-        self._total: Buffer | None = None
-
-    @property
-    def total(self) -> Buffer:
-        """Return the buffer of chunk 0, to which those of all others that came are added."""
-        return self._new() if self._total is None else self._total
-
-    def take(self) -> Buffer:
-        """Return an empty buffer."""
-        try:
-            buffer = self._free.pop()
-        except IndexError:
-            return self._new()
-        self._clear(buffer)
-        return buffer
-
-    def hand_in(self, chunk: int, buffer: Buffer) -> None:
-        """Add the buffer of a chunk to the total, once all chunks before it are added."""
-        with self._turn:
-            self._early[chunk] = buffer
-            while self._next in self._early:
-                part = self._early.pop(self._next)
-                self._next += 1
-                if self._total is None:
-                    self._total = part
-                else:
-                    self._add(self._total, part)
-                    self._free.append(part)
-
-
-_blas_lock = Lock()
-_blas_callers: list[Any] = []  # one entry for each caller; the first holds what to restore
-
-
-@contextmanager
-def blas_on_one_thread() -> Iterator[None]:
-    """Keep BLAS to one thread until the last of several callers at once is through.
-
-    Its last bits depend on the number of its threads; and these wait for each other in busy loops,
-    and on a machine that others use take ten times as long.
-    """
-    with _blas_lock:
-        limited = None if _blas_callers else _controller().limit(limits=1, user_api="blas")
-        _blas_callers.append(limited)
-    try:
-        yield
-    finally:
-        with _blas_lock:
-            limit = _blas_callers[0]
-            _blas_callers.pop()
-            if not _blas_callers:
-                limit.restore_original_limits()
-
-
-@cache
-def _controller() -> Any:
-    return ThreadpoolController()
-
-
-@cache
-def _core_count() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_core_count(), thread_name_prefix="fedcluster-kernels")
-
-
-if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)

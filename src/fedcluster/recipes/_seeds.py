@@ -29,7 +29,7 @@ from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
-from fedcluster.kernels.runtime import on_threads
+from fedcluster.kernels.threads import on_threads
 
 POPULATION = 12
 """Fits that are kept, and crossed, at least."""
