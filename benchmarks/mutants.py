@@ -325,13 +325,18 @@ def sample(sources: dict[str, bytes], n: int, seed: int) -> list[tuple[str, Muta
     return [(file, draw.choice(changes)) for file, changes in drawn]
 
 
+def _not_copied(folder: str, names: Sequence[str]) -> set[str]:
+    """Return what is hidden, and at the root what was made there."""
+    made = {"site", "demo"} if Path(folder) == ROOT else set()
+    return {name for name in names if name.startswith(".") or name in made}
+
+
 class Copy:
     """A copy of the tree, in which one file at a time is another."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
-        ignored = shutil.ignore_patterns(".*", "site", "demo", "*.md.orig")
-        shutil.copytree(ROOT, self.root, ignore=ignored, symlinks=True)
+        shutil.copytree(ROOT, self.root, ignore=_not_copied, symlinks=True)
         conftest = self.root / "tests" / "conftest.py"
         conftest.write_text(conftest.read_text("utf-8") + UNSHRUNK, "utf-8")
         self.compiled = folder / "compiled"

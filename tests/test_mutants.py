@@ -75,6 +75,16 @@ def test_every_file_has_tests_that_exist() -> None:
         assert (mutants.ROOT / mutants.PACKAGE / entry).exists(), entry
 
 
+def test_the_copy_has_every_module_of_the_package_and_nothing_that_was_made(tree: Path) -> None:
+    """A room of the package may be called as a folder that is made at the root."""
+    for folder in ("site", ".venv", mutants.PACKAGE + "/site"):
+        (tree / folder).mkdir()
+        (tree / folder / "one.py").write_text("")
+    copy = mutants.Copy(tree.parent / "copied").root
+    there = {str(path.relative_to(copy)) for path in copy.rglob("one.py")}
+    assert there == {f"{mutants.PACKAGE}/site/one.py"}
+
+
 def test_a_seed_is_a_sample() -> None:
     sources = {"a.py": SOURCE, "b.py": SOURCE}
     assert mutants.sample(sources, 4, 1) == mutants.sample(sources, 4, 1)
