@@ -67,9 +67,11 @@ def _pictures_keep_their_style() -> Iterator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search of quality="best" that ends after one generation without a gain."""
     crossover = import_module("fedcluster.recipes._crossover")
-    hurried = [replace(place, patience=1) for place in (*crossover.ISLANDS, crossover.MAINLAND)]
-    monkeypatch.setattr(crossover, "ISLANDS", tuple(hurried[:-1]))
-    monkeypatch.setattr(crossover, "MAINLAND", hurried[-1])
+    hurried = [
+        replace(place, patience=1) for place in (*crossover.SUBPOPULATIONS, crossover.MERGED)
+    ]
+    monkeypatch.setattr(crossover, "SUBPOPULATIONS", tuple(hurried[:-1]))
+    monkeypatch.setattr(crossover, "MERGED", hurried[-1])
 
 
 @pytest.fixture(scope="session")

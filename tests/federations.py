@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-from introductions import columns_told
+from introductions import disclosed_columns
 
 from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data, Result
@@ -114,6 +114,8 @@ class RunningFederation:
         self.env = os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"}
         self.logs = folder
         self.commands: list[Command] = []
+        self.options: dict[str, tuple[str, ...]] = {}
+        """More options of the programs, by the site, or "start" for the coordinator."""
         self.sites: dict[str, Command] = {}
         address = f"{host}:{free_port()}"
         self.federation = create(self.folder, list(rows), address, insecure=False)
@@ -149,7 +151,8 @@ class RunningFederation:
 
     def start(self) -> Command:
         self._wait_until_port_is_free()
-        self.coordinator = self.command("federation", "start", self.folder, name="start")
+        start = ("federation", "start", self.folder, *self.options.get("start", ()))
+        self.coordinator = self.command(*start, name="start")
         self.coordinator.wait_for("can connect")
         return self.coordinator
 
@@ -165,7 +168,8 @@ class RunningFederation:
     def join(self, *names: str) -> None:
         for name in names:
             toml = self.site(name) / "site.toml"
-            self.sites[name] = self.command("site", "start", toml, name=name)
+            start = ("site", "start", toml, *self.options.get(name, ()))
+            self.sites[name] = self.command(*start, name=name)
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
 
@@ -283,7 +287,7 @@ def in_one_process(
     )
     sites, preprocessor = LocalEngine(clients, silent=silent), None
     if job.prepare is not None:
-        fitted = run_plan(fit_preprocessor(job.prepare, agree(columns_told(sites))), sites)
+        fitted = run_plan(fit_preprocessor(job.prepare, agree(disclosed_columns(sites))), sites)
         preprocessor = fitted.value.preprocessor
     plan = with_preprocessing(plan_of(job, sites.introduce()), preprocessor)
     found = run_plan(plan, sites, participation=job.participation, seed=drawn(job.seed))

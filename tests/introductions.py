@@ -7,7 +7,7 @@ from typing import Any
 from fedcluster.core import Column, Engine
 
 
-def columns_told(engine: Engine, **asked: Any) -> dict[str, tuple[Column, ...]]:
+def disclosed_columns(engine: Engine, **asked: Any) -> dict[str, tuple[Column, ...]]:
     """Return the columns that each site describes."""
     told = engine.introduce(**{"columns": True, **asked})
     return {site.name: site.columns for site in told if site.answered}

@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedcluster.core import Data, Filter
+from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import steps_by_name, unpack
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
-from fedcluster.privacy import MinRows
+from fedcluster.privacy.disclosure import USUAL, SiteRules
 from fedcluster.privacy.site_state import SiteState
 from fedcluster.secure.cohort import Terms
 from fedcluster.secure.site import SecureSite
@@ -73,7 +73,7 @@ def site(
     name: str,
     data: Data,
     keys: Mapping[str, Ed25519PrivateKey] | None,
-    filters: Sequence[Filter] = (MinRows(2),),
+    filters: SiteRules = USUAL,
     columns: Sequence[str] = (),
     terms: Terms | None = None,
     state: SiteState | None = None,
@@ -96,7 +96,7 @@ def site(
 def federation(
     parts: Mapping[str, Data],
     lost: Callable[[str, str], bool] | None = None,
-    filters: Sequence[Filter] = (MinRows(2),),
+    filters: SiteRules = USUAL,
     *,
     secure: bool = True,
     dropouts: bool = False,

@@ -30,7 +30,9 @@ from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import InputError
 from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
+from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget, BudgetLedger, PolicyError, noise_of, rho_of
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.messages import limits_in_words
@@ -126,7 +128,7 @@ def test_what_a_site_tells_besides_depends_on_no_row(tmp_path):
 def test_groups_are_told_not_to_go_together_with_noise():
     header = {"run": "r", "exchange": 0}
     with pytest.raises(PolicyError, match="groups of rows and noise do not go together"):
-        Policy(grouped=True).check(header, [task(5.0)], ("x0", "x1"), 2)
+        Policy(disclosure=Disclosure(groups=Groups())).check(header, [task(5.0)], ("x0", "x1"), 2)
 
 
 # What is charged
@@ -275,9 +277,9 @@ def test_a_person_counts_with_the_first_rows_alone():
     noisy = Client("north", Data(X, groups=groups))
     with pytest.raises(InputError, match="rows that say whose they are need a group_size"):
         noisy.answer(task())
-    noisy.rows_per_person = 2
+    noisy.disclosure = Disclosure(rows_per_person=2)
     others = Client("north", Data(X[groups != 7], groups=groups[groups != 7]))
-    others.rows_per_person = 2
+    others.disclosure = Disclosure(rows_per_person=2)
     with_it, without = noisy.answer(task()), others.answer(task())
     assert with_it.weights.sum() - without.weights.sum() == pytest.approx(2, abs=0.1)
     assert with_it.weights.sum() == pytest.approx(2 * len(set(groups)), abs=0.1)
@@ -328,8 +330,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_site_file_has_a_budget(folder):
     site = SiteFile.load(folder / "site.toml")
     assert site.privacy == Budget(2.0, 1e-6)
-    assert site.client().filters == ()
-    assert site.client().rows_per_person == 1
+    assert site.client().disclosure.in_force == ()
+    assert site.client().disclosure.rows_per_person == 1
     assert limits_in_words(site.client().site.limits) == [
         "noise on every answer, within epsilon 2.0 at delta 1e-06 over all runs"
     ]
@@ -349,8 +351,8 @@ def test_whether_rows_come_in_chunks_is_not_told(folder):
     [
         ("epsilon = 2.0", "", "write epsilon there, a number"),
         ("epsilon = 2.0", "epsilon = -1", "epsilon must be above 0"),
-        ("epsilon = 2.0", 'epsilon = "2"', "write epsilon there, a number"),
-        ("epsilon = 2.0", "epsilon = true", "write epsilon there, a number"),
+        ("epsilon = 2.0", 'epsilon = "2"', "epsilon must be a number, as in epsilon = 4.0"),
+        ("epsilon = 2.0", "epsilon = true", "epsilon must be a number, as in"),
         ("delta = 1e-6", "delta = 0.5", "delta must be from"),
         ("delta = 1e-6", "delta = 1e-6\ngroup_size = 0", "group_size must be a whole number"),
         ("delta = 1e-6", "delta = 1e-6\nepsilom = 1", "unknown key 'epsilom'"),

@@ -359,7 +359,7 @@ def test_a_site_that_fails_speaks_for_itself(files, monkeypatch):
     def failing(*args, **parameters):
         raise SiteError("site 'north', round 2, Lloyd: the disk\nis on fire")
 
-    monkeypatch.setattr(runs, "cluster", failing)
+    monkeypatch.setattr(runs, "fit", failing)
     line = fails("fit", *files, "-k", 2, "--out", "out")
     assert line == "site 'north', round 2, Lloyd: the disk is on fire"
 
@@ -368,7 +368,7 @@ def test_what_nobody_expected_is_not_hidden(files, monkeypatch):
     def failing(*args, **parameters):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(runs, "cluster", failing)
+    monkeypatch.setattr(runs, "fit", failing)
     with pytest.raises(ZeroDivisionError):
         run("fit", *files, "-k", 2, "--out", "out")
 

@@ -60,7 +60,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
         return computed(client, task)
 
     def counting(answer: Any) -> Any:
-        def at_all(task: Task, table: batched.Table) -> Any:
+        def at_all(task: Task, table: batched.StackedRows) -> Any:
             counted.at_once[type(task.step).__name__] += 1
             return answer(task, table)
 

@@ -1,4 +1,4 @@
-"""The search of quality="best": breaths, and generations of children that race."""
+"""The search of quality="best": breathing steps, and generations of children that race."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.recipes import _crossover as crossover
 from fedcluster.recipes._crossover import (
-    INHALED,
-    ISLANDS,
-    MAINLAND,
-    Member,
-    Place,
+    MERGED,
+    ROUNDS_WITH_MORE,
+    SUBPOPULATIONS,
+    Individual,
+    Population,
     affordable,
     at_a_mean,
     beside,
-    breathe,
-    bred,
+    best_child,
+    breathing_steps,
     crossed,
     dispensable,
     distinct,
@@ -63,8 +63,8 @@ def genes_of(centers: np.ndarray, **columns: Sequence[float]) -> np.ndarray:
     return np.column_stack([centers, *told])
 
 
-def member(*centers: float, inertia: float) -> Member:
-    return Member(State.at(on_line(*centers)), inertia, Summary(np.ones((2, 2)), np.ones(2)))
+def member(*centers: float, inertia: float) -> Individual:
+    return Individual(State.at(on_line(*centers)), inertia, Summary(np.ones((2, 2)), np.ones(2)))
 
 
 # Breaths
@@ -81,27 +81,27 @@ def test_a_centre_s_neighbour_stays_when_it_goes() -> None:
     assert dispensable(on_line(0, 1), np.array([2.0, 1.0]), 2) == [1, 0]
 
 
-def test_a_breath_takes_six_rounds() -> None:
+def test_a_breathing_step_takes_six_rounds() -> None:
     sites = engine(PLANE.X, PLANE.site)
     optimum = run(Lloyd(tol=0), sites, State.at(PLANE.X[::50])).state
     told = ErrorAndUtility().client_step(optimum, Data(PLANE.X), np.random.default_rng(0))
-    plan = breathe(Lloyd(tol=0), optimum, told, np.random.default_rng(1))
+    plan = breathing_steps(Lloyd(tol=0), optimum, told, np.random.default_rng(1))
     outcome = run_plan(plan, sites)
     asked = steps(outcome)
     assert asked[0] == {"Lloyd": 16}
-    assert all("Lloyd" in each for each in asked[:INHALED])
-    assert INHALED == 5
+    assert all("Lloyd" in each for each in asked[:ROUNDS_WITH_MORE])
+    assert ROUNDS_WITH_MORE == 5
     assert asked[5:] == [{"ErrorAndUtility": asked[5]["ErrorAndUtility"]}]
     assert [len(state.centers) for state in outcome.value] == [16] * 16
 
 
-def test_a_breath_adds_centres_beside_those_of_most_error() -> None:
+def test_a_breathing_step_adds_centres_beside_those_of_most_error() -> None:
     """As many as the depth, in falling order of error, a hundredth of a deviation aside."""
     rng = np.random.default_rng(0)
     before = State.at(rng.normal(size=(20, 2)))
     errors, weights = rng.uniform(1, 9, 20), np.r_[0.5, 0.0, rng.integers(1, 9, 18)]
     told = Summary(np.column_stack([errors, errors]), weights)
-    plan = breathe(Lloyd(), before, told, np.random.default_rng(3))
+    plan = breathing_steps(Lloyd(), before, told, np.random.default_rng(3))
     inhaled = [task.state.centers for task in next(plan)]
     depths = [len(centers) - 20 for centers in inhaled]
     assert depths == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15]
@@ -189,10 +189,10 @@ def test_of_several_candidates_the_means_choose_the_best() -> None:
     def error(centers: np.ndarray) -> float:
         return float((np.abs(means.centers - centers.T).min(axis=1) ** 2).sum())
 
-    alone = [error(bred(genes, means, np.random.default_rng(i), 1)) for i in range(100)]
-    chosen = [error(bred(genes, means, np.random.default_rng(i), 8)) for i in range(100)]
+    alone = [error(best_child(genes, means, np.random.default_rng(i), 1)) for i in range(100)]
+    chosen = [error(best_child(genes, means, np.random.default_rng(i), 8)) for i in range(100)]
     assert np.mean(chosen) < 0.5 * np.mean(alone)
-    first, same = (bred(genes, NO_MEANS, np.random.default_rng(3), n) for n in (1, 8))
+    first, same = (best_child(genes, NO_MEANS, np.random.default_rng(3), n) for n in (1, 8))
     assert_array_equal(first, same)
 
 
@@ -221,7 +221,7 @@ def test_eight_generations_in_a_row_without_a_gain_end_the_search(
 ) -> None:
     best, n_generations, left = [1.0], [0], iter(gains)
 
-    def generation(members: list[Member], *args: Any) -> Any:
+    def generation(members: list[Individual], *args: Any) -> Any:
         yield from ()
         best[0] *= 1 - next(left)
         n_generations[0] += 1
@@ -233,7 +233,7 @@ def test_eight_generations_in_a_row_without_a_gain_end_the_search(
 
     monkeypatch.setattr(crossover, "_generation", generation)
     monkeypatch.setattr(crossover, "_surveyed", surveyed)
-    plan = evolve([member(0, 9, inertia=1.0)], NO_MEANS, MAINLAND, seed=0)
+    plan = evolve([member(0, 9, inertia=1.0)], NO_MEANS, MERGED, seed=0)
     members, _ = run_plan(plan, engine(on_line(0, 9))).value
     assert n_generations == [generations]
     assert members[0].inertia == min(best[0], 1.0)
@@ -247,12 +247,12 @@ def test_children_are_fewer_where_they_are_many_numbers() -> None:
     assert affordable(State.at(np.zeros((5, 2))), 32) == 32
 
 
-def test_a_generation_races_children_beside_a_breath_of_the_best() -> None:
+def test_a_generation_races_children_beside_a_breathing_step_of_the_best() -> None:
     sites = engine(PLANE.X, PLANE.site)
     optimum = run(Lloyd(tol=0), sites, State.at(PLANE.X[::50]))
     told = ErrorAndUtility().client_step(optimum.state, Data(PLANE.X), np.random.default_rng(0))
-    begun = Member(replace(optimum.state, converged=False), optimum.state.inertia, told)
-    outcome = run_plan(evolve([begun], NO_MEANS, Place(39, 2, 7), seed=3), sites)
+    begun = Individual(replace(optimum.state, converged=False), optimum.state.inertia, told)
+    outcome = run_plan(evolve([begun], NO_MEANS, Population(39, 2, 7), seed=3), sites)
     asked = steps(outcome)
     assert asked[0]["Lloyd"] == 1 + 39 + 16
     assert asked[2]["Lloyd"] <= 20 + 16  # half of the racers, but those that have converged
@@ -273,7 +273,7 @@ def test_islands_share_their_rounds_and_their_best_members_go_on() -> None:
     optimum = run(Lloyd(tol=0), sites, State.at(PLANE.X[::50]))
     outcome = run_plan(search([optimum], NO_MEANS), sites)
     asked = steps(outcome)
-    assert [island.children for island in ISLANDS] == [32] * 4
+    assert [island.children for island in SUBPOPULATIONS] == [32] * 4
     assert asked[0] == {"Inertia": 1, "ErrorAndUtility": 1}
     assert asked[1] == {"Lloyd": 4 * (1 + 32 + 16)}
     assert max(each["Lloyd"] for each in asked[1:]) >= 128
@@ -284,7 +284,7 @@ def test_islands_share_their_rounds_and_their_best_members_go_on() -> None:
 
 def test_no_two_places_draw_the_same_numbers() -> None:
     """A place draws from at most a hundred streams after its first."""
-    first = sorted(place.draws for place in (*ISLANDS, MAINLAND))
+    first = sorted(place.draws for place in (*SUBPOPULATIONS, MERGED))
     assert np.diff(first).min() > 100
 
 

@@ -55,8 +55,8 @@ def same(file: CsvFile, *, raw: bool = True) -> None:
     roles = ColumnRoles(file.names, raw=raw)
     part = file.read_rows(file.names, [], [], missing=raw)
     assert part is not None
-    fast = Reader("it", part).data(roles)
-    slow = Reader("it", file.read(file.names)).data(roles)
+    fast = Reader("it", part, roles).data()
+    slow = Reader("it", file.read(file.names), roles).data()
     assert fast.columns == slow.columns
     np.testing.assert_array_equal(fast.X, slow.X)
     np.testing.assert_array_equal(np.signbit(fast.X), np.signbit(slow.X))
@@ -68,7 +68,7 @@ def test_blocks_hold_what_the_whole_file_holds(tmp_path: Path, end: str, last: s
     file = written(tmp_path / "a.csv", lines_of(2_000), end=end, last=last)
     read = blocks_of(file)
     assert read is not None
-    whole = Reader("it", file.read(file.names)).data(ColumnRoles(file.names, raw=True)).X
+    whole = Reader("it", file.read(file.names), ColumnRoles(file.names, raw=True)).data().X
     np.testing.assert_array_equal(read[0], whole)
     assert read[1].column_names == []
 
@@ -78,7 +78,7 @@ def test_one_column_counts_blank_lines(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", cells)
     read = blocks_of(file)
     assert read is not None
-    whole = Reader("it", file.read(file.names)).data(ColumnRoles(file.names, raw=True)).X
+    whole = Reader("it", file.read(file.names), ColumnRoles(file.names, raw=True)).data().X
     np.testing.assert_array_equal(read[0], whole)
 
 
@@ -190,8 +190,8 @@ def test_weights_and_labels_come_beside(tmp_path: Path) -> None:
     part = file.read_rows(["a"], ["w", "y"], ["y"], missing=False)
     assert part is not None
     roles = ColumnRoles(("a",), weight="w", label="y")
-    fast = Reader("it", part).data(roles)
-    slow = Reader("it", file.read(["a", "w", "y"], ["y"])).data(roles)
+    fast = Reader("it", part, roles).data()
+    slow = Reader("it", file.read(["a", "w", "y"], ["y"]), roles).data()
     for name in ("X", "sample_weight", "y"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
 
@@ -205,7 +205,7 @@ def test_what_is_wrong_is_said_as_of_small_files(tmp_path: Path, raw: bool) -> N
     file = CsvFile.open(file.path)
     assert file.read_rows(["a", "b"], [], [], missing=raw) is None
     with pytest.raises(InputError, match=r"column 'b', row 400001 .line 400002 of large.csv"):
-        Reader("it", file.read(["a", "b"])).data(roles)
+        Reader("it", file.read(["a", "b"]), roles).data()
 
 
 def test_small_and_compressed_files_are_left_to_arrow(tmp_path: Path) -> None:

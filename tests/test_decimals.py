@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import fails, run
 
-from fedcluster.cli._naming import named_sources
-from fedcluster.cli._reading import read_sites
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io import table_rows as spool

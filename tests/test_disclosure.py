@@ -1,735 +1,245 @@
-"""Rules of disclosure control that groups keep: dominance and diversity, and the strict preset."""
+"""The rules of a site on what leaves it hold for each answer, in every engine, and are stated."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from test_cli import run
-from test_protection import Chunks, grouped, hold, members, questions
+from secure_sites import federation
+from test_noise import task as noisy_task
+from test_replies import Postman
 
-from benchmarks.audit import kinds
-from fedcluster.attacks._site import Protection, Subject, public_of, split
-from fedcluster.attacks.audit import ATTACKS, played
-from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines import LocalEngine
+from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.core import Answers, Data, Filter, Floats, Limit, State, Summary, Task
+from fedcluster.engines import CrowdEngine, LocalEngine, Relay
+from fedcluster.engines.batched import BatchedAnswers
 from fedcluster.engines.client import Client
-from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, SelectK, execute
-from fedcluster.metrics.moments import Moments
-from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy import Dominance, Grouping, Groups
-from fedcluster.privacy import groups as grouping
-from fedcluster.privacy._disclosure import Contents, Rules
-from fedcluster.privacy.partition import Partition, row_ids, told_apart
-from fedcluster.report.records import rounded
-from fedcluster.site.file import SiteFile
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.errors import InputError, SiteError
+from fedcluster.metrics import Inertia
+from fedcluster.privacy import Groups, MinClusterSize, MinRows
+from fedcluster.privacy.budget import Budget, PolicyError
+from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.privacy.noise import LEAST_NOISE
+from fedcluster.privacy.policy import Policy
+from fedcluster.secure.engine import SecureEngine
 
-USUAL = Dominance()
-RULED = Groups(5, dominance=USUAL)
-SICK = {"label_column": "diagnosis"}
-DIVERSE = Groups(5, sensitive=("diagnosis",), diversity=2)
+LEAST = 12
+COUNTS = np.array([1, LEAST - 1, LEAST, 41])
+CENTERS = np.array([[0.0], [10.0], [20.0], [30.0]])
+ROWS = np.repeat(CENTERS, COUNTS, axis=0)
+NAMES = [f"s{i}" for i in range(10)]
+"""Sites with the same rows each, so many that a batched engine asks them at once."""
+ASKED = Task(Lloyd(), State.at(CENTERS))
+LIMITS = (MinRows(2), MinClusterSize(LEAST))
+
+ONE_PERSON = np.repeat(np.arange(4), COUNTS)
+"""Persons of whom each has a cluster of its own."""
+PAIRS = np.arange(len(ROWS)) // 2
+
+KINDS: Mapping[str, tuple[Data, Floats]] = {
+    "rows": (Data(ROWS), np.array([0.0, 0, LEAST, 41])),
+    "rows that weigh a hundred": (
+        Data(ROWS, np.full(len(ROWS), 100.0)),
+        np.array([0, 0, 1200, 4100]),
+    ),
+    "rows that weigh little": (Data(ROWS, np.full(len(ROWS), 0.125)), np.array([0, 0, 1.5, 5.125])),
+    "rows in pairs of one person": (Data(ROWS, groups=PAIRS), np.array([0.0, 0, 0, 41])),
+    "rows of four persons": (Data(ROWS, groups=ONE_PERSON), np.zeros(4)),
+}
+"""Rows of a site, and the weights behind the lines that may leave, counted by hand."""
 
 
-def heavy(n: int = 300, seed: int = 0, missing: float = 0.05) -> Data:
-    """Rows of three columns, one of which a few rows make up."""
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.standard_cauchy(n), rng.normal(50, 9, n).round(), rng.normal(size=n)])
-    X[rng.random(X.shape) < missing] = np.nan
-    return Data(X)
+@dataclass(frozen=True)
+class OddRowsOnly:
+    """A rule of an owner's own, which no engine knows."""
+
+    def __call__(self, summary: Summary, n_rows: int) -> Summary:
+        return summary.keep(summary.rows % 2 == 1)
 
 
-def dominates(values: np.ndarray, rule: Dominance = USUAL) -> bool:
-    """By hand: whether the largest hold too much, or the rest hides the largest too little."""
-    sizes = sorted((abs(x) for x in values if not np.isnan(x)), reverse=True)
-    if not sum(sizes):
-        return False
-    too_much = sum(sizes[: rule.largest]) / sum(sizes) > rule.share
-    return too_much or sum(sizes[2:]) / sizes[0] < rule.rest
+@dataclass(frozen=True, slots=True)
+class Stricter(MinClusterSize):
+    """A rule made from a limit, which holds back more than the limit would."""
+
+    def __call__(self, summary: Summary, n_rows: int) -> Summary:
+        return summary.keep(summary.rows >= 10 * self.p)
 
 
-def told(values: np.ndarray, p: int) -> bool:
-    return int(np.count_nonzero(~np.isnan(values))) >= p
+def alone(data: Data, rules: Disclosure, task: Task) -> Answers:
+    return Answers({name: Client(name, data, rules).answer(task) for name in NAMES})
 
 
-# Dominance
+def local(data: Data, rules: Disclosure, task: Task) -> Answers:
+    return LocalEngine(Client(name, data, rules) for name in NAMES).ask([task])[0]
+
+
+def wire(data: Data, rules: Disclosure, task: Task) -> Answers:
+    parts = dict.fromkeys(NAMES, data)
+    sites = federation(parts, filters=rules, secure=False)
+    return RemoteEngine(sites, NAMES).ask([task])[0]
+
+
+def secure(data: Data, rules: Disclosure, task: Task) -> Answers:
+    parts = dict.fromkeys(NAMES, data)
+    return SecureEngine(federation(parts, filters=rules), NAMES).ask([task])[0]
+
+
+ENGINES: Mapping[str, Callable[[Data, Disclosure, Task], Answers]] = {
+    "alone": alone,
+    "local": local,
+    "wire": wire,
+    "secure": secure,
+}
+engines = pytest.mark.parametrize("ask", ENGINES.values(), ids=ENGINES)
+
+
+@engines
+@pytest.mark.parametrize(("data", "expected"), KINDS.values(), ids=KINDS)
+def test_limits_hold_whatever_rows_weigh_and_whose_they_are(ask, data, expected) -> None:
+    total = ask(data, Disclosure.of(LIMITS), ASKED).total()
+    assert total.weights.tolist() == (10 * expected).tolist()
+    assert (total.sums[expected == 0] == 0).all()
+
+
+@engines
+def test_limits_hold_for_groups(ask) -> None:
+    """Those above the size of a group; counted are the rows behind the groups of a line."""
+    groups, least = Groups(p=5), 20
+    rules = Disclosure.of([MinRows(2), MinClusterSize(least)], groups)
+    free = ask(Data(ROWS), Disclosure.of((), groups), ASKED).total().weights / 10
+    bound = ask(Data(ROWS), rules, ASKED).total().weights / 10
+    assert ((free >= 5) & (free < least)).any()
+    np.testing.assert_array_equal(bound, np.where(free >= least, free, 0))
+
+
+def test_limits_hold_where_sites_are_asked_at_once() -> None:
+    """The batched engines count rows as each client does."""
+    data, rules = Data(ROWS), Disclosure.of(LIMITS)
+    sites = np.repeat(NAMES, len(ROWS))
+    table = LocalEngine.from_table(Data(np.tile(ROWS, (10, 1))), sites, rules)
+    bounds = np.arange(11) * len(ROWS)
+    crowd = CrowdEngine([(np.tile(ROWS, (10, 1)), bounds)], rules)
+    for task in (ASKED, Task(VarianceTree(9), State()), Task(Inertia(), State.at(CENTERS))):
+        expected = alone(data, rules, task)
+        for engine in (LocalEngine(Client(name, data, rules) for name in NAMES), table, crowd):
+            [answers] = engine.ask([task])
+            assert engine is crowd or isinstance(answers, BatchedAnswers)
+            assert answers.total().sums.tobytes() == expected.total().sums.tobytes()
+            assert answers.total().weights.tobytes() == expected.total().weights.tobytes()
+    task = Task(SiteSummaries(8, rows_per_mean=1), State())
+    [answers] = table.ask([task])
+    assert isinstance(answers, BatchedAnswers)
+    left = answers.by_site["s0"].weights
+    assert (left[left > 0] >= LEAST).all()
+
+
+@pytest.mark.parametrize("rule", [OddRowsOnly(), Stricter(3)], ids=repr)
+def test_a_rule_of_ones_own_holds_in_each_engine_and_beside_groups(rule: Filter) -> None:
+    """No engine that knows limits alone takes it for one; groups of rows do not keep it."""
+    data, rules = Data(ROWS), Disclosure.of([rule])
+    expected = rule(Client("all", data, ()).answer(ASKED), len(data)).weights
+    assert 0 < np.count_nonzero(expected) < 4
+    sites = np.repeat(NAMES, len(ROWS))
+    table = LocalEngine.from_table(Data(np.tile(ROWS, (10, 1))), sites, rules)
+    crowd = CrowdEngine([(np.tile(ROWS, (10, 1)), np.arange(11) * len(ROWS))], rules)
+    totals = [engine.ask([ASKED])[0].total() for engine in (table, crowd)]
+    totals += [ask(data, rules, ASKED).total() for ask in ENGINES.values()]
+    assert all(total.weights.tolist() == (10 * expected).tolist() for total in totals)
+    grouped = Disclosure.of([rule], Groups(p=5))
+    assert grouped.in_force == (rule,)
+    assert grouped.stated == (Groups(p=5).limit, Limit.from_filter(rule))
+
+
+@engines
+def test_under_a_privacy_budget_nothing_exact_leaves(ask) -> None:
+    """Whoever asks: the policy of a site is not the only one that knows."""
+    rules = Disclosure(budget=Budget(2.0, 1e-6))
+    with pytest.raises((InputError, SiteError), match="every answer needs noise"):
+        ask(Data(ROWS), rules, ASKED)
+
+
+def test_a_budget_holds_where_sites_are_asked_at_once() -> None:
+    rules = Disclosure(budget=Budget(2.0, 1e-6))
+    sites, rows = np.repeat(NAMES, len(ROWS)), np.tile(ROWS, (10, 1))
+    table = LocalEngine.from_table(Data(rows), sites, rules)
+    for engine in (table, CrowdEngine([(rows, np.arange(11) * len(ROWS))], rules)):
+        with pytest.raises(InputError, match="every answer needs noise"):
+            engine.ask([ASKED])
+
+
+def test_under_a_privacy_budget_no_text_and_no_label_leaves() -> None:
+    labels = np.array(["ill", "well"])[np.arange(len(ROWS)) % 2]
+    data = Data(ROWS, y=labels)
+    free, bound = (Client("s", data, rules) for rules in ((), Disclosure(budget=Budget(2.0, 1e-6))))
+    assert free.classes() == ("ill", "well")
+    assert bound.classes() == ()
+    assert [len(client.describe(["x0"])[0].levels) for client in (free, bound)] == [3, 0]
+
+
+def test_noise_takes_the_place_of_limits_but_not_of_groups() -> None:
+    """What limits hold back is an exact count; a row can change the groups of many others."""
+    rows = np.column_stack([ROWS / 10, ROWS - 10])
+    limited = Client("s", Data(rows), Disclosure((MinRows(1000),), rows_per_person=1))
+    assert limited.answer(noisy_task(5.0)).weights.all()
+    grouped = Client("s", Data(rows), (), Groups(p=5))
+    with pytest.raises(InputError, match="groups of rows and noise do not go together"):
+        grouped.answer(noisy_task(5.0))
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("rules", "task", "reason"),
     [
-        ((90.0, 4.0, 3.0, 3.0), True),  # two hold 94 %
-        ((50.0, 40.0, 10.0), False),  # 90 %, and the rest is 20 % of the largest
-        ((50.0, 41.0, 9.0), True),
-        ((0.0, 0.0, 0.0), False),
-        ((-90.0, 4.0, 3.0, 3.0), True),  # it is the size that counts
-        ((5.0, 5.0, 5.0, 5.0, 5.0), False),
+        (Disclosure(groups=Groups(p=5)), noisy_task(5.0), ": groups of rows and noise do not go"),
+        (Disclosure(budget=Budget(2.0, 1e-6)), ASKED, ": Lloyd: under a privacy budget, every"),
     ],
 )
-def test_dominance_is_that_of_the_rules_of_statistical_agencies(values, expected) -> None:
-    column = np.array(values)
-    assert bool(Dominance().dominated(np.abs(column)[:, None])[0]) == expected
-    assert dominates(column) == expected
-
-
-def test_the_rest_must_hide_the_largest_from_the_second_largest() -> None:
-    """The p%-rule alone, where the (n,k)-rule allows nearly all."""
-    rule = Dominance(largest=1, share=0.99, rest=0.2)
-    for rest, expected in ((0.19, True), (0.21, False)):
-        column = np.array([1.0, 0.9, rest])
-        assert bool(rule.dominated(column[:, None])[0]) == dominates(column, rule) == expected
-
-
-@pytest.mark.parametrize("groups", [RULED, Groups.strict()])
-@pytest.mark.parametrize("seed", range(3))
-def test_no_sum_that_is_told_is_dominated(groups, seed) -> None:
-    data = heavy(seed=seed)
-    found = members(data, groups)
-    sums = [data.X[rows, j] for rows in found for j in range(3)]
-    assert min(map(len, found)) >= groups.p
-    assert not any(dominates(values) for values in sums if told(values, groups.p))
-    usual = [data.X[rows, j] for rows in members(data, 5) for j in range(3)]
-    assert any(dominates(values) for values in usual if told(values, 5))
-    seen = grouped(data, groups)
-    assert seen.n_rows == sum(map(len, found)) > 0.9 * len(data)
-
-
-def test_what_persons_add_counts_and_not_their_rows() -> None:
-    """Of a person with many rows, each of which is small, the sum is large; so is the weight."""
-    rng = np.random.default_rng(0)
-    who = np.concatenate([np.arange(60), np.full(400, 60)]).astype(np.int64)
-    data = Data(rng.normal(10, 1, (len(who), 2)), groups=who)
-    seen = grouped(data, Groups(5, dominance=Dominance()))
-    assert seen.n_rows == 60
-    assert np.abs(seen.X - 10).max() < 3
-    by_rows = grouped(replace(data, groups=None), Groups(5, dominance=Dominance()))
-    assert by_rows.n_rows == 460
-
-
-def test_few_rows_do_not_dominate_the_weight_of_a_group() -> None:
-    rng = np.random.default_rng(0)
-    weight = np.where(np.arange(60) < 2, 20.0, 1.0)
-    data = Data(rng.integers(0, 2, (60, 1)).astype(float), weight)
-    of_groups = [[weight[rows] for rows in members(data, groups)] for groups in (RULED, 5)]
-    assert [any(map(dominates, each)) for each in of_groups] == [False, True]
-
-
-def test_columns_of_0_and_1_are_counts_and_do_not_count() -> None:
-    rng = np.random.default_rng(0)
-    flag = (np.arange(200) == 7).astype(float)
-    data = Data(np.column_stack([rng.normal(50, 9, 200), flag]))
-    assert grouped(data, RULED).n_rows == 200
-    win = replace(data, X=data.X * [1.0, 123_456.78])  # two values, of which one is a secret
-    assert grouped(win, RULED).n_rows == 199
-    assert not any(dominates(win.X[rows, 1]) for rows in members(win, RULED))
-
-
-def test_a_row_that_dominates_any_group_stays_out() -> None:
-    X = np.random.default_rng(0).normal(50, 9, (200, 1)).round(1)
-    for far in (1e9, -3e12):
-        X[17] = far
-        seen, usual = grouped(Data(X), RULED), grouped(Data(X), Groups(5))
-        assert (seen.n_rows, usual.n_rows) == (199, 200)
-        assert np.abs(seen.X).max() < 100 < np.abs(usual.X).max()
-
-
-def test_who_is_left_of_a_group_joins_another() -> None:
-    """Of five one stays out, as nineteen are too many for one group; four are too few for it."""
-    adds = np.ones((19, 1))
-    adds[0] = 1e9
-    rules = Rules(RULED, Contents(adds, adds > 0, ()))
-    labels = np.repeat(np.array([0, 1], np.int32), [5, 14])
-    mended = rules.mended(labels, np.arange(19.0)[:, None])
-    assert mended.tolist() == [-1, *[0] * 18]
-
-
-def twins() -> tuple[Data, Data, list[np.ndarray]]:
-    """Rows, others with the same sums in each group, of which one row has all, and the groups."""
-    rng = np.random.default_rng(0)
-    groups = [np.arange(12 * i, 12 * i + 12) for i in range(8)]
-    even = rng.integers(40, 60, (8, 12, 2)).astype(float)
-    one_has_all = np.zeros_like(even)
-    one_has_all[:, 3] = even.sum(axis=1)
-    columns = (Column("age"), Column("bmi"))
-    one, other = (Data(X.reshape(96, 2), columns=columns) for X in (even, one_has_all))
-    return one, other, groups
-
-
-def test_whether_a_row_dominates_changes_no_bit_of_any_answer(monkeypatch) -> None:
-    """Once the groups are made: nothing is left blank because of a value."""
-    one, other, groups = twins()
-    for data, expected in ((one, False), (other, True)):
-        assert {dominates(data.X[rows, 0]) for rows in groups} == {expected}
-    hold(monkeypatch, groups)
-    monkeypatch.setattr(Rules, "mended", lambda _self, labels, _points: labels)
-    clients = [Client("north", data, (), RULED) for data in (one, other)]
-    assert clients[0].site == clients[1].site
-    assert clients[0].describe() == clients[1].describe()
-    n_asked = 0
-    for task in questions(np.random.default_rng(0)):
-        how = task.preprocessor
-        if not isinstance(how, Preprocessor) or any(c.name == "town" for c in how.columns):
-            continue
-        if "ill" in repr(task.step) or type(task.step).__name__ == "SiteARI":
-            continue
-        a, b = (client.answer(task) for client in clients)
-        assert np.array_equal(a.sums, b.sums, equal_nan=True), task.step
-        assert np.array_equal(a.weights, b.weights), task.step
-        n_asked += 1
-    assert n_asked > 60
-
-
-@pytest.mark.parametrize("persons", [False, True])
-def test_the_same_rows_give_the_same_groups_in_any_order_and_when_read_again(
-    tmp_path, monkeypatch, persons
-) -> None:
-    """Though more rows stay out than are in a group, they are not tried otherwise."""
-    rng = np.random.default_rng(0)
-    far = np.repeat([1e4, -1e4, 1e8, 1e12, -1e12], 2) * rng.uniform(1, 3, 10)
-    X = np.concatenate([rng.normal(0, 1, 150), far, 10.0 ** np.arange(13, 40)])[:, None]
-    data = Data(X, groups=np.arange(len(X), dtype=np.int64) if persons else None)
-    file = tmp_path / "s.groups"
-    site = Grouping(RULED, file)
-    first = grouped(data, site)
-    assert len(X) - first.n_rows > 2 * RULED.p
-    kept = Partition.load(file, 5, ["x0"])
-    for other in (data, data.take(rng.permutation(len(X))), Chunks(data, 64)):
-        again = grouped(other, site)
-        assert np.array_equal(first.X, again.X)
-        assert np.array_equal(first.sample_weight, again.sample_weight)
-    now = Partition.load(file, 5, ["x0"])
-    assert np.array_equal(now.units, kept.units)
-    assert np.array_equal(now.members, kept.members)
-    if not persons:
-        monkeypatch.setattr(grouping, "BATCH", 40)
-        batches = Grouping(RULED, tmp_path / "b.groups")
-        some = grouped(Chunks(data, 16), batches)
-        assert np.array_equal(some.X, grouped(Chunks(data, 16), batches).X)
-
-
-def test_rows_that_stay_out_of_several_groups_are_tried_together_at_once(tmp_path) -> None:
-    """Else they would be when the same rows are read again."""
-    region = np.repeat(np.arange(10), 30)
-    cost = np.where(np.arange(300) % 30 == 0, 1000.0, 1.0) * np.linspace(1, 1.5, 300)
-    data = Data(np.column_stack([cost, region[:, None] == np.tile(np.arange(10), 4)]))
-    site = Grouping(RULED, tmp_path / "s.groups")
-    first, again = grouped(data, site), grouped(data, site)
-    assert first.n_rows == 300
-    assert np.count_nonzero(first.X[:, 0] > 900) in (1, 2)
-    assert np.array_equal(first.X, again.X)
-
-
-def versions(folder: Path, groups: Groups) -> Iterator[tuple[dict[float, int], Data]]:
-    """In which group each value is, version by version of a site whose rows come and go."""
-    rng, file = np.random.default_rng(0), folder / "s.groups"
-    values = np.exp(2 * rng.normal(size=600))
-    rows, n = list(range(150)), 150
-    for _ in range(15):
-        data = Data(values[rows][:, None])
-        seen = grouped(data, Grouping(groups, file))
-        kept = Partition.load(file, groups.p, ["x0"])
-        ids = told_apart(row_ids(data, kept.key))
-        member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
-        groups_of = [member.get(unit, -1) for unit in ids.tolist()]
-        yield dict(zip(values[rows].tolist(), groups_of, strict=True)), seen
-        gone = rng.choice(rows, 3, replace=False).tolist()
-        rows, n = [r for r in rows if r not in gone] + list(range(n, n + 8)), n + 8
-
-
-def test_no_combination_of_sums_of_all_versions_is_dominated(tmp_path) -> None:
-    """Each row is in one sum for good; so what hides a row in it cannot be taken away."""
-    sums: dict[int, frozenset[float]] = {}
-    for member, seen in versions(tmp_path, RULED):
-        live: dict[int, set[float]] = {}
-        for value, group in member.items():
-            if group >= 0:
-                live.setdefault(group, set()).add(value)
-        assert len(live) == len(seen)
-        for group, values in live.items():
-            assert sums.setdefault(group, frozenset(values)) == values
-    every = [value for values in sums.values() for value in values]
-    assert len(sums) > 25
-    assert len(every) == len(set(every))
-    rng = np.random.default_rng(1)
-    for _ in range(2000):
-        some = rng.choice(len(sums), int(rng.integers(1, 4)), replace=False)
-        factors = rng.choice([-1.0, 1.0, 0.5, 1e-3, 1e3], len(some))
-        parts = [f * np.array([*sums[g]]) for f, g in zip(factors, some, strict=True)]
-        assert not dominates(np.concatenate(parts))
-
-
-def test_without_dominance_rows_of_groups_that_left_join_others(tmp_path) -> None:
-    groups: dict[float, set[int]] = {}
-    for member, _ in versions(tmp_path, Groups(5)):
-        for value, group in member.items():
-            groups.setdefault(value, set()).add(group)
-    assert max(len(each - {-1}) for each in groups.values()) > 1
-
-
-def test_a_group_of_persons_leaves_when_one_of_it_dominates(tmp_path) -> None:
-    rng = np.random.default_rng(0)
-    X, who = rng.normal(50, 9, (120, 1)).round(1), np.arange(120, dtype=np.int64)
-    sites = [Grouping(groups, tmp_path / str(i)) for i, groups in enumerate((RULED, Groups(5)))]
-    before = [grouped(Data(X, groups=who), site) for site in sites]
-    X = X + 1.0  # of everybody: no group has fewer than p new values
-    X[7] = 1e6
-    after = [grouped(Data(X, groups=who), site) for site in sites]
-    assert [len(a) - len(b) for a, b in zip(before, after, strict=True)] == [1, 0]
-    assert after[0].X.max() < 100 < after[1].X.max()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["heavy tails", "patients", "persons"])
-@pytest.mark.parametrize("groups", [Groups.strict(), RULED])
-def test_no_attack_reads_a_row_of_a_site_with_rules(groups, kind, tmp_path) -> None:
-    data = kinds(3, 250)[kind]
-    mine, others = split(data, np.random.default_rng(0))
-    subject, public = Subject(mine, others, Protection("n", groups), tmp_path), public_of(data)
-    scores = {a.name: played(a, subject, public).score.read for a in ATTACKS if a.protected}
-    assert set(scores.values()) == {0}
-
-
-# Diversity
-
-
-def ill(n: int = 300, seed: int = 0, share: float = 0.9) -> Data:
-    """Rows whose diagnosis follows their first column."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 2))
-    y = np.where((X[:, 0] > 1.2) ^ (rng.random(n) > share), "ill", "well")
-    return Data(X, y=y)
-
-
-@pytest.mark.parametrize("diversity", [2, 3])
-@pytest.mark.parametrize("where", ["label", "text", "number"])
-def test_each_group_has_so_many_values_of_a_sensitive_column(where, diversity) -> None:
-    rng = np.random.default_rng(0)
-    codes = rng.choice(4, 400, p=[0.85, 0.07, 0.05, 0.03]).astype(float)
-    codes[:9] = np.nan
-    X, levels = rng.normal(size=(400, 2)), ("a", "b", "c", "d")
-    data = {
-        "label": Data(X, y=np.array([*levels, ""])[np.nan_to_num(codes, nan=0).astype(int)]),
-        "text": Data(
-            np.column_stack([X, codes]),
-            columns=(Column("x"), Column("y"), Column("diagnosis", "text", levels)),
-        ),
-        "number": Data(
-            np.column_stack([X, codes]), columns=tuple(map(Column, ("x", "y", "diagnosis")))
-        ),
-    }[where]
-    values = codes if where != "label" else np.nan_to_num(codes, nan=0)
-    groups = Groups(5, sensitive=("diagnosis",), diversity=diversity)
-    roles = SICK if where == "label" else None
-    found, usual = members(data, Grouping(groups, roles=roles)), members(data, 5)
-
-    def n_values(rows: np.ndarray) -> int:
-        return len({x for x in values[rows] if not np.isnan(x)})
-
-    assert min(map(n_values, found)) >= diversity
-    assert sum(map(len, found)) == 400
-    assert min(map(n_values, usual)) < 2
-
-
-def test_a_sensitive_column_does_not_count_in_what_is_alike() -> None:
-    """Else groups of one value are sought first, and then joined to large ones."""
-    rng = np.random.default_rng(0)
-    X = np.column_stack([rng.normal(size=400), rng.integers(0, 2, 400)])
-    columns = (Column("age"), Column("diagnosis", "text", ("ill", "well")))
-    found = members(Data(X, columns=columns), DIVERSE)
-    assert np.mean(list(map(len, found))) < 8
-
-
-def test_persons_may_have_several_values_and_none_may_be_everybody_s() -> None:
-    """A group with two values, of which all persons have one, tells that one of each."""
-    rng, n = np.random.default_rng(0), 60
-    who = np.concatenate([np.arange(n), np.arange(0, n, 4)]).astype(np.int64)
-    y = np.where(np.arange(len(who)) < n, "flu", "HIV")
-    y[rng.choice(n, 15, replace=False)] = "none"
-    data = Data(rng.normal(size=(len(who), 2)), y=y, groups=who)
-    site = Grouping(DIVERSE, roles=SICK)
-    found = site.examined(data)
-    assert found[1].agreeing == {"diagnosis": 0.0}
-    assert found[0].n_rows == len(who)
-    assert (
-        Grouping(replace(DIVERSE, diversity=1), roles=SICK).examined(data)[1].agreeing["diagnosis"]
-        > 0.1
-    )
-
-
-def test_the_owner_learns_how_many_groups_agree_and_nobody_else() -> None:
-    data = ill()
-    plain, told, kept = (
-        Grouping(groups, roles=SICK)
-        for groups in (Groups(5), replace(DIVERSE, diversity=1), DIVERSE)
-    )
-    shares = [site.examined(data)[1].agreeing for site in (plain, told, kept)]
-    assert shares[0] == {}
-    assert shares[1]["diagnosis"] > 0.3
-    assert shares[2] == {"diagnosis": 0.0}
-    clients = [Client("north", data, (), site) for site in (plain, told)]
-    assert clients[0].site == clients[1].site
-    assert np.array_equal(clients[0].data.X, clients[1].data.X)
-    limit = Client("north", data, (), kept).site.limits[0]
-    assert str(limit) == "Groups(p=5, min_rows=20, diversity=2)"
-
-
-def test_too_few_values_for_any_group_are_refused_in_one_line() -> None:
-    data = replace(ill(), y=np.full(300, "well"))
-    with pytest.raises(
-        InputError, match="'diagnosis' has 1 different values, and diversity asks"
-    ) as e:
-        Grouping(DIVERSE, roles=SICK).grouped(data)
-    assert "\n" not in str(e.value)
-    with pytest.raises(
-        InputError, match="sensitive column 'diagnosis' is not among those that may"
-    ):
-        Grouping(DIVERSE).grouped(data)
-
-
-def test_new_rows_of_one_value_wait(tmp_path) -> None:
-    data, site = ill(), Grouping(DIVERSE, tmp_path / "s.groups", SICK)
-    first = site.grouped(data)
-    more = ill(20, 1)
-    y = np.concatenate([data.y, np.full(20, "well")])
-    later = site.grouped(Data(np.concatenate([data.X, more.X]), y=y))
-    assert later.n_rows == first.n_rows == 300
-
-
-def test_both_rules_go_together_with_weights_texts_and_missing_values() -> None:
-    rng, n = np.random.default_rng(0), 400
-    X = np.column_stack([rng.lognormal(0, 2, n), rng.integers(0, 3, n), rng.normal(size=n)])
-    X[rng.random((n, 3)) < 0.1] = np.nan
-    columns = (Column("cost"), Column("diagnosis", "text", ("a", "b", "c")), Column("z"))
-    data = Data(X, rng.lognormal(0, 1.5, n).round(2) + 0.01, columns=columns)
-    groups = replace(DIVERSE, dominance=Dominance())
-    found = members(data, groups)
-    assert data.sample_weight is not None
-    for rows in found:
-        assert len({x for x in X[rows, 1] if not np.isnan(x)}) >= 2
-        assert not dominates(data.sample_weight[rows])
-        for j in (0, 2):
-            assert not (told(X[rows, j], 5) and dominates(X[rows, j] * data.sample_weight[rows]))
-
-
-# Changes
-
-
-RULES: list[tuple[Groups, str]] = [
-    (RULED, "dominance none, not 2 below 90 %, rest 10 %"),
-    (replace(RULED, dominance=Dominance(share=0.8)), "dominance none, not 2 below 80 %"),
-    (DIVERSE, "diversity none, not 2 of diagnosis"),
-    (Groups.strict(), "p 5, not 10"),
-]
-
-
-@pytest.mark.parametrize(("groups", "line"), RULES)
-def test_rules_that_change_are_refused_in_one_line(tmp_path, groups, line) -> None:
-    """Other groups of the same rows would tell of single ones."""
-    file, data = tmp_path / "s.groups", ill()
-    Grouping(Groups(5), file, SICK).grouped(data)
-    before = file.read_bytes()
-    with pytest.raises(InputError, match=f"the rows were grouped with {line}") as error:
-        Grouping(groups, file, SICK).grouped(data)
-    assert "\n" not in str(error.value)
-    assert file.read_bytes() == before
-    named = replace(DIVERSE, diversity=1)  # who is sensitive without diversity makes no groups
-    assert len(Grouping(named, file, SICK).grouped(data)) > 10
-    file.unlink()
-    Grouping(groups, file, SICK).grouped(data)
-    with pytest.raises(InputError, match="the rows were grouped with"):
-        Grouping(Groups(groups.p), file, SICK).grouped(data)
-    assert len(Grouping(Groups(groups.p, generation=2), file, SICK).grouped(data)) > 10
-
-
-def test_a_file_that_says_nothing_of_rules_is_one_of_none(tmp_path) -> None:
-    """As an earlier version wrote it."""
-    file, data = tmp_path / "s.groups", ill()
-    first = Grouping(Groups(5), file, SICK).grouped(data)
-    with np.load(file) as arrays:
-        old = dict(arrays)
-    head = json.loads(bytes(old.pop("head")))
-    for rule in ("dominance", "diversity"):
-        assert head["layout"].pop(rule) == "none"
-    with file.open("wb") as stream:
-        np.savez(stream, head=np.frombuffer(json.dumps(head).encode(), np.uint8), **old)
-    with pytest.raises(InputError, match="grouped with dominance none, not"):
-        Grouping(RULED, file, SICK).grouped(data)
-    assert np.array_equal(Grouping(Groups(5), file, SICK).grouped(data).X, first.X)
-
-
-# What rules may be
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Groups.strict(p=9), "preset 'strict' has groups of at least 10 rows, not 9"),
-        (lambda: Groups.strict(dominance=None), "preset 'strict' has dominance 2 below 90 %"),
-        (
-            lambda: Groups.strict(dominance=Dominance(share=0.95)),
-            "preset 'strict' has dominance 2 below 90 %, rest 10 %, or less, not 2 below 95 %",
-        ),
-        (lambda: Groups(preset="secret"), "preset must be one of standard, strict, not 'secret'"),
-        (lambda: Groups(2, dominance=Dominance()), "2 equal rows do not keep it"),
-        (lambda: Groups(5, diversity=2), "name some, or leave it out"),
-        (lambda: Groups(5, sensitive=("x",), diversity=6), "diversity must be 1 to p=5, not 6"),
-        (lambda: Dominance(share=1.0), "share, between 0 and 1"),
-    ],
-)
-def test_rules_that_make_no_sense_or_loosen_a_preset_are_refused(make, message) -> None:
-    with pytest.raises(ValueError, match=message) as error:
-        make()
-    assert "\n" not in str(error.value)
-
-
-def test_a_preset_may_be_made_stricter() -> None:
-    strict = Groups.strict(p=20, dominance=Dominance(3, 0.8, 0.2), min_rows=50)
-    assert (strict.p, strict.preset, strict.min_rows) == (20, "strict", 50)
-
-
-# The site file
-
-SITE = """name = "north"
-label_column = "diagnosis"
-{top}
-[source]
-path = "rows.csv"
-[privacy]
-{privacy}
-"""
-NETWORK = '[federation]\ncoordinator = "localhost:8443"\ninsecure = true\n'
-KEPT = {
-    'preset = "standard"': Groups(),
-    'preset = "strict"': Groups.strict(),
-    'preset = "strict"\n[groups]\np = 12': Groups.strict(p=12),
-    "dominance = true": Groups(dominance=Dominance()),
-    "dominance = false": Groups(),
-    "dominance = { largest = 1, share = 0.5 }": Groups(dominance=Dominance(1, 0.5)),
-    'preset = "strict"\ndominance = { share = 0.8 }': Groups.strict(dominance=Dominance(share=0.8)),
-    'sensitive = ["diagnosis"]\ndiversity = 3': Groups(sensitive=("diagnosis",), diversity=3),
-    'preset = "strict"\n' + NETWORK + "secure = true": Groups.strict(),
-}
-REFUSED = {
-    'preset = "none"': "preset must be one of standard, strict, not 'none'",
-    'preset = "strict"\n[groups]\np = 5': "preset 'strict' has groups of at least 10 rows, not 5",
-    'preset = "strict"\ndominance = false': "preset 'strict' has dominance",
-    'dominance = "yes"': "[privacy], dominance must be true, false or its numbers",
-    "dominance = { share = 2 }": "share, between 0 and 1",
-    "dominance = { shares = 0.5 }": "dominance: unknown key 'shares'; did you mean 'share'?",
-    "diversity = 2": "[groups], diversity is that of sensitive columns",
-    'sensitive = "diagnosis"': "sensitive must be a list of names",
-    "presets = 1": "unknown key 'presets'; did you mean 'preset'?",
-    'preset = "strict"\n' + NETWORK: "write secure = true under [federation]",
-    'preset = "strict"\n' + NETWORK + 'secure = true\nallow_alone = ["n"]': "leave out allow_alone",
-}
-
-
-@pytest.mark.parametrize(("privacy", "groups"), KEPT.items())
-def test_a_site_file_names_rules_for_its_groups(tmp_path, privacy, groups) -> None:
-    path = tmp_path / "site.toml"
-    path.write_text(SITE.format(top="", privacy=privacy))
-    site = SiteFile.load(path)
-    assert site.groups == groups
-    assert site.privacy is None
-    assert site.protection == (None if groups == Groups() else "groups")
-
-
-@pytest.mark.parametrize(("privacy", "message"), REFUSED.items())
-def test_what_a_site_file_may_not_say_of_rules_is_one_line(tmp_path, privacy, message) -> None:
-    path = tmp_path / "site.toml"
-    path.write_text(SITE.format(top="", privacy=privacy))
-    with pytest.raises(InputError, match=re.escape(message)) as error:
-        SiteFile.load(path)
-    assert "\n" not in str(error.value)
-
-
-def test_a_sensitive_column_must_be_one_that_may_be_told(tmp_path) -> None:
-    path = tmp_path / "site.toml"
-    path.write_text(SITE.format(top='columns = ["a"]', privacy='sensitive = ["a", "b"]'))
-    with pytest.raises(InputError, match="'b' is not among columns, nor the label_column"):
-        SiteFile.load(path)
-
-
-# What people are told
-
-N = 637
-
-
-@pytest.fixture
-def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Three site files, with the rules that are given."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-
-    def written(privacy: str) -> list[str]:
-        files = []
-        for i in range(3):
-            n = N + i
-            town = rng.choice(["Ahlen", "Bonn", "Celle"], n, p=[0.6, 0.382, 0.018])
-            town[:9], town[9:21] = "Zell", "Celle"
-            cluster = rng.integers(0, 3, n)
-            frame = pd.DataFrame(
-                {
-                    "age": (rng.normal(50, 4, n) + 20 * cluster).round(1),
-                    "cost": rng.lognormal(2, 1, n),
-                    "town": town,
-                    "diagnosis": np.where(rng.random(n) < 0.9, "none", "some"),
-                }
-            )
-            frame.loc[::41, "age"] = np.nan
-            folder = tmp_path / f"s{i}"
-            folder.mkdir(exist_ok=True)
-            frame.to_csv(folder / "rows.csv", index=False)
-            (folder / "site.toml").write_text(
-                SITE.format(top="", privacy=privacy).replace("north", f"s{i}")
-            )
-            files.append(str(folder / "site.toml"))
-        return files
-
-    return written
-
-
-COUNTS = {"weight", "weights", "rows", "rows_held_back", "clusters", "sizes", "size", "missing"}
-
-
-def counts_in(content: Any, key: str = "") -> Iterator[float]:
-    """Numbers of a JSON object that count rows, by their keys."""
-    if isinstance(content, dict):
-        for name, each in content.items():
-            yield from counts_in(each, key if key in {"missing", "sizes"} else name)
-    elif isinstance(content, list):
-        for each in content:
-            yield from counts_in(each, key)
-    elif isinstance(content, int | float) and not isinstance(content, bool) and key in COUNTS:
-        yield content
-
-
-@pytest.mark.parametrize("preset", ["standard", "strict"])
-def test_reports_on_strict_sites_round_counts_to_5(sites, preset) -> None:
-    files = sites(f'preset = "{preset}"\ndominance = true')
-    out = Path("out")
-    ran = run("fit", *files, "-k", 3, "--missing", "mean", "--profile", "--out", out)
-    assert ran.exit_code == 0, ran.stderr
-    found = {}
-    for name in ("model.json", "history.json"):
-        content = json.loads((out / name).read_text())
-        content.pop("communication_rounds", None)
-        found[name] = [n for n in counts_in(content) if n]
-    even = [n % 5 == 0 for each in found.values() for n in each]
-    assert len(even) > 30
-    assert all(even) == (preset == "strict")
-    text = re.sub(r"<[^>]*>", " ", (out / "report.html").read_text())
-    exact = {str(n) for n in (N, N + 1, N + 2, 3 * N + 3)} | {f"{3 * N + 3:,}"}
-    assert any(n in re.findall(r"[\d,]+", text + ran.stdout) for n in exact) != (preset == "strict")
-    assert ("counts of rows are rounded to 5" in text) == (preset == "strict")
-    for command in (
-        ("evaluate", "out/model.json", *files, "--profile", "--json"),
-        ("profile", "out/model.json", *files, "--json"),
-    ):
-        said = run(*command)
-        assert said.exit_code == 0, said.stderr
-        content = json.loads(said.stdout)
-        content.pop("communication_rounds", None)
-        even = [n % 5 == 0 for n in counts_in(content) if n]
-        assert len(even) > 10
-        assert all(even) == (preset == "strict")
-    assert ("Zell" in (out / "model.json").read_text()) == (preset == "standard")
-
-
-def test_sites_answer_a_strict_report_exactly(sites) -> None:
-    """What is rounded is what is told of it: the centres are those of the same exact answers."""
-    found = []
-    for preset in ("standard", "strict"):
-        clients = [
-            Client(f"s{i}", heavy(400, i, missing=0.0), (), replace(Groups.strict(), preset=preset))
-            for i in range(3)
-        ]
-        for job in (Fit(3, seed=0, profile=True), SelectK(2, 3, seed=0)):
-            found.append(execute(job, LocalEngine(clients), columns=["a", "b", "c"]))
-    usual, chosen, strict, rounded_choice = (report.outcome.value for report in found)
-    assert np.array_equal(usual.state.centers, strict.state.centers)
-    assert np.array_equal(rounded(usual.state.weights), strict.state.weights)
-    assert not np.array_equal(usual.state.weights, strict.state.weights)
-    assert chosen.n_clusters == rounded_choice.n_clusters
-    for report in found:
-        is_even = all(site.n_rows is None or site.n_rows % 5 == 0 for site in report.sites)
-        assert is_even == (report in found[2:])
-    assert {n % 5 for result in rounded_choice.results.values() for n in result.state.weights} == {
-        0
-    }
-    profiles: Any = [found[i].profiles for i in (0, 2)]
-    assert profiles[1].weights.tolist() == rounded(profiles[0].weights).tolist()
-    for site, sizes in profiles[0].sizes.items():
-        assert rounded(sizes).tolist() == profiles[1].sizes[site].tolist()
-    answers = [c.answer(Task(Moments(), State())).weights for c in clients]
-    assert any(n % 5 for weights in answers for n in weights)
-
-
-def test_weights_that_are_no_counts_are_not_rounded() -> None:
-    rng = np.random.default_rng(0)
-    clients = [
-        Client(
-            f"s{i}",
-            Data(rng.normal(size=(203, 2)), rng.uniform(0.1, 0.4, 203)),
-            (),
-            Groups.strict(),
+def test_a_policy_refuses_by_the_rules_that_the_client_holds(rules, task, reason) -> None:
+    with pytest.raises(PolicyError, match=reason):
+        Policy(disclosure=rules).check({"run": "r", "exchange": 0}, [task], ("x0", "x1"), 2)
+    with pytest.raises(InputError):
+        Client("s", Data(np.zeros((50, 2))), rules, rules.groups).answer(task)
+
+
+def test_no_coordinator_lifts_limits_by_next_to_no_noise() -> None:
+    """It chooses the noise, and nothing counts it where there is no budget."""
+    rows = Data(np.column_stack([ROWS / 10, ROWS - 10]))
+    header = {"run": "r", "exchange": 0}
+    for rules in (Disclosure(LIMITS), Disclosure(), None):
+        policy = Policy(disclosure=rules)
+        for noise in (LEAST_NOISE, 5.0):
+            with pytest.raises(PolicyError, match="the site has no privacy budget"):
+                policy.check(header, [noisy_task(noise)], ("x0", "x1"), 2)
+        engine = RemoteEngine(
+            Postman({"s": Responder(Client("s", rows, ()), policy=policy)}), ["s"]
         )
-        for i in range(3)
+        [site] = engine.introduce()
+        assert site.refuses == "noise-unbudgeted"
+
+
+def test_what_a_site_states_are_the_rules_that_hold() -> None:
+    rules = Disclosure((MinRows(2), MinClusterSize(5), MinClusterSize(LEAST)), Groups(p=5))
+    stated = ["Groups(p=5, min_rows=20)", f"MinClusterSize(p={LEAST})"]
+    client = Client("s", Data(ROWS), rules, rules.groups)
+    assert [str(limit) for limit in client.site.limits] == stated
+    budget = replace(Disclosure(budget=Budget(2.0, 1e-6)), colluders=1)
+    [limit] = Client("s", Data(ROWS), budget).site.limits
+    assert str(limit) == "PrivacyBudget(epsilon=2.0, delta=1e-06, group_size=1, colluders=1)"
+    relay = Relay("r", LocalEngine(Client(name, Data(ROWS), ()) for name in NAMES), filters=LIMITS)
+    assert [str(limit) for limit in relay.site.limits][:2] == [
+        str(Limit.from_filter(r)) for r in LIMITS
     ]
-    report = execute(Fit(2, seed=0), LocalEngine(clients))
-    assert (report.outcome.value.state.weights % 5 != 0).all()
-    assert [site.n_rows for site in report.sites if site.n_rows] != []
 
 
-@pytest.mark.parametrize(
-    ("privacy", "lines"),
-    [
-        (
-            'preset = "strict"\nsensitive = ["diagnosis"]',
-            [
-                r'By preset "strict", only sums of at least three sites leave, and reports round',
-                r"No few rows dominate a sum, at most \d+% \(\w+\): 2 below 90 %, rest 10 %\.",
-                r"In \d+\.\d% of the groups, all rows have the same diagnosis\.",
-            ],
-        ),
-        (
-            'sensitive = ["diagnosis", "town"]\ndiversity = 2',
-            [
-                r"Each group has at least 2 values of each sensitive column\.",
-                r"In 0\.0% of the groups, all rows have the same town\.",
-            ],
-        ),
-    ],
-)
-def test_check_tells_the_owner_what_groups_keep(sites, privacy, lines) -> None:
-    first, *_ = sites(privacy)
-    said = run("check", first)
-    assert said.exit_code == 0, said.stderr
-    shown = " ".join(said.stdout.split())
-    for line in lines:
-        assert re.search(line, shown), line
-    assert not Path(first).with_suffix(".groups").exists()
-    told_ = json.loads(run("check", first, "--json").stdout)["groups"]
-    assert ("preset" in told_) == ("preset" in privacy)
-    assert 0 <= told_["agreeing"]["diagnosis"] < 0.7
+def test_the_limits_of_a_relay_hold_on_totals() -> None:
+    sites = LocalEngine(Client(name, Data(ROWS), ()) for name in NAMES)
+    relay = Relay("r", sites, filters=[MinClusterSize(11)])
+    assert relay.answer(ASKED).weights.tolist() == [0.0, 110, 120, 410]
 
 
-def test_a_strict_site_says_so_to_the_coordinator(sites) -> None:
-    first, *_ = sites('preset = "strict"')
-    [limit, *_] = SiteFile.load(Path(first)).grouped_client().site.limits
-    assert dict(limit.parameters) == {
-        "p": 10,
-        "min_rows": 20,
-        "dominance": "2 below 90 %, rest 10 %",
-        "preset": "strict",
-    }
-    client = SiteFile.load(Path(first)).grouped_client()
-    levels = {column.name: column.levels for column in client.describe()}
-    assert levels["town"] == ("Ahlen", "Bonn", "Celle")  # nine rows are of Zell
+def test_sites_with_the_same_rules_share_one_object() -> None:
+    assert Disclosure.of([MinRows(2)]) is Disclosure.of((MinRows(2),))
+    assert Disclosure.of([MinRows(2)]) is not Disclosure.of([MinRows(3)])

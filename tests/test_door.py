@@ -221,7 +221,7 @@ def test_no_process_shows_a_secret(running: RunningFederation) -> None:
 
 def carried_out(carrier: coordinator.FlowerCarrier) -> None:
     with suppress(InputError):  # its program has ended
-        coordinator.carry_out(carrier, bool)
+        coordinator.run_jobs(carrier, bool)
 
 
 def test_not_even_the_coordinator_runs_the_code_of_an_app(folder: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from fedcluster import FederatedKMeans
-from fedcluster.cli._naming import named_sources
-from fedcluster.cli._reading import read_sites
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io.reader import ColumnRoles

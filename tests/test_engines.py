@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from grids import flower_engine
-from introductions import columns_told, labels_told
+from introductions import disclosed_columns, labels_told
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Column, Data, Engine, Filter, Limit, Result, RowStream, State, Task
@@ -121,7 +121,7 @@ def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
     """What is described, fitted and then clustered; every reply passes the checks."""
 
     def found(engine):
-        told = columns_told(engine)
+        told = disclosed_columns(engine)
         before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
         plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_iter=9))
         after = run_plan(with_preprocessing(plan, before.value.preprocessor), engine)

@@ -14,18 +14,18 @@ import polars as pl
 import pytest
 from grids import flower_engine
 from numba.core.dispatcher import Dispatcher
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
+from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, Model
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.io.inputs import read_table
-from fedcluster.model.assignment import Assignment
 from fedcluster.options.choices import (
     ALGORITHMS,
     FUZZY_ALGORITHMS,
@@ -105,31 +105,30 @@ def test_labels_lie_in_the_order_of_the_rows() -> None:
         np.testing.assert_array_equal(by_dict.site_labels_[name], by_sites.labels_[name == SITE])
 
 
+@pytest.mark.parametrize("least", [1.0, 0.0])  # rows of weight 0 have labels, too
 @pytest.mark.parametrize(
-    ("how", "least", "is_found"),
-    [
-        ({"init": X[:3]}, 1.0, True),
-        ({"init": X[:3]}, 0.0, False),  # rows of weight 0 are not asked about
-        ({"init": (X[:3] - X.mean(0)) / X.std(0), "prepare": "standard"}, 1.0, False),
-        ({}, 1.0, False),  # clusters are put in order, which may decide ties
-    ],
+    "how",
+    [{"init": X[:3]}, {"init": (X[:3] - X.mean(0)) / X.std(0), "prepare": "standard"}, {}],
 )
-def test_labels_that_the_last_round_found_are_those_of_predict(
-    how: dict[str, Any], least: float, is_found: bool, monkeypatch: pytest.MonkeyPatch
+def test_labels_distances_and_errors_are_those_of_the_model(
+    how: dict[str, Any], least: float
 ) -> None:
-    asked: list[Any] = []
-    labels_of = Assignment.labels
-
-    def labels(how: Assignment, rows: Any) -> Any:
-        asked.append(rows)
-        return labels_of(how, rows)
-
-    monkeypatch.setattr(Assignment, "labels", labels)
     weights = {name: np.linspace(least, 2, len(rows)) for name, rows in PARTS.items()}
-    model = FederatedKMeans(3, random_state=0, **how)
-    model.fit(PARTS, sample_weight=weights)
-    assert (not asked) is is_found
-    np.testing.assert_array_equal(model.labels_, model.predict(PARTS))
+    fitted = FederatedKMeans(3, random_state=0, **how).fit(PARTS, sample_weight=weights)
+    model = Model.from_estimator(fitted)
+    assert_array_equal(fitted.labels_, model.predict(PARTS))
+    assert_array_equal(fitted.predict(PARTS), model.predict(PARTS))
+    distances, squared = fitted.transform(PARTS), model.squared_errors(PARTS)
+    assert_array_equal(fitted.labels_, distances.argmin(axis=1))
+    assert fitted.score(PARTS) == -float(squared.sum())
+    assert_allclose(squared, distances.min(axis=1) ** 2)
+
+
+def test_centres_that_are_set_by_hand_are_those_of_the_file() -> None:
+    fitted = FederatedKMeans(3, random_state=0).fit(X)
+    fitted.cluster_centers_ = fitted.cluster_centers_[::-1].copy()
+    assert_array_equal(fitted.predict(X), 2 - fitted.labels_)
+    assert_array_equal(Model.from_estimator(fitted).predict(X), 2 - fitted.labels_)
 
 
 @pytest.mark.parametrize("library", [pd, pl])
@@ -377,6 +376,13 @@ def test_what_holds_no_rows_yet_or_only_times_is_refused() -> None:
         read_table(lazy.lazy())
     with pytest.raises(ValueError, match=r"^the table, column 'x0', row 0: the value, a date"):
         read_table(np.array([["2020-01-01"]], dtype="M8[D]"))
+
+
+def test_advice_on_text_names_the_columns_of_numbers() -> None:
+    frame = pd.DataFrame({"age": [31.0, 47.0], "n": [1, 2], "sex": ["f", "m"]})
+    advice = r"or give a data frame of columns of numbers: 'age', 'n'$"
+    with pytest.raises(ValueError, match=advice):
+        read_table(frame)
 
 
 def test_a_column_that_one_site_lacks_is_named() -> None:

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster import Summary
 from fedcluster.core.exact import FEW, MOST_PLANES, canonical, exact_sum, is_canonical
-from fedcluster.kernels.site_sums import add_lines, empty_bank, may_exceed, planes_of
+from fedcluster.kernels.site_sums import add_lines, empty_accumulator, may_exceed, planes_of
 
 DIGITS = st.sampled_from([1, 3, 1 << 52, (1 << 53) - 1, (1 << 52) + 1]) | st.integers(1, 1 << 53)
 NUMBERS = st.builds(
@@ -63,9 +63,9 @@ def test_sums_of_sums_have_the_bits_of_the_flat_sum(numbers: list[float], data: 
 
 @given(numbers=TERMS)
 def test_compiled_code_adds_the_same(numbers: list[float]) -> None:
-    bank = empty_bank(1, 1)
-    add_lines(np.array(numbers)[:, None], bank)
-    assert bits(canonical(planes_of(bank))[:, 0, 0]) == bits(expansion(numbers))
+    accumulator = empty_accumulator(1, 1)
+    add_lines(np.array(numbers)[:, None], accumulator)
+    assert bits(canonical(planes_of(accumulator))[:, 0, 0]) == bits(expansion(numbers))
 
 
 @pytest.mark.parametrize("width", [0, 5, 30, 120, 700])
@@ -75,9 +75,12 @@ def test_compiled_code_adds_many_numbers_of_any_exponents(width: int) -> None:
     for n in (1, 60, 5000):
         numbers = rng.normal(size=(n, 3)) * 2.0 ** rng.integers(-width, width + 1, size=(n, 3))
         numbers[rng.random((n, 3)) < 0.2] = 0.0
-        bank = empty_bank(1, 3)
-        add_lines(numbers, bank)
-        assert canonical(planes_of(bank)).tobytes() == exact_sum(list(numbers[:, None])).tobytes()
+        accumulator = empty_accumulator(1, 3)
+        add_lines(numbers, accumulator)
+        assert (
+            canonical(planes_of(accumulator)).tobytes()
+            == exact_sum(list(numbers[:, None])).tobytes()
+        )
 
 
 @given(numbers=TERMS, most=st.integers(-1000, 950))
@@ -86,19 +89,23 @@ def test_what_was_added_is_known_to_be_small_though_it_cancels(
     numbers: list[float], most: int
 ) -> None:
     """No number above a bound is missed, and one far below it is no reason to look."""
-    bank, bound, largest = empty_bank(1, 1), math.ldexp(1.0, most), max(map(abs, numbers))
-    add_lines(np.array([*numbers, *(-x for x in numbers)])[:, None], bank)
-    assert not canonical(planes_of(bank)).any()
-    assert may_exceed(bank, bound) >= (largest > bound)
-    assert may_exceed(bank, bound) <= (32 * largest > bound)
+    accumulator, bound, largest = (
+        empty_accumulator(1, 1),
+        math.ldexp(1.0, most),
+        max(map(abs, numbers)),
+    )
+    add_lines(np.array([*numbers, *(-x for x in numbers)])[:, None], accumulator)
+    assert not canonical(planes_of(accumulator)).any()
+    assert may_exceed(accumulator, bound) >= (largest > bound)
+    assert may_exceed(accumulator, bound) <= (32 * largest > bound)
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
 def test_a_number_that_is_not_finite_is_not_forgotten(wrong: float) -> None:
     for numbers in ([wrong, 1.0], [1.0, wrong], [wrong, 1e300, wrong, 0.0]):
-        bank = empty_bank(1, 1)
-        add_lines(np.array(numbers)[:, None], bank)
-        assert may_exceed(bank, 1e308)
+        accumulator = empty_accumulator(1, 1)
+        add_lines(np.array(numbers)[:, None], accumulator)
+        assert may_exceed(accumulator, 1e308)
 
 
 def test_two_numbers_are_not_always_enough() -> None:
@@ -123,9 +130,9 @@ def test_what_is_not_finite_or_may_overflow_is_added_as_it_was(n: int) -> None:
     for wrong in (np.inf, -np.inf, np.nan, 1e300):
         planes = exact_sum([np.array([wrong, 1.0])] + [np.array([0.5, 0.5])] * (n - 1))
         assert_array_equal(planes, [[wrong, 1.0 + 0.5 * (n - 1)]])
-    bank = empty_bank(1, 1)
-    add_lines(np.array([[np.inf], [1.0], [-np.inf], [2.0]] * 50), bank)
-    assert np.isnan(canonical(planes_of(bank))).all()
+    accumulator = empty_accumulator(1, 1)
+    add_lines(np.array([[np.inf], [1.0], [-np.inf], [2.0]] * 50), accumulator)
+    assert np.isnan(canonical(planes_of(accumulator))).all()
 
 
 def test_many_arrays_are_added_in_parts() -> None:

@@ -151,7 +151,7 @@ def test_a_message_that_is_lost_is_sent_once_more_after_a_third_of_the_deadline(
 def test_a_reply_that_comes_twice_counts_once():
     told: list[str] = []
     carrier = script(west=Site(twice=True))
-    transport = RetryingTransport(carrier, DEADLINE, heard=told.append, clock=carrier.clock)
+    transport = RetryingTransport(carrier, DEADLINE, responded=told.append, clock=carrier.clock)
     for _ in range(3):
         assert ask(transport) == (set(SITES), {})
     assert sorted(told) == sorted(SITES * 3)

@@ -36,9 +36,9 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import app
 from fedcluster.coordinator import runs
-from fedcluster.coordinator.conduct import conduct
 from fedcluster.coordinator.folder import Federation, create
 from fedcluster.coordinator.messages import shown
+from fedcluster.coordinator.run_job import run_job
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.exchange import RetryingTransport
@@ -194,7 +194,7 @@ def test_a_folder_that_holds_something_is_not_touched(folder: Path) -> None:
         (('key = "key"', 'key = "other"'), "other does not exist; it is in the folder that"),
         (('key = "key"', ""), "[federation], 'key' is missing"),
         (("coordinator =", "server ="), "[federation], unknown key 'server'"),
-        (('results = "results"', "results = 3"), "[federation], results must not be 3"),
+        (('results = "results"', "results = 3"), "[federation], results must be a text, not 3"),
         (('key = "key"', 'key = "key"\nsteps = ["os.system"]'), "'os.system' is not a step"),
         (("rows.csv", "none.csv"), "none.csv does not exist"),
     ],
@@ -267,7 +267,7 @@ def content(out: Path, job: Fit | SelectK | Evaluate, **how) -> dict:
 
 def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -> None:
     """The sites have their columns in different orders; labels are written where the rows are."""
-    done = conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    done = run_job(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
     assert done["model_at"] == SITES
     model = Model.load(tmp_path / "out" / "model.json")
     assert model.columns == ("x", "y")
@@ -296,7 +296,7 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
             yield chunk
             del chunk
 
-    conduct(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
+    run_job(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
     site = SiteFile.load(folder / "sites/north/site.toml")
     rows = site.opened(["x", "y"]).load()
     opened = SimpleNamespace(chunks=lambda: chunks(rows))
@@ -311,7 +311,7 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
 
 def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
     job = Fit(2, m=2.0, max_iter=3)
-    conduct(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
+    run_job(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
     header = (folder / "sites/north/results/labels.csv").read_text().splitlines()[0]
     assert header == "row,cluster,membership_0,membership_1"
 
@@ -319,14 +319,14 @@ def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -
 def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
     """As the coordinator tells it."""
     job = content(tmp_path / "out", Fit(2), operator="ada")
-    conduct(engine(folder), job, tmp_path / "run")
+    run_job(engine(folder), job, tmp_path / "run")
     lines = [line for line in read_log(folder / "sites/north/audit.jsonl") if "question" in line]
     assert {line.get("operator") for line in lines} == {"ada"}, lines
 
 
 def test_chosen_columns_are_the_only_ones_that_are_read(folder: Path, tmp_path: Path) -> None:
     job = content(tmp_path / "out", Fit(2), columns=["y"])
-    conduct(engine(folder), job, tmp_path / "run")
+    run_job(engine(folder), job, tmp_path / "run")
     assert Model.load(tmp_path / "out" / "model.json").columns == ("y",)
 
 
@@ -334,20 +334,20 @@ def test_sites_with_other_columns_are_named(folder: Path, tmp_path: Path) -> Non
     path = folder / "sites/south/rows.csv"
     path.write_text(path.read_text().replace("y,x", "y,z"))
     with pytest.raises(InputError, match="'north' and 'south' have not the same columns: x, z"):
-        conduct(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
+        run_job(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
     assert not (tmp_path / "out").exists()
 
 
 def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"81 clusters are more than the rows .*\(80\)"):
-        conduct(engine(folder), content(tmp_path / "out", Fit(81)), tmp_path / "run")
+        run_job(engine(folder), content(tmp_path / "out", Fit(81)), tmp_path / "run")
 
 
 def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
     job = content(tmp_path / "out", Fit(3))
-    first = conduct(engine(folder), job, tmp_path / "run")
+    first = run_job(engine(folder), job, tmp_path / "run")
     logs = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
-    again = conduct(engine(folder), job, tmp_path / "run")
+    again = run_job(engine(folder), job, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     more = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
     assert [b - a for a, b in zip(logs, more, strict=True)] == [
@@ -366,7 +366,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
-        told = conduct(engine(folder), given, tmp_path / "runs" / name)
+        told = run_job(engine(folder), given, tmp_path / "runs" / name)
         expected = run_plan(plan_of(job, here.introduce()), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
@@ -403,7 +403,7 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
     """The model, the labels and what is told of it, from the same site files."""
     out, here = tmp_path / "out", tmp_path / "here"
     job = Fit(3, prepare=PreprocessingSpec(missing=missing), m=m, max_iter=9)
-    done = conduct(engine(raw), content(out, job), tmp_path / "run")
+    done = run_job(engine(raw), content(out, job), tmp_path / "run")
     options = ["-k", 3, "--missing", missing, "--max-iter", 9, *(["-m", m] if m else [])]
     status, said = invoke("fit", *site_tomls(raw), *options, "--out", here)
     assert status == 0
@@ -426,17 +426,17 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
 ) -> None:
     prepare = PreprocessingSpec(missing="mean")
     given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
-    told = conduct(engine(raw), given, tmp_path / "runs" / "k")
+    told = run_job(engine(raw), given, tmp_path / "runs" / "k")
     invoke("select-k", *site_tomls(raw), "--k-max", 4, "--out", tmp_path / "here")
     expected = json.loads((tmp_path / "here" / "selection.json").read_text())
     assert told["n_clusters"] == expected["n_clusters"]
     assert told["reason"] == expected["reason"]
     fit = content(tmp_path / "fit", Fit(3, prepare=prepare))
-    conduct(engine(raw), fit, tmp_path / "runs" / "fit")
+    run_job(engine(raw), fit, tmp_path / "runs" / "fit")
     model = Model.load(tmp_path / "fit" / "model.json")
     job = Evaluate(str(tmp_path / "fit" / "model.json"))
     given = content(tmp_path / "scores", job, columns=list(model.columns)) | {"job": "evaluate"}
-    told = conduct(engine(raw), given, tmp_path / "runs" / "evaluate")
+    told = run_job(engine(raw), given, tmp_path / "runs" / "evaluate")
     assert told["scores"]["inertia"] == pytest.approx(model.inertia)
     assert told["scores"]["squared-silhouette"] is not None
 
@@ -445,18 +445,18 @@ def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
     """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
     given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec("robust", missing="mean")))
     given = json.loads(json.dumps(given))
-    first = conduct(engine(raw), given, tmp_path / "run")
+    first = run_job(engine(raw), given, tmp_path / "run")
     records = {
         path: path.stat().st_mtime_ns for path in (tmp_path / "run/communication_rounds").iterdir()
     }
-    again = conduct(engine(raw), given, tmp_path / "run")
+    again = run_job(engine(raw), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     assert records == {
         p: p.stat().st_mtime_ns for p in (tmp_path / "run/communication_rounds").iterdir()
     }
     (tmp_path / "run/communication_rounds/sites-columns").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="sites-columns is damaged"):
-        conduct(engine(raw), given, tmp_path / "run")
+        run_job(engine(raw), given, tmp_path / "run")
 
 
 def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
@@ -464,12 +464,12 @@ def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp
     path.write_text(path.read_text().replace("income", "pay"))
     job = Fit(2, prepare=PreprocessingSpec(columns=["age", "income"]))
     with pytest.raises(InputError, match="column 'income' is lacking at south"):
-        conduct(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
+        run_job(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
     assert not (tmp_path / "out").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
-    conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    run_job(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
     toml = folder / "sites/north/site.toml"
     status, said = invoke("site", "log", toml, "--last", 3)
     assert status == 0

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls, with_limits
 
-from fedcluster.coordinator.conduct import conduct
 from fedcluster.coordinator.folder import create
+from fedcluster.coordinator.run_job import run_job
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
@@ -53,7 +53,7 @@ def over(trial: Path, monkeypatch: pytest.MonkeyPatch):
         name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
         given = {"job": name, "parameters": asdict(job), "columns": terms.columns}
         given = json.loads(json.dumps({**given, "out": str(terms.out)}))
-        told.append(conduct(engine(trial), given, trial / "runs" / str(len(told))))
+        told.append(run_job(engine(trial), given, trial / "runs" / str(len(told))))
         return "run"
 
     monkeypatch.setattr(Coordinator, "begin", begin)
@@ -154,9 +154,9 @@ def test_a_resumed_job_starts_as_it_did(trial, tmp_path) -> None:
     """Though the rows that came in chunks are held in memory now."""
     given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec()))
     hold_at_most(0, trial)
-    first = conduct(engine(trial), given, tmp_path / "run")
+    first = run_job(engine(trial), given, tmp_path / "run")
     hold_at_most(1 << 20, trial)
-    again = conduct(engine(trial), given, tmp_path / "run")
+    again = run_job(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
 
 
@@ -191,7 +191,7 @@ def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model
 
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
     job = Fit(3, participation=0.5, max_iter=6)
-    conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
+    run_job(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
     for done in read(tmp_path / "out" / "history.json")["communication_rounds"]:
         assert sorted([*done["missing"], *done["values_sent"]]) == SITES
 
@@ -278,7 +278,7 @@ def test_limits_that_let_no_mean_out_are_one_line_on_both_sides(trial, over, tmp
         job = content(tmp_path / "out", SelectK(1, 7, prepare=PreprocessingSpec())) | {
             "job": "select-k"
         }
-        conduct(engine(trial), job, tmp_path / "run")
+        run_job(engine(trial), job, tmp_path / "run")
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_a_missing_label_is_the_site_s_own_matter(trial, over, model, tmp_path) 
     add_row(trial, "south", "50.0,25.0,")
     given = content(tmp_path / "scores", Evaluate(str(model), labels=True), columns=["x", "y"])
     with pytest.raises(SiteError, match=r"\(south: failed, see its log: InputError\)"):
-        conduct(engine(trial), given | {"job": "evaluate"}, tmp_path / "run")
+        run_job(engine(trial), given | {"job": "evaluate"}, tmp_path / "run")
 
 
 def test_limits_that_let_no_label_out_are_said(trial, over, model, tmp_path) -> None:
@@ -356,16 +356,16 @@ def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) ->
     job = Evaluate(str(model), labels=True)
     columns = list(Model.load(model).columns)
     given = content(tmp_path / "out", job, columns=columns) | {"job": "evaluate"}
-    first = conduct(engine(trial), given, tmp_path / "run")
+    first = run_job(engine(trial), given, tmp_path / "run")
     before = (trial / "sites" / "north" / "audit.jsonl").read_text()
-    again = conduct(engine(trial), given, tmp_path / "run")
+    again = run_job(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     after = (trial / "sites" / "north" / "audit.jsonl").read_text().removeprefix(before)
     [line] = map(json.loads, after.splitlines())
     assert [task["task"] for task in line["tasks"]] == ["SiteSize()"]
     (tmp_path / "run" / "communication_rounds" / "sites-labels").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="sites-labels is damaged"):
-        conduct(engine(trial), given, tmp_path / "run")
+        run_job(engine(trial), given, tmp_path / "run")
 
 
 def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_path) -> None:
@@ -379,7 +379,7 @@ def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_pa
 
 def test_a_preparation_is_among_the_exchanges(trial: Path, tmp_path: Path) -> None:
     job = Fit(2, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
-    conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
+    run_job(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
     communication_rounds = read(tmp_path / "out" / "history.json")["communication_rounds"]
     assert [done["tasks"] for done in communication_rounds] == [
         {"Missing": 1, "Means": 1},

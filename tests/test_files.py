@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcluster.cli._naming import named_sources
-from fedcluster.cli._reading import read_sites
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import outputs
 from fedcluster.io.columns import column_list

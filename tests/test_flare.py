@@ -371,8 +371,11 @@ LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no rules of connections": (lambda kit: (kit / COMM).unlink(), "comm_config.json does not"),
     "no resources": (lambda kit: (kit / RESOURCES).unlink(), "resources.json does not exist"),
     "no rights": (lambda kit: (kit / RIGHTS).unlink(), "authorization.json does not exist"),
-    "no list": (lambda kit: (kit / RESOURCES).write_text("[]"), "does not hold an object"),
-    "no JSON": (lambda kit: (kit / RIGHTS).write_text("{"), "cannot be read"),
+    "no list": (
+        lambda kit: (kit / RESOURCES).write_text("[]"),
+        "must be a table, not []",
+    ),
+    "no JSON": (lambda kit: (kit / RIGHTS).write_text("{"), "is damaged: "),
     "open": (lambda kit: kit.chmod(0o755), "other users may read or change"),
     "an open key": (lambda kit: next((kit / "startup").glob("*.key")).chmod(0o640), ".key: chmod"),
     "open rights": (lambda kit: (kit / RIGHTS).chmod(0o604), "authorization.json: chmod"),
@@ -689,7 +692,7 @@ def test_a_question_that_is_asked_again_meanwhile_is_answered_once():
             free.wait(60)
             return b"reply"
 
-    executor._turns = Slow()  # type: ignore[assignment]  # noqa: SLF001
+    executor._site = Slow()  # type: ignore[assignment]  # noqa: SLF001
     came: list[bytes] = []
 
     def ask():

@@ -533,7 +533,7 @@ def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypa
     outermost: Any = superlink_main._get_middleware()[0]  # noqa: SLF001
     assert outermost.cls is launcher.FleetOnly
     kwargs = outermost.kwargs
-    assert (kwargs["secret"], kwargs["standing"]) == (SECRET, tmp_path / "standing.json")
+    assert (kwargs["secret"], kwargs["statuses"]) == (SECRET, tmp_path / "standing.json")
     assert uvicorn.config.create_ssl_context is kwargs["fresh"]
 
 

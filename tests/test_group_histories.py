@@ -120,7 +120,7 @@ class History:
             except InputError:  # most rows are others
                 return
         [means] = opened
-        group, is_told = means._group[means._table.units.of_rows], means._told  # noqa: SLF001
+        group, is_told = means._group[means._table.units.of_rows], means._disclosed  # noqa: SLF001
         assert len(seen) == np.count_nonzero(is_told.any(axis=1))
         for g in range(len(means.numbers)):
             members = here[group == g]

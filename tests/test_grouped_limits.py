@@ -81,10 +81,12 @@ def test_rounding_is_no_other_text() -> None:
 def test_what_a_site_tells_is_what_holds() -> None:
     filters: tuple[Filter, ...] = (MinRows(2), MinClusterSize(P), MinRows(6), MinClusterSize(LEAST))
     site = client(numbers(), *filters)
-    assert site.filters == filters[2:]  # groups of p rows keep the others, whatever is asked
-    assert site.site.limits == (TOLD, *map(Limit.from_filter, site.filters))
+    assert (
+        site.disclosure.in_force == filters[2:]
+    )  # groups of p rows keep the others, whatever is asked
+    assert site.site.limits == (TOLD, *map(Limit.from_filter, filters[2:]))
     assert client(numbers()).site.limits == (TOLD,)
-    assert Client("n", numbers(), [MinClusterSize(20)], Groups(20)).filters == ()
+    assert Client("n", numbers(), [MinClusterSize(20)], Groups(20)).disclosure.in_force == ()
 
 
 def test_few_rows_in_groups_send_nothing_and_tell_no_text() -> None:

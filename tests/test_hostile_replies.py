@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from grids import KNOWN
-from introductions import columns_told, labels_told
+from introductions import disclosed_columns, labels_told
 from test_replies import Bend, Postman, changed, numbers
 
 from fedcluster.core import Column, Data, State, Task
@@ -118,7 +118,7 @@ def test_a_site_does_not_tell_texts_that_no_message_may_hold():
     )
     site = Responder(Client("a", rows), columns=("t",))
     engine = RemoteEngine(Postman({"a": site}), ["a"])
-    assert columns_told(engine) == {"a": (Column("t", "text", ("good",)),)}
+    assert disclosed_columns(engine) == {"a": (Column("t", "text", ("good",)),)}
     assert labels_told(engine) == {"a": ("m",)}
 
 
@@ -304,7 +304,7 @@ def test_what_is_left_of_a_flooded_column_is_a_category_and_says_whose_texts_wen
         X = np.column_stack([rng.normal(size=len(codes)), codes])
         clients.append(Client(name, Data(X, columns=columns)))
     engine = LocalEngine(clients)
-    schema = agree(columns_told(engine))
+    schema = agree(disclosed_columns(engine))
     fitted = run_plan(fit(PreprocessingSpec(), schema), engine).value
     assert fitted.preprocessor.names_out == ("age", "t=m", "t=w", "t=(other)")
     assert fitted.fit_report.left_out == {"30 texts of t": "too many, and only b has them"}

@@ -52,7 +52,7 @@ GUESTS = {
     "idna": "site.addresses",
     "llvmlite": "kernels",
     "matplotlib": "plotting report.pictures selection.verdict",
-    "msgspec": "coordinator io.records",
+    "msgspec": "coordinator io.records model.file site",
     "numba": "kernels",
     "nvflare": "transports.flare",
     "prometheus_client": "coordinator._health",

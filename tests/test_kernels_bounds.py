@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.core import Floats
 from fedcluster.kernels import _hard as hard
-from fedcluster.kernels import found_labels, hard_pass, hard_sums, nearest
+from fedcluster.kernels import hard_pass, hard_sums, nearest
 from fedcluster.kernels._blocks import pack_centers
 from fedcluster.kernels._hamerly import _lower, _upper, bounded_chunk, displacements, next_centers
 from fedcluster.kernels._hard import _rounding
@@ -160,8 +160,6 @@ def test_labels_at_the_end_take_no_full_pass(monkeypatch):
     labels, squared = nearest(X, last, cache=cache)
     assert_array_equal(labels, expected[0])
     assert_array_equal(squared, expected[1])
-    assert found_labels(last, cache) is labels
-    assert found_labels(last + 1, cache) is None
 
 
 @pytest.mark.parametrize("apart", [1e-5, 1e-4, 1e-3])

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from fedcluster.coordinator import lifecycle, renewal
+from fedcluster.coordinator import fresh_certificate, lifecycle, renewal
 from fedcluster.coordinator.certificates import make_site_key, read_public_key
 from fedcluster.coordinator.folder import Federation, create
 from fedcluster.coordinator.lifecycle import is_noticed
@@ -34,8 +34,8 @@ from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as distrusting
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _registry as registries
+from fedcluster.transports.flower import supernode
 from fedcluster.transports.flower import supernode as member
-from fedcluster.transports.flower import supernode as standings
 from fedcluster.transports.flower._programs import Access
 from fedcluster.transports.flower._registry import Registry, key_status, nodes_now
 
@@ -68,18 +68,18 @@ def signed(key: Any, at: float | None = None, by: Any = None) -> dict[bytes, byt
     """The question of who has a key, or says so."""
     now = f"{time.time() if at is None else at:.0f}".encode()
     der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    signature = (by or key).sign(launcher.STANDING.encode() + now, ec.ECDSA(SHA256()))
+    signature = (by or key).sign(launcher.KEY_STATUS.encode() + now, ec.ECDSA(SHA256()))
     told = (base64.b64encode(der), now, base64.b64encode(signature))
     return dict(zip((name.encode() for name in launcher.SIGNED), told, strict=True))
 
 
 def test_whoever_has_a_key_is_told_how_it_stands(folder: Path, table: Path) -> None:
     own, gone = private_key(folder), private_key(folder, "south")
-    assert launcher.standing_of(signed(own), table) == b"known"
+    assert launcher.key_status_of(signed(own), table) == b"known"
     lifecycle.revoke(folder, "south")
     table.write_text(json.dumps(key_status(Federation.load(folder))))
-    assert launcher.standing_of(signed(gone), table).startswith(b"revoked on 20")
-    assert launcher.standing_of(signed(own), table) == b"known"
+    assert launcher.key_status_of(signed(gone), table).startswith(b"revoked on 20")
+    assert launcher.key_status_of(signed(own), table) == b"known"
 
 
 def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path)
         right | {signature: base64.b64encode(b"0" * 96)},
     ]
     for headers in wrong:
-        assert launcher.standing_of(headers, table) == b"unknown"
-    assert launcher.standing_of(right, tmp_path / "none.json") == b"unknown"
+        assert launcher.key_status_of(headers, table) == b"unknown"
+    assert launcher.key_status_of(right, tmp_path / "none.json") == b"unknown"
     table.write_text("{")
-    assert launcher.standing_of(right, table) == b"unknown"
+    assert launcher.key_status_of(right, table) == b"unknown"
     foreign = Ed25519PrivateKey.generate()
     der = foreign.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    assert launcher.standing_of(right | {key: base64.b64encode(der)}, table) == b"unknown"
+    assert launcher.key_status_of(right | {key: base64.b64encode(der)}, table) == b"unknown"
 
 
 def test_a_site_asks_how_its_key_stands(
@@ -132,11 +132,11 @@ def test_a_site_asks_how_its_key_stands(
 
     monkeypatch.setattr(programs, "get", get)
     key = folder / "sites/north/key"
-    assert standings.key_status("127.0.0.1:1", None, key) == "known"
+    assert supernode.key_status("127.0.0.1:1", None, key) == "known"
     made = make_site_key(folder / "sites/north", "key")
     assert made.waits
-    assert standings.key_status("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
-    assert standings.key_status("127.0.0.1:1", None, folder / "none") == ""
+    assert supernode.key_status("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
+    assert supernode.key_status("127.0.0.1:1", None, folder / "none") == ""
 
 
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
@@ -144,9 +144,9 @@ def test_what_a_coordinator_says_of_a_key_is_one_plain_line(
     said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    told = standings.key_status("127.0.0.1:1", None, folder / "sites/north/key")
+    told = supernode.key_status("127.0.0.1:1", None, folder / "sites/north/key")
     assert told in {"", "x" * 100}
-    assert standings.why_not_let_in(told) == ""
+    assert supernode.why_not_let_in(told) == ""
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_a_coordinator_says_of_a_key_is_one_plain_line(
     ],
 )
 def test_why_a_site_is_not_let_in(told: str, says: str) -> None:
-    assert says in standings.why_not_let_in(told)
+    assert says in supernode.why_not_let_in(told)
 
 
 # Registrations
@@ -373,7 +373,7 @@ def test_a_server_shows_its_new_certificate_without_a_restart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that do not belong together, for a moment or for good, leave it as it is."""
-    monkeypatch.setattr(launcher, "FRESH", 0.01)
+    monkeypatch.setattr(fresh_certificate, "FRESH", 0.01)
     chain, key = folder / "certificates/server.crt", folder / "certificates/server.key"
 
     shown = asyncio.run(asyncio.wait_for(served(chain, key), 120))
@@ -383,7 +383,7 @@ def test_a_server_shows_its_new_certificate_without_a_restart(
 
 async def served(chain: Path, key: Path) -> list[str]:
     """What a server shows at first, with wrong keys, and after its certificate was renewed."""
-    fresh = launcher.FreshCertificate(context_of)
+    fresh = fresh_certificate.FreshCertificate(context_of)
     context = fresh(certfile=str(chain), keyfile=str(key))
     follows = asyncio.create_task(fresh.follow())
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)

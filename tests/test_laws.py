@@ -197,12 +197,15 @@ def test_every_step_that_a_site_knows_stands_in_the_table() -> None:
 @given(case=cases())
 def test_every_law_holds(step: Step, case: Case) -> None:
     """On whole-numbered rows with ties and twins, at offsets, with weights or without."""
-    quick = [law for law in LAWS if law not in REPEATED]
+    quick = [law for law in LAWS if law not in (*REPEATED, *REGULAR)]
     check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1, laws=quick)
 
 
 REPEATED = ("support", "single rows", "answers", "convergence")
 """Laws that ask a step many times."""
+REGULAR = ("precision", "memory")
+"""Laws of rows near 0 with clusters that move: rows of 32 bits far from 0 are others than those of
+64 bits, and rows at one place leave a memory as it was."""
 
 
 @by_name(STEPS)

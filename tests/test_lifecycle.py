@@ -26,7 +26,6 @@ from fedcluster.coordinator.certificates import (
     accepted_keys,
     former_keys,
     key_digest,
-    public_bytes,
     read_public_key,
     site_key,
 )
@@ -35,7 +34,7 @@ from fedcluster.coordinator.lifecycle import is_running
 from fedcluster.errors import InputError
 from fedcluster.site import owned_files as commits
 from fedcluster.site.owned_files import running
-from fedcluster.site.permits import authority_digest
+from fedcluster.site.permits import authority_digest, public_text
 
 HOST = "cluster.example.org"
 
@@ -582,4 +581,4 @@ def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(
 
 def test_a_public_key_is_written_as_it_was_read(tmp_path: Path) -> None:
     path, _ = made_at_site(tmp_path)
-    assert public_bytes(read_public_key(path)) == path.read_bytes()
+    assert public_text(read_public_key(path)).encode() == path.read_bytes()

@@ -19,8 +19,8 @@ from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
 from fedcluster.algorithms import KFed, Lloyd
 from fedcluster.cli import app
-from fedcluster.coordinator.conduct import conduct
 from fedcluster.coordinator.folder import Federation, bound, create, first_rows, keep_first_rows
+from fedcluster.coordinator.run_job import run_job
 from fedcluster.coordinator.runs import content_without
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
 from fedcluster.core.ranges import Bounded, Box, allowed_of
@@ -28,7 +28,7 @@ from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.reply_validation import Believed, check_answer, implausible
+from fedcluster.engines.reply_validation import ReplyBounds, check_answer, implausible
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
@@ -110,7 +110,9 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     create(tmp_path / "f", SITES, "127.0.0.1:8443", insecure=True)
     path = tmp_path / "f" / "federation.toml"
     path.write_text(path.read_text() + "\n[ranges]\nage = [0]\n")
-    with pytest.raises(InputError, match=r"is damaged: ranges.age must be a list of 2, not \[0\]"):
+    with pytest.raises(
+        InputError, match=r"federation.toml: ranges.age must be a list of 2, not \[0\]"
+    ):
         Federation.load(tmp_path / "f")
 
 
@@ -272,17 +274,17 @@ def scaled(factor: float) -> Bend:
 def test_sums_that_no_rows_within_the_ranges_have_are_refused(factor, scale) -> None:
     """From the preparation on: nothing of them is in the result."""
     rows = {name: people() for name in "abcd"}
-    believed = Believed(ranges=RANGES)
+    believed = ReplyBounds(ranges=RANGES)
     spec = PreprocessingSpec(scale=scale)
     engine = RemoteEngine(
-        Postman(responders(rows), "b", scaled(factor)), rows, quorum=3, believed=believed
+        Postman(responders(rows), "b", scaled(factor)), rows, quorum=3, bounds=believed
     )
     engine.choose(None, raw=True)
     report = execute(Fit(2, prepare=spec), engine)
     assert {refusal.site for refusal in engine.refusals} == {"b"}
     assert "the ranges of the columns are stated" in engine.refusals[0].reason
     honest = {name: rows[name] for name in "acd"}
-    alone = RemoteEngine(Postman(responders(honest)), honest, believed=believed)
+    alone = RemoteEngine(Postman(responders(honest)), honest, bounds=believed)
     alone.choose(None, raw=True)
     expected = execute(Fit(2, prepare=spec), alone).outcome.value.state.centers
     assert np.allclose(report.outcome.value.state.centers, expected)
@@ -310,16 +312,16 @@ def test_lines_that_share_no_row_weigh_no_more_than_all_rows() -> None:
 @pytest.mark.parametrize(
     ("believed", "reason"),
     [
-        (Believed(rows={"b": 50}, remedy="say {rows}"), "at most 50 are stated; say b:60"),
-        (Believed(first={"b": 49}), "it told of 49 at first"),
-        (Believed(first={"b": 50}), None),
-        (Believed(rows={"b": 60}, first={"b": 10}), None),
-        (Believed(rows={"a": 50}), "at most 50 are stated"),
+        (ReplyBounds(rows={"b": 50}, remedy="say {rows}"), "at most 50 are stated; say b:60"),
+        (ReplyBounds(first={"b": 49}), "it told of 49 at first"),
+        (ReplyBounds(first={"b": 50}), None),
+        (ReplyBounds(rows={"b": 60}, first={"b": 10}), None),
+        (ReplyBounds(rows={"a": 50}), "at most 50 are stated"),
     ],
 )
 def test_a_site_has_no_more_rows_than_are_believed(believed, reason) -> None:
     rows = {name: people() for name in "abc"}
-    engine = RemoteEngine(Postman(responders(rows)), rows, quorum=2, believed=believed)
+    engine = RemoteEngine(Postman(responders(rows)), rows, quorum=2, bounds=believed)
     engine.introduce()
     assert [reason in refusal.reason for refusal in engine.refusals] == [True] * bool(reason)
 
@@ -340,9 +342,9 @@ def weighing(most: float) -> Bend:
 def test_a_site_of_a_thousand_million_rows_moves_nothing(stated) -> None:
     """Where nothing is stated, one line asks for it; where it is, the run goes on without it."""
     rows = {name: people() for name in "abcd"}
-    believed = Believed(rows=stated, remedy="state --rows {rows}")
+    believed = ReplyBounds(rows=stated, remedy="state --rows {rows}")
     post = Postman(responders(rows), "b", weighing(1e9))
-    engine = RemoteEngine(post, rows, quorum=3, believed=believed)
+    engine = RemoteEngine(post, rows, quorum=3, bounds=believed)
     engine.choose(None, raw=True)
     spec = PreprocessingSpec()
     if not stated:
@@ -379,7 +381,7 @@ def test_a_site_of_a_thousand_million_rows_moves_nothing(stated) -> None:
 def test_no_site_outweighs_the_others_unless_that_is_stated(told, spare, believed, named) -> None:
     caught = ""
     try:
-        Believed(**believed).check_together(told, spare)
+        ReplyBounds(**believed).check_together(told, spare)
     except SiteError as error:
         caught = str(error)
     assert caught.startswith(f"site '{named}' tells of" if named else "")
@@ -464,12 +466,12 @@ def test_a_run_begins_without_an_odd_site_where_it_may_be_left_out(
     content |= {"out": str(tmp_path / "out"), **terms}
     if not (done or (robust and not terms)):
         with pytest.raises(InputError, match="correct it at b"):
-            conduct(engine, content, tmp_path / "run")
+            run_job(engine, content, tmp_path / "run")
         return
-    outcome = conduct(engine, content, tmp_path / "run")
+    outcome = run_job(engine, content, tmp_path / "run")
     assert outcome["doubts"][0].startswith("left out of the run: b; column 'age' holds")
     again = RemoteEngine(Postman(responders(rows), "b", calling_ages_text), rows, quorum=quorum)
-    conduct(again, content | {"out": str(tmp_path / "again")}, tmp_path / "run")
+    run_job(again, content | {"out": str(tmp_path / "again")}, tmp_path / "run")
     first, then = (json.loads((tmp_path / o / "model.json").read_text()) for o in ("out", "again"))
     assert [site["name"] for site in first["sites"]] == ["a", "c", "d"]
     assert first["centers"] == then["centers"]  # a run that goes on leaves out the same site
@@ -710,10 +712,10 @@ def test_rows_drawn_again_may_weigh_twenty_times_as_much(
     task = Task(Lloyd(), State.at([[0.0]]), resampled=resampled)
     answer = Summary(np.zeros((1, 2)), np.array([float(weight)]))
     if believed:
-        check_answer(task, answer, site, Believed(), None)
+        check_answer(task, answer, site, ReplyBounds(), None)
     else:
         with pytest.raises(WireError, match=f"a line weighs {weight}, but all rows"):
-            check_answer(task, answer, site, Believed(), None)
+            check_answer(task, answer, site, ReplyBounds(), None)
 
 
 def test_steps_that_cannot_be_compared_are_refused() -> None:

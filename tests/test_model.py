@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedcluster.core import Limit, SiteInfo
 from fedcluster.errors import InputError
 from fedcluster.estimators import FederatedKMeans
 from fedcluster.model import Model
+from fedcluster.model.file import checked
 
 NORTH = np.array([[0.0, 1.0], [0.0, 3.0], [8.0, 1.0], [8.0, 3.0]])
 
@@ -159,38 +161,96 @@ def test_what_is_no_model_is_refused_in_one_line(path, text, message):
             {"format_version": 4, "fedcluster_version": "9.0"},
             "was made by a newer fedcluster (9.0, format 4, this one reads 3); upgrade fedcluster",
         ),
-        ({"format_version": "1"}, "'format_version' is not a whole number; fit again"),
-        ({"centers": None}, "'centers' is not a list of centres; fit again"),
-        ({"centers": []}, "'centers' is not a list of centres with 2 numbers each; fit again"),
+        ({"format_version": "1"}, "format_version must be a whole number, not '1'; fit again"),
+        ({"centers": None}, "centers must be a list, not None; fit again"),
+        ({"centers": []}, "centers must be centres with 2 numbers each; fit again"),
         (
             {"centers": [[0.0, 1.0], [2.0]]},
-            "'centers' is not a list of centres with 2 numbers each; fit again",
+            "centers must be centres with 2 numbers each; fit again",
         ),
         (
             {"centers": [[0.0, None], [2.0, 1.0]]},
-            "'centers' is not a list of centres with 2 numbers each; fit again",
+            "centers[0][1] must be a number, not None; fit again",
         ),
         (
             {"centers": [[0.0, True], [2.0, 1.0]]},
-            "'centers' is not a list of centres with 2 numbers each; fit again",
+            "centers[0][1] must be a number, not True; fit again",
         ),
-        ({"weights": [1.0]}, "'weights' is not a list of 2 numbers; fit again"),
-        ({"columns": []}, "'columns' is not a list of names; fit again"),
-        ({"columns": ["a", 7]}, "'columns' is not a list of names; fit again"),
-        ({"rounds": -1}, "'rounds' is not a whole number; fit again"),
-        ({"sites": [{"name": "a"}]}, "'sites' is not a list of names with limits; fit again"),
-        ({"dtype": "int8"}, "'dtype' is not float32 or float64; fit again"),
-        ({"inertia": "low"}, "'inertia' is not a number; fit again"),
+        (
+            {"centers": [[0.0, 1e999], [2.0, 1.0]]},
+            "centers[0][1] must be a number of at most 1.7976931348623157e+308, not inf; fit again",
+        ),
+        (
+            {"centers": [[0.0, 10**400], [2.0, 1.0]]},
+            "centers[0][1]: Number out of range; fit again",
+        ),
+        ({"weights": [1.0]}, "weights must be a list of 2 numbers; fit again"),
+        ({"columns": []}, "columns must be a list of at least 1, not []; fit again"),
+        ({"columns": ["a", 7]}, "columns[1] must be a text, not 7; fit again"),
+        ({"rounds": -1}, "rounds must be a whole number of at least 0, not -1; fit again"),
+        ({"sites": [{"name": "a"}]}, "sites[0]: 'limits' is missing; fit again"),
+        (
+            {"sites": [{"name": "a", "limits": [], "rows": 9}]},
+            "unknown key 'rows'; known are name, limits; fit again",
+        ),
+        (
+            {"sites": [{"name": "a", "limits": [{"name": "p", "n": [1]}]}]},
+            "the parameters of the limit 'p' are not scalars; fit again",
+        ),
+        ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'; fit again"),
+        ({"inertia": "low"}, "inertia must be a number, not 'low'; fit again"),
+        ({"memory": {"r": [10**400]}}, "memory.r must be an array of numbers; fit again"),
+        ({"memory": {"r": [[1.0], 2.0]}}, "memory.r must be an array of numbers; fit again"),
+        ({"memory": {"r": {"a": 1}}}, "memory.r must be an array of numbers; fit again"),
+        ({"privacy": {"epsilon": 1.0}}, "privacy: 'delta' is missing; fit again"),
+        ({"preprocessing": []}, "preprocessing must be a table, not []; fit again"),
+        ({"preprocessing": {}}, "'preprocessing' is not one ('principal'); fit again"),
+        ({"weigths": [1.0]}, "unknown key 'weigths'; did you mean 'weights'?; fit again"),
+        ({"names": ["a", "a"]}, "two clusters cannot both be called 'a'; name the clusters anew"),
     ],
 )
 def test_a_damaged_model_is_refused_in_one_line(path, change, message):
     Model(NORTH[:2], np.ones(2), ("a", "b"), sites=(SiteInfo("north"),)).save(path)
     content = json.loads(path.read_text()) | change
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(content).replace("Infinity", "1e999"))
     with pytest.raises(InputError) as said:
         Model.load(path)
     assert str(said.value).startswith(str(path))
     assert str(said.value).endswith(message)
+
+
+def test_a_truncated_model_is_refused_in_one_line(path):
+    Model(NORTH, np.ones(4), ("a", "b"), sites=(SiteInfo("north"),)).save(path)
+    whole = path.read_bytes()
+    for n in range(0, len(whole) - 2, 7):  # the last byte but one closes the file
+        path.write_bytes(whole[:n])
+        with pytest.raises(InputError, match="is damaged or no model: ") as said:
+            Model.load(path)
+        assert "\n" not in str(said.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda each: (
+        st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+WHOLE = Model(NORTH, np.ones(4), ("a", "b"), sites=(SiteInfo("north"),)).plain()
+OPTIONAL = {"assigned_by", "centers_in_units", "memory", "names", "preprocessing", "privacy", "new"}
+
+
+@given(st.sampled_from(sorted(WHOLE.keys() | OPTIONAL)), JSON)
+def test_whatever_a_model_file_holds_it_is_read_or_refused_in_one_line(key, value):
+    complaint = ""
+    try:
+        read = checked(WHOLE | {key: value}, Path("model.json"), ())
+        assert Model(**read).predict(NORTH).shape == (4,)
+    except InputError as error:
+        complaint = str(error)
+    assert "\n" not in complaint
 
 
 def test_a_missing_key_is_named(path):

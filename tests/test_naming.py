@@ -7,8 +7,7 @@ import openpyxl
 import pytest
 from test_cli import run
 
-from fedcluster.cli._naming import named_sources
-from fedcluster.cli._reading import read_sites
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io.reader import ColumnRoles

@@ -22,7 +22,7 @@ from secure_sites import Wire, federation, site
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.variance_tree import VarianceTree
-from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.run_job import run_job
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, execute, model_of
@@ -138,7 +138,7 @@ def test_a_private_run_names_its_columns(tmp_path: Path, bounds: object) -> None
     with pytest.raises(
         InputError, match=r"name them in --bounds, as in age=0:120, or by --columns"
     ):
-        conduct(silent, {**content, "out": str(tmp_path / "out")}, tmp_path / "run")
+        run_job(silent, {**content, "out": str(tmp_path / "out")}, tmp_path / "run")
 
 
 def test_what_casts_a_doubt_is_everywhere_in_the_same_words(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from fedcluster.coordinator.certificates import issue
 from fedcluster.engines.wire import WireError
@@ -194,7 +195,7 @@ def role_of_a_site(trial: Federation, path: Path) -> None:
     permit, signed = Permit.load(path), path.with_suffix(".sig")
     sign(signed, permit, accepted("north"), load_key(trial.folder / "permit.key"))
     found = signatures(signed)
-    signed.write_text(json.dumps({GRANTED: found[accepted("north")]}))
+    signed.write_text(json.dumps({GRANTED: asdict(found[accepted("north")])}))
 
 
 def other_signature(content: str) -> Callable[[Federation, Path], None]:
@@ -204,6 +205,10 @@ def other_signature(content: str) -> Callable[[Federation, Path], None]:
     return change
 
 
+def signed_as(signature: object) -> Callable[[Federation, Path], None]:
+    return other_signature(json.dumps({GRANTED: {"key": "", "signature": signature}}))
+
+
 BAD = {
     "more rounds": (text("rounds = 3", "rounds = 300"), "is not granted by the coordinator"),
     "a later end": (text("2090-12-31", "2091-12-31"), "is not granted by the coordinator"),
@@ -211,29 +216,36 @@ BAD = {
     "another key": (forged, "is not granted by the coordinator with the key that is known"),
     "another role": (role_of_a_site, "is not granted by the coordinator"),
     "no signature": (other_signature("{}"), "is not granted by the coordinator"),
-    "no JSON": (other_signature("x"), "holds no signatures of a permit"),
-    "a list": (other_signature("[1]"), "holds no signatures of a permit"),
-    "no Base64": (other_signature(json.dumps({GRANTED: {"signature": "é"}})), "is not granted by"),
-    "signature of none": (other_signature(json.dumps({GRANTED: {"signature": 3}})), "is not grant"),
-    "signature without": (lambda t, p: p.with_suffix(".sig").unlink(), "sig cannot be read"),
-    "no file": (lambda t, p: p.unlink(), "given.toml cannot be read"),
-    "no TOML": (lambda t, p: p.write_text("= 3"), "given.toml holds no permit: it is not TOML"),
-    "bytes": (lambda t, p: p.write_bytes(b"\xff\xfe"), "holds no permit"),
-    "a key too many": (lambda t, p: p.write_text("x = 1\n" + p.read_text()), "wrong is 'x'"),
-    "a key less": (text("rounds = 3\n", ""), "a permit has id, .*; wrong is 'rounds'"),
+    "no JSON": (other_signature("x"), "given.sig is damaged: JSON is malformed"),
+    "a list": (other_signature("[1]"), "its content must be a table, not"),
+    "no Base64": (signed_as("é"), "is not granted by"),
+    "signature of none": (signed_as(3), "signature must be a text, not 3"),
+    "no key": (other_signature(json.dumps({GRANTED: {"signature": ""}})), "'key' is missing"),
+    "signature without": (lambda t, p: p.with_suffix(".sig").unlink(), "sig does not exist"),
+    "no file": (lambda t, p: p.unlink(), "given.toml does not exist"),
+    "no TOML": (lambda t, p: p.write_text("= 3"), "given.toml is not TOML"),
+    "bytes": (lambda t, p: p.write_bytes(b"\xff\xfe"), "given.toml is not TOML"),
+    "a key too many": (lambda t, p: p.write_text("x = 1\n" + p.read_text()), "unknown key 'x'"),
+    "a key less": (text("rounds = 3\n", ""), "'rounds' is missing"),
     "an id that is a path": (text('"hips-1"', '"../hips"'), "use at most 64 letters, digits"),
     "no rounds": (text("rounds = 3", "rounds = 0"), "rounds must be a whole number of at least 1"),
     "true rounds": (text("rounds = 3", "rounds = true"), "rounds must be a whole number"),
-    "a time": (text("2090-12-31", "2090-12-31T00:00:00Z"), "start and end must be days"),
-    "a text as day": (text("2090-12-31", '"2090-12-31"'), "start and end must be days"),
+    "a time": (
+        text("2090-12-31", "2090-12-31T00:00:00Z"),
+        "end must be a day, as in 2030-12-31, not 2090",
+    ),
+    "a text as day": (text("2090-12-31", '"2090-12-31"'), "end must be a day, as in 2030"),
     "an end before": (text("2090-12-31", "2019-12-31"), "end is before start"),
     "labels as text": (text("labels = false", 'labels = "no"'), "labels must be true or false"),
     "labels": (text("labels = false", "labels = true"), "is not granted by the coordinator"),
     "no steps": (text('["Lloyd", "SiteSize"]', "[]"), "steps must be text without control"),
-    "steps as text": (text('["Lloyd", "SiteSize"]', '"Lloyd"'), "steps must be text without"),
-    "a number as step": (text('"Lloyd"', "3"), "steps must be text without control"),
+    "steps as text": (text('["Lloyd", "SiteSize"]', '"Lloyd"'), "steps must be a list, not"),
+    "a number as step": (text('"Lloyd"', "3"), r"steps\[0\] must be a text, not 3"),
     "an escape": (text('"Lloyd"', '"\\u001b[2J"'), "steps must be text without control"),
-    "a purpose of numbers": (text('purpose = "', 'purpose = 3 #"'), "purpose must be text"),
+    "a purpose of numbers": (
+        text('purpose = "', 'purpose = 3 #"'),
+        "purpose must be a text, not 3",
+    ),
 }
 
 

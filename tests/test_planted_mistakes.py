@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from fedcluster.core import Data, Floats, Rows, State, Summary
-from fedcluster.extend import CENTERS, Allowed, Array, LineBounds, Real, means, total
+from fedcluster.core import Data, Floats, Rows, State, Summary, Task
+from fedcluster.extend import CENTERS, Allowed, Array, LineBounds, Means, Real, means, total
 from fedcluster.metrics import Inertia
-from fedcluster.testing import check_laws
+from fedcluster.testing import check_laws, check_preparation
 
 
 def weights_of(data: Data) -> Floats:
@@ -228,6 +228,163 @@ PLANTS: dict[str, Momentum] = {
 }
 
 
+CALLS: list[Any] = []
+
+
+def sized(value: float) -> Client:
+    """Return a change of the answer where rows are many."""
+    return lambda s, _, data, *__: Summary(s.sums + value * (len(data) > 20), s.weights, s.support)
+
+
+def counted_calls(s: Summary, *_: Any) -> Summary:
+    CALLS.append(1)
+    return Summary(s.sums * (1 + 1e-6 * len(CALLS)), s.weights, s.support)
+
+
+def from_a_cache(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    kept: Summary = data.cache.setdefault("planted", s)
+    return kept
+
+
+def sorts_rows(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    data.X.sort(axis=0)
+    return s
+
+
+def clears_labels(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    if data.y is not None:
+        np.asarray(data.y)[:] = 0
+    return s
+
+
+def reads_labels(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    some = 0.0 if data.y is None else 1e-3 * float(weights_of(data) @ np.asarray(data.y))
+    return Summary(s.sums + some * (s.weights > 0)[:, None], s.weights, s.support)
+
+
+def narrow_sums(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    near = ((data.X[:, None] - state.centers) ** 2).sum(axis=2).argmin(axis=1)
+    sums = np.zeros(s.sums.shape, data.X.dtype)
+    weights = weights_of(data).astype(data.X.dtype)
+    np.add.at(sums, near, data.X * weights[:, None])
+    return Summary(sums.astype(np.float64), s.weights, s.support)
+
+
+def legacy_noise(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    np.random.seed(len(data))  # noqa: NPY002
+    noise = np.random.random(s.sums.shape)  # noqa: NPY002
+    return Summary(s.sums + noise * (s.weights > 0)[:, None], s.weights, s.support)
+
+
+def squared_weights(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    return GOOD.client_step(state, replace(data, sample_weight=weights_of(data) ** 2), rng)
+
+
+def clipped_weights(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    weight = np.minimum(weights_of(data), 3.5)
+    return GOOD.client_step(state, replace(data, sample_weight=weight), rng)
+
+
+def round_trip(new: State, state: State, *_: Any) -> State:
+    """Go round three places."""
+    turn = np.array([0.0, 1.0, -1.0])[state.round % 3] - np.array([-1.0, 0.0, 1.0])[state.round % 3]
+    return replace(new, centers=state.centers + turn, memory=new.memory, converged=False)
+
+
+def unread(new: State, state: State, *_: Any) -> State:
+    return replace(new, memory={"pace": state.memory.get("pace", new.memory["pace"])})
+
+
+def late(new: State, state: State, *_: Any) -> State:
+    """Move by the pace of the round before."""
+    pace = state.memory.get("pace", np.ones_like(state.centers))
+    return replace(new, centers=state.centers + pace)
+
+
+def sums_of_sums(new: State, state: State, answers: Any, rng: Any) -> State:
+    for answer in answers:
+        answer.sums[:] = 0.0
+    return new
+
+
+PLANTS |= {
+    "adds a number where a site has many rows": client(sized(1.0)),
+    "counts its calls": client(counted_calls),
+    "answers from the cache of another state": client(from_a_cache, **APART),
+    "sorts the rows that it is given": client(sorts_rows),
+    "clears the labels that it is given": client(clears_labels),
+    "reads the labels of rows": client(reads_labels),
+    "adds in 32 bits where rows have 32": client(narrow_sums),
+    "seeds the generator of all programs": client(legacy_noise, **APART),
+    "squares weights": client(squared_weights),
+    "squares weights, and adds nothing up": client(squared_weights, **APART),
+    "bounds weights": client(clipped_weights, **APART),
+    "tells half of the rows, and none of a few": client(
+        lambda s, *_: Summary(s.sums, s.weights, np.floor(s.rows / 20))
+    ),
+    "sends whole numbers": client(lambda s, *_: Summary(s.sums.astype(int), s.weights, s.support)),
+    "sends columns the other way round": client(
+        lambda s, *_: Summary(s.sums.T.copy(), s.weights[: s.sums.shape[1]], None)
+    ),
+    "sends one line more for many rows": client(
+        lambda s, _, data, *__: (
+            s
+            if len(data) < 15
+            else Summary(np.vstack([s.sums, s.sums[:1]]), np.append(s.weights, 0.0), None)
+        )
+    ),
+    "goes round in a circle": server(round_trip),
+    "goes to and fro": server(
+        lambda new, state, *_: replace(
+            new, centers=state.centers + (-1) ** state.round, converged=False
+        )
+    ),
+    "trembles": server(
+        lambda new, _, __, rng: replace(
+            new, centers=new.centers + 1e-4 * rng.random(new.centers.shape), converged=False
+        )
+    ),
+    "never ends, as its centres grow": server(
+        lambda new, *_: replace(new, centers=new.centers * 1.001, converged=False)
+    ),
+    "converges in the second round": server(lambda new, *_: replace(new, converged=new.round >= 2)),
+    "converges while centres move": server(
+        lambda new, state, *_: replace(
+            new, converged=bool(np.abs(new.centers - state.centers).max() > 1e-6)
+        )
+    ),
+    "leaves the range of its memory in a late round": server(
+        lambda new, *_: replace(
+            new, memory={"pace": new.memory["pace"] + (2e6 if new.round > 6 else 0.0)}
+        )
+    ),
+    "loses its memory in a late round": server(
+        lambda new, *_: new if new.round < 6 else replace(new, memory={})
+    ),
+    "has a memory of the first round": server(unread),
+    "moves by the memory of the round before": server(late),
+    "keeps its centres": server(
+        lambda new, state, *_: replace(
+            new, centers=state.centers, weights=np.ones(len(state.centers))
+        )
+    ),
+    "changes the answers that it is given": server(sums_of_sums),
+    "draws from the generator of all programs": server(
+        lambda new, *_: replace(
+            new,
+            inertia=float(np.random.random()),  # noqa: NPY002
+        )
+    ),
+    "tells NaN as weights": server(
+        lambda new, *_: replace(new, weights=np.full(len(new.weights), np.nan))
+    ),
+    "has a memory of 32 bits": server(
+        lambda new, *_: replace(new, memory={"pace": new.memory["pace"][:, :1]})
+    ),
+    "counts the rounds twice": server(lambda new, *_: replace(new, round=new.round + 1)),
+}
+
+
 def test_the_step_without_a_mistake_is_right() -> None:
     check_laws(GOOD)
     check_laws(client(lambda s, *_: s))
@@ -261,6 +418,11 @@ class Far:
             far = float((distance > self.r).sum())
         if self.how == "root":
             far = np.sqrt(far)
+        if self.how == "labels":
+            far = float((np.asarray(data.y) > 0) @ weight)
+        if self.how == "first":
+            near = ((data.X - state.centers[0]) ** 2).sum(axis=1)
+            far = (near > self.r) @ weight
         if self.how == "infinite":
             far = np.inf
         if self.how == "above":
@@ -268,11 +430,20 @@ class Far:
         support = np.array([2 * rows if self.how == "twice" else rows])
         return Summary(np.array([[far]]), np.array([weight.sum()]), support)
 
-    def score(self, state: State, total: Summary) -> float:
-        return float(total.sums[0, 0] / total.weights[0])
+    def score(self, state: State, total: Summary) -> Any:
+        share = float(total.sums[0, 0] / total.weights[0])
+        if self.how == "changes":
+            total.sums[:] = 0.0
+        if self.how == "random":
+            return share + float(np.random.default_rng().random())
+        other = {"array": np.array([share, share]), "nan": np.nan, "none": None, "text": "high"}
+        return other.get(self.how, share)
 
 
-@pytest.mark.parametrize("how", ["counts", "root", "infinite", "above", "twice"])
+SCORES = ["first", "changes", "random", "array", "nan", "none", "text"]
+
+
+@pytest.mark.parametrize("how", ["counts", "root", "infinite", "above", "twice", *SCORES])
 def test_a_mistake_in_a_metric_is_noticed(how: str) -> None:
     check_laws(Far())
     with pytest.raises(AssertionError, match="breaks the law"):
@@ -301,3 +472,104 @@ def test_mistakes_in_what_a_step_may_declare_besides_are_noticed() -> None:
         check_laws(Beyond())
     with pytest.raises(AssertionError, match='breaks the law "assign"'):
         check_laws(ByOthers())
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Cube roots about those of the means; ``how`` says what is wrong with it."""
+
+    how: str = ""
+    middle: tuple[float, ...] = ()
+
+    def names(self, names: Sequence[str]) -> list[str]:
+        return [f"root of {name}" for name in names[1 if self.how == "names" else 0 :]]
+
+    def fit(self, names: Sequence[str]) -> Any:
+        [answers] = yield [Task(Means(), State())]
+        sent = answers.total()
+        if self.how == "one site":
+            sent = next(iter(answers.summaries))
+        middle = np.cbrt(sent.sums[:, 0] / sent.weights)
+        if self.how == "drawn":
+            middle += np.random.default_rng().random()
+        return Roots(self.how, tuple(middle.tolist()))
+
+    def apply(self, X: Floats) -> Floats:
+        made: Floats = np.cbrt(X) - np.array(self.middle)
+        wrong: dict[str, Callable[[], Floats]] = {
+            "by others": lambda: made / np.abs(made).max(),
+            "place": lambda: made + np.arange(len(X))[:, None],
+            "noise": lambda: made + np.random.default_rng().random(),
+            "legacy": lambda: made + 0.0 * np.random.random(),  # noqa: NPY002
+            "in place": lambda: np.multiply(X, 2.0, out=X),
+            "nan": lambda: np.where(made > 0, made, np.nan),
+            "whole": lambda: np.round(made).astype(int),
+            "no rows": lambda: made[made[:, 0] > 0],
+        }
+        return wrong.get(self.how, lambda: made)()
+
+    def invert(self, X: Floats) -> Floats:
+        if self.how == "inverse":
+            return X**3
+        if self.how == "inverse shape":
+            return X[:, :1]
+        return (X + np.array(self.middle)) ** 3
+
+    def check(self, width: int) -> None:
+        if self.how == "refuses all" or (width != len(self.middle) and self.how != "any width"):
+            raise ValueError("middle has another width")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Has a list, where a site makes a tuple of it."""
+
+    scales: Any = field(default_factory=lambda: [2.0, 1.0])
+
+    def names(self, names: Sequence[str]) -> list[str]:
+        return list(names)
+
+    def apply(self, X: Floats) -> Floats:
+        return X * np.array(self.scales)
+
+    def invert(self, X: Floats) -> Floats:
+        return X / np.array(self.scales)
+
+    def check(self, width: int) -> None:
+        if width != 2:
+            raise ValueError("for two columns")
+
+
+WRONG = [
+    "any width",
+    "by others",
+    "drawn",
+    "in place",
+    "inverse shape",
+    "inverse",
+    "legacy",
+    "names",
+    "nan",
+    "no rows",
+    "noise",
+    "one site",
+    "place",
+    "refuses all",
+    "whole",
+]
+
+
+def test_a_preparation_without_a_mistake_is_right() -> None:
+    check_preparation(Roots())
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_mistake_in_a_preparation_is_noticed(how: str) -> None:
+    with pytest.raises(AssertionError, match="breaks the law"):
+        check_preparation(Roots(how))
+
+
+def test_a_preparation_that_cannot_travel_is_noticed() -> None:
+    check_preparation(Listed((2.0, 1.0)))
+    with pytest.raises(AssertionError, match='breaks the law "value"'):
+        check_preparation(Listed())

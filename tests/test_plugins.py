@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federations import RunningFederation, federation, labelled, read_json
 
 PARTY = '''
 import json
@@ -238,6 +239,42 @@ def test_a_site_file_and_an_entry_point_name_plugins(folder: Path) -> None:
     assert "age" in run(folder, "check", "site.toml", path=str(installed))
     named = ("--plugin", "json-lines")
     run(folder, "check", *FILES, *named, path=str(installed))
+
+
+@pytest.mark.network
+def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
+    """Rows of a format of its own are clustered, scored and labelled by its other parts.
+
+    One site names it in its file, all other programs on the command line.
+    """
+
+    def prepare(running: RunningFederation) -> None:
+        paths = filter(None, [str(folder), running.env.get("PYTHONPATH")])
+        running.env["PYTHONPATH"] = os.pathsep.join(paths)
+        running.options = {"start": PLUGIN, "south": PLUGIN}
+        for name in ("north", "south"):
+            toml = running.site(name) / "site.toml"
+            text = toml.read_text().replace('"rows.csv"', '"rows.jsonl"')
+            named = 'plugins = ["party"]\n' if name == "north" else ""
+            toml.write_text(named + text.replace('label_column = "side"', ""))
+            (folder / f"{name}.jsonl").rename(running.site(name) / "rows.jsonl")
+
+    own = (*PLUGIN, "--json")
+    no_rows = {name: np.zeros((0, 2)) for name in ("north", "south")}
+    with federation(tmp_path / "network", no_rows, prepare=prepare) as running:
+        out, steps = tmp_path / "out", ("--algorithm", "party.Damped", "--prepare", "party.Cubes")
+        fit = running.run("fit", "-k", 2, *steps, *own, "--out", out)
+        assert fit.wait() == 0, fit.said()
+        model = read_json(out / "model.json")
+        assert model["preprocessing"]["principal"]["own"] == "Cubes"
+        assert any(step.startswith("Damped(") for step in model["algorithm"]["steps"])
+        scored = running.run(
+            "evaluate", out, "--metric", "party.Far", *own, "--out", tmp_path / "s"
+        )
+        assert scored.wait() == 0, scored.said()
+        assert "Far(r=0.5)" in read_json(tmp_path / "s" / "scores.json")["scores"]
+        for name in no_rows:
+            assert "model and labels are in" in labelled(running.site(name))
 
 
 def _python(folder: Path, *arguments: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from grids import KNOWN
 from test_replies import Postman
 
-from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.run_job import run_job
 from fedcluster.core import Column, Data, Task
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
@@ -98,7 +98,7 @@ def carried_out(
     }
     asked = {"columns": columns and list(columns), "out": str(folder / "out")}
     content = {"job": job, "parameters": parameters, **asked}
-    return conduct(RemoteEngine(Postman(sites), SITES), content, folder)
+    return run_job(RemoteEngine(Postman(sites), SITES), content, folder)
 
 
 FITS: list[Any] = [

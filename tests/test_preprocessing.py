@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from introductions import columns_told
+from introductions import disclosed_columns
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
@@ -57,7 +57,7 @@ def engine_of(sites: Mapping[str, Data], filters: Sequence = (MinRows(2),)) -> L
 
 
 def fitted(engine: LocalEngine, prepare: PreprocessingSpec) -> Any:
-    schema = agree(columns_told(engine, texts=prepare.named), prepare.columns)
+    schema = agree(disclosed_columns(engine, texts=prepare.named), prepare.columns)
     return run_plan(fit(prepare, schema), engine).value
 
 
@@ -278,7 +278,7 @@ def test_rare_levels_are_pooled_and_a_text_of_one_row_is_never_named() -> None:
     found = fitted(engine_of({"north": north, "south": south}), PreprocessingSpec("none", rare=5))
     assert found.preprocessor.names == ("age", "sex=F", "sex=M", "sex=(other)")
     assert found.fit_report.pooled == {"sex": ("X",)}
-    told = columns_told(engine_of({"north": north}))["north"]
+    told = disclosed_columns(engine_of({"north": north}))["north"]
     assert "Ann" not in str(told)
     assert found.preprocessor.apply(north).X[-1].tolist() == [41, 0, 0, 1]
 

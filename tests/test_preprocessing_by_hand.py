@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from introductions import columns_told
+from introductions import disclosed_columns
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.core import Answers, Column, Data, State, Summary
@@ -44,7 +44,7 @@ def engine_of(sites: Mapping[str, Data]) -> LocalEngine:
 
 def fitted(sites: Mapping[str, Data], **prepare: Any) -> Any:
     engine, spec = engine_of(sites), PreprocessingSpec(**prepare)
-    schema = agree(columns_told(engine, texts=spec.named), spec.columns)
+    schema = agree(disclosed_columns(engine, texts=spec.named), spec.columns)
     return run_plan(fit(spec, schema), engine).value
 
 
@@ -427,7 +427,7 @@ def test_a_mean_needs_every_column() -> None:
 def rounds_of(sites: Mapping[str, Data], **prepare: Any) -> list[str]:
     """What every round of a fit asks, the search for quantiles as one."""
     engine, spec = engine_of(sites), PreprocessingSpec(**prepare)
-    schema = agree(columns_told(engine, texts=spec.named), spec.columns)
+    schema = agree(disclosed_columns(engine, texts=spec.named), spec.columns)
     asked = [" ".join(r.steps) for r in run_plan(fit(spec, schema), engine).communication_rounds]
     return [
         each
@@ -482,7 +482,7 @@ def test_only_numbers_are_scaled_and_only_they_are_asked_about(missing: Missing)
         if is_missing:
             data.X[4, 0] = np.nan
         engine = engine_of({"a": data})
-        schema = agree(columns_told(engine))
+        schema = agree(disclosed_columns(engine))
         plan = fit(PreprocessingSpec(missing=missing), schema)
         [*_, last] = run_plan(plan, engine).communication_rounds
         assert last.steps == ("Squares",)

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.core import Data, Grouped, Summary
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy.limits import MANY, GroupCounter, Persons, behind_groups
+from fedcluster.privacy.disclosure import MANY, PersonCounter, PersonCounts, behind_groups
 
 
 def lines(*rows: float) -> Summary:
@@ -43,8 +43,8 @@ def test_a_limit_is_two_unless_another_number_of_at_least_1_is_said(limit: type)
             limit(wrong)
 
 
-def counted(*groups: list[int]) -> Persons:
-    counter = GroupCounter()
+def counted(*groups: list[int]) -> PersonCounts:
+    counter = PersonCounter()
     for each in groups:
         counter.add(np.array(each, dtype=np.int64))
     return counter.persons()
@@ -65,7 +65,7 @@ def test_persons_come_by_their_rows_whatever_chunk_they_were_in() -> None:
 
 def test_the_fewest_persons_that_rows_may_be_of() -> None:
     """Four rows are at least two persons', and 5.5 three; no more than there are rows."""
-    persons = Persons(np.array([0.0, 3, 5, 6]))
+    persons = PersonCounts(np.array([0.0, 3, 5, 6]))
     rows = np.array([0.0, 1, 3, 4, 5, 5.5, 6, 0.5])
     assert_array_equal(persons.min_groups(rows), [0, 1, 1, 2, 2, 3, 3, 0.5])
     hardly = np.array([3 + 2 * 0.9e-6, 3 + 2 * 1.5e-6])  # rounding is not a person
@@ -74,7 +74,7 @@ def test_the_fewest_persons_that_rows_may_be_of() -> None:
 
 def test_rows_that_are_surely_of_so_many_persons() -> None:
     """Four rows are of two, six of three; nothing is of four."""
-    persons = Persons(np.array([0.0, 3, 5, 6]))
+    persons = PersonCounts(np.array([0.0, 3, 5, 6]))
     assert [persons.rows_of(k) for k in (1, 2, 3, 4)] == [1, 4, 6, np.inf]
 
 

@@ -390,7 +390,7 @@ class Site:
         data = Data(self.values[rows])
         seen = grouped(data, Grouping(Groups(P), self.file))
         kept = partitions.Partition.load(self.file, P, ["x0", "x1"])
-        ids = partitions.told_apart(partitions.row_ids(data, kept.key))
+        ids = partitions.unique_ids(partitions.row_ids(data, kept.key))
         member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
         live: dict[int, set[int]] = {}
         for row, unit in zip(rows, ids.tolist(), strict=True):

@@ -12,7 +12,7 @@ import pytest
 from test_federation import content, invoke
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.coordinator.conduct import conduct
+from fedcluster.coordinator.run_job import run_job
 from fedcluster.core import State, Task
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
@@ -174,7 +174,7 @@ def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, 
     for k, lines in ((12, 1), (3, 0)):
         job = Fit(k, prepare=PreprocessingSpec(missing="mean"), seed=0)
         with network(tomls) as engine:
-            outcome = conduct(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
+            outcome = run_job(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
         assert len(outcome["doubts"]) == lines
 
 

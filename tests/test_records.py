@@ -88,5 +88,5 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.json cannot be read: No such file or directory"):
+    with pytest.raises(InputError, match=r"none.json does not exist; check the path"):
         load_record(tmp_path / "none.json", Settings)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from test_cli import run
 
-from fedcluster.cli._naming import named_sources
-from fedcluster.cli._reading import read_sites
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io.remote import fetched
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from introductions import columns_told, labels_told
+from introductions import disclosed_columns, labels_told
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.reply_validation import Believed
+from fedcluster.engines.reply_validation import ReplyBounds
 from fedcluster.engines.responder import AuditEntry, Auditor, Responder
 from fedcluster.engines.wire import about
 from fedcluster.errors import SiteError
@@ -30,7 +30,7 @@ from fedcluster.rounds import run
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(n, 2)) for name, n in {"a": 30, "b": 40, "c": 50, "d": 20}.items()}
-STATED = Believed(rows={name: len(X) for name, X in ROWS.items()})
+STATED = ReplyBounds(rows={name: len(X) for name, X in ROWS.items()})
 START = State.at(ROWS["a"][:3])
 ASKED = [Task(Lloyd(), START), Task(Inertia(), START)]
 ENVELOPE = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, **about()}
@@ -381,7 +381,7 @@ def test_the_auditor_is_told_all_of_the_question_and_of_what_leaves():
     assert exchange.answers[0].weights.tobytes() == answers["0.weights"].tobytes()
     limits = [{"name": "MinRows", "n": 2}]
     log = "the hash of a line"
-    told_too = {"streams": False, "secure": False, "log": log, "refuses": ""}
+    told_too = {"streams": False, "secure": False, "log": log, "refuses": "noise-unbudgeted"}
     assert exchange.metadata == {"limits": limits, **told_too}
     site.reply(b"what?")
     assert told.exchanges[1].request.content == b"what?"
@@ -410,7 +410,7 @@ def test_the_coordinator_chooses_among_columns_and_their_order():
     site = Responder(choose(("x", "y")), columns=("x", "y"), choose=choose)
     engine = RemoteEngine(Postman({"a": site}), ["a"])
     engine.introduce()
-    assert columns_told(engine, columns=False) == {"a": (Column("x"), Column("y"))}
+    assert disclosed_columns(engine, columns=False) == {"a": (Column("x"), Column("y"))}
     engine.choose(["y", "x"])
     turned = engine.ask([Task(Lloyd(), State.at(START.centers[:, ::-1]))])[0].total()
     assert turned.sums[:, [1, 0, 2]].tobytes() == (
@@ -497,7 +497,7 @@ def test_sites_are_asked_to_introduce_themselves_where_something_new_is_wanted(
 @pytest.mark.parametrize(("quorum", "fits"), [(0, False), (1, True), (4, True), (5, False)])
 def test_a_quorum_is_from_one_site_to_all(quorum: int, fits: bool) -> None:
     if fits:
-        RemoteEngine(Postman(responders()), ROWS, quorum=quorum, believed=STATED).ask(ASKED)
+        RemoteEngine(Postman(responders()), ROWS, quorum=quorum, bounds=STATED).ask(ASKED)
         return
     with pytest.raises(ValueError, match=f"quorum must be from 1 to 4 sites, not {quorum}"):
         RemoteEngine(Postman(responders()), ROWS, quorum=quorum)
@@ -505,7 +505,7 @@ def test_a_quorum_is_from_one_site_to_all(quorum: int, fits: bool) -> None:
 
 def test_a_quorum_may_be_more_than_the_sites_that_are_asked() -> None:
     post = Postman(responders(), "b", changed(protocol=2))
-    engine = RemoteEngine(post, ROWS, quorum=3, believed=STATED)
+    engine = RemoteEngine(post, ROWS, quorum=3, bounds=STATED)
     assert engine.ask(ASKED, ["a", "c"])[0].missing == ("b", "d")
     with pytest.raises(SiteError, match=r"1 of 2 sites answered, where 2 are needed \(b: "):
         engine.ask(ASKED, ["a", "b"])

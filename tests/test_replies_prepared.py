@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from grids import KNOWN
-from introductions import columns_told
+from introductions import disclosed_columns
 from test_replies import Bend, Postman, changed
 
 from fedcluster.algorithms import Lloyd
@@ -89,7 +89,7 @@ def test_an_answer_as_wide_as_the_raw_rows_is_refused(described):
 )
 def test_a_description_that_is_impossible_is_refused(told, reason):
     asked = engine(changed(described=told))
-    assert list(columns_told(asked)) == ["a", "c"]
+    assert list(disclosed_columns(asked)) == ["a", "c"]
     assert reason in asked.refusals[0].reason
 
 
@@ -99,7 +99,7 @@ def test_a_site_that_does_not_describe_its_columns_is_refused():
         header.pop("described", None)
         return wire.pack(header, arrays)
 
-    assert list(columns_told(engine(silent))) == ["a", "c"]
+    assert list(disclosed_columns(engine(silent))) == ["a", "c"]
 
 
 def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many(tmp_path):
@@ -109,12 +109,12 @@ def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many(t
     log = AuditLog(tmp_path / "audit.jsonl", "a")
     auditor = SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host:8443")
     site = Responder(client, columns=("age", "ward"), **KNOWN, auditor=auditor)
-    told = columns_told(RemoteEngine(Postman({"a": site}), ["a"]))
+    told = disclosed_columns(RemoteEngine(Postman({"a": site}), ["a"]))
     assert told == {"a": (Column("age"), Column("ward", "text", ("east", "north")))}
     limits = [{"name": "MinRows", "n": 2}, {"name": "MinClusterSize", "p": 3}]
     _, line = read_log(log.path)
     stated = {"limits": limits, "streams": False, "secure": False, "log": line["previous"]}
-    stated["refuses"] = ""
+    stated["refuses"] = "noise-unbudgeted"
     assert (line["told"], line["round"]) == (stated, 1)
     assert line["described"] == {"number": 2, "texts": 2, "bytes": 60}
     [shown, _] = map(answer_line, answers_of([line]))

@@ -259,7 +259,7 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     assert "<bdi>A</bdi>" in renamed
     assert "young" not in renamed
     others = Run("run", model=model | {"weights": [1.0]}, profiles=profiles())
-    assert not others.told  # those of another model
+    assert not others.own_profiles  # those of another model
 
 
 def test_rows_hidden_over_a_network_are_those_that_no_profile_stands_for():

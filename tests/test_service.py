@@ -203,6 +203,7 @@ def test_only_an_administrator_may_ask_for_own_code(coordinator: Operated) -> No
     token = add_operator(coordinator.federation.folder, "ada", admin=False)
     asked = [
         ("fit", {"n_clusters": 2, "algorithm": "antigravity.Mine"}, {}),
+        ("fit", {"n_clusters": 2, "prepare": {"then": "antigravity.Mine"}}, {}),
         ("evaluate", {"metrics": ["antigravity.Mine"]}, {"model": MODEL}),
         ("profile", {"algorithms": ["antigravity.Mine"]}, {"model": MODEL}),
     ]
@@ -228,7 +229,7 @@ def test_only_an_administrator_may_ask_for_own_code(coordinator: Operated) -> No
         ({**FIT, "parameters": [1]}, "the job is damaged"),
         ({**FIT, "options": {"quorum": 3}}, "--quorum must be from 1 to 2, not 3"),
         ({**FIT, "options": {"deadline": 0}}, "--deadline must be above 0 seconds"),
-        ({**FIT, "options": {"permit": "../../x"}}, "cannot be read"),
+        ({**FIT, "options": {"permit": "../../x"}}, "does not exist"),
         ({**FIT, "job": "evaluate", "parameters": {"model": "/etc/passwd"}}, "must come with"),
         ({**FIT, "job": "profile", "parameters": {}}, "the job is damaged: TypeError"),
         ({**FIT, "parameters": {"n_clusters": 2, "model": "/etc/passwd"}}, "must come with"),

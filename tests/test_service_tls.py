@@ -25,6 +25,7 @@ from fedcluster.coordinator.service import operated, served
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, Profile
+from fedcluster.model.file import FORMAT, FORMAT_VERSION
 from fedcluster.recipes.specifications import RunOptions
 
 SITES = ["north", "south"]
@@ -109,7 +110,8 @@ def test_a_run_that_failed_says_how_it_goes_on(carrier, tmp_path: Path) -> None:
 
 
 def test_a_model_goes_along(carrier, tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_text('{"centers": [[1.5]]}')
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, "centers": [[1.5]]}
+    (tmp_path / "model.json").write_text(json.dumps(content))
     coordinator = Coordinator.at(carrier.federation.folder)
     job = Profile(str(tmp_path / "model.json"))
     name = coordinator.begin(job, RunOptions(tmp_path / "out", columns=["x"]))
@@ -117,7 +119,7 @@ def test_a_model_goes_along(carrier, tmp_path: Path) -> None:
     assert given["columns"] == ["x"]
     path = Path(given["parameters"]["model"])
     assert path.parent == carrier.federation.file("runs", name)
-    assert json.loads(path.read_text()) == {"centers": [[1.5]]}
+    assert json.loads(path.read_text()) == content
 
 
 def test_ctrl_c_cancels_the_run(carrier, tmp_path: Path, monkeypatch) -> None:

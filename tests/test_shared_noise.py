@@ -12,7 +12,7 @@ from secure_sites import STEPS, Wire, identities
 from test_budget import SITE
 from test_noise import SumsByCentre
 
-from fedcluster.core import Data, Limit, State, Task
+from fedcluster.core import Data, State, Task
 from fedcluster.engines.client import Client
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError
@@ -21,6 +21,7 @@ from fedcluster.jobs import Fit, execute
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, BudgetLedger
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import SiteState
 from fedcluster.secure.cohort import Terms
@@ -47,16 +48,15 @@ def site(folder: Path, name: str, keys: Any, rows: Any, terms: Terms) -> Respond
     """A site with secure sums and a privacy budget."""
     peers = {each: key.public_key() for each, key in keys.items()}
     steps = {**STEPS, "SumsByCentre": SumsByCentre}
-    client = Client(name, Data(rows), ())
-    told = () if terms.colluders is None else (("colluders", terms.colluders),)
-    client.told = (Limit("PrivacyBudget", (("epsilon", 2.0), *told)),)
+    budget = Budget(2.0, 1e-6)
+    client = Client(name, Data(rows), Disclosure(budget=budget, colluders=terms.colluders))
     return Responder(
         client,
         columns=("x0", "x1"),
         choose=lambda chosen, raw=False: client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=Policy(budget=BudgetLedger(state_of(folder, name), Budget(2.0, 1e-6))),
+        policy=Policy(budget=BudgetLedger(state_of(folder, name), budget)),
         secure=SecureSite(name, keys[name], peers, terms),
     )
 
@@ -107,7 +107,7 @@ def test_a_coordinator_cannot_have_noise_shared_by_sites_that_do_not_exist():
     peers = {name: key.public_key() for name, key in keys.items()}
     one = SecureSite("site-0", keys["site-0"], peers, Terms(colluders=0))
     terms = {"cohort": NAMES[:3], "threshold": 3}
-    one.said({"run": "run"}, {"stage": "keys", **terms})
+    one.reply({"run": "run"}, {"stage": "keys", **terms})
     asked = {"stage": "masked", "sum": 1, "sites": NAMES[:3]}
     assert one.noise_shares({"run": "run"}, asked) == 3
     for wrong in ({"sites": NAMES}, {"sites": [*NAMES[:3], "x"]}, {"sum": 2}, {"sites": None}):

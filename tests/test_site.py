@@ -26,7 +26,7 @@ from fedcluster.io._files import CsvFile
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.io.table_rows import DiskCache, cached_rows
 from fedcluster.metrics import Inertia
-from fedcluster.privacy.limits import GroupCounter
+from fedcluster.privacy.disclosure import PersonCounter
 from fedcluster.site.file import SiteFile
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
@@ -132,8 +132,11 @@ def test_sparse_counts_become_dense_a_chunk_at_a_time() -> None:
 def test_limits_of_the_file_are_those_of_the_client() -> None:
     FRAME.to_csv("rows.csv", index=False)
     limits = "[limits]\nmin_rows = 7\nmin_cluster_size = 3"
-    assert toml(f'path = "rows.csv"\n{limits}').client().filters == (MinRows(7), MinClusterSize(3))
-    assert toml('path = "rows.csv"').client().filters == (MinRows(2), MinClusterSize(2))
+    assert toml(f'path = "rows.csv"\n{limits}').client().disclosure.filters == (
+        MinRows(7),
+        MinClusterSize(3),
+    )
+    assert toml('path = "rows.csv"').client().disclosure.filters == (MinRows(2), MinClusterSize(2))
 
 
 def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
@@ -151,7 +154,10 @@ def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
         ('[source]\npath = "a.csv"', "'name' is missing"),
         ('name = "n"', '[source], write path = "FILE"'),
         ('name = "n"\ncolums = ["a"]\n[source]\npath = "a"', "did you mean 'columns'?"),
-        ('name = "n"\ncolumns = "a"\n[source]\npath = "a"', 'as in columns = ["age", "bmi"]'),
+        (
+            'name = "n"\ncolumns = "a"\n[source]\npath = "a"',
+            'names, as in ["age", "bmi"], not',
+        ),
         ('name = "n"\ncolumns = ["a"]\nweight_column = "a"\n[source]\npath = "a"', "named twice"),
         ('name = "n"\n[source]\nurl = "sqlite:///a"', "[source], 'query' is missing"),
         ('name = "n"\n[source]\npath = "a"\nquery = "b"', "[source], unknown key 'query'"),
@@ -159,7 +165,7 @@ def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
         ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_row = 3', "did you mean 'min_rows'?"),
         ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_rows = 0', "at least 1, not 0"),
         ('name = "n"\nvalues_in_memory = -1\n[source]\npath = "a"', "of at least 0, not -1"),
-        ('name = "n"\nlimits = 3\n[source]\npath = "a"', "limits must be a table, [limits]"),
+        ('name = "n"\nlimits = 3\n[source]\npath = "a"', "limits must be a table, not 3"),
         ('name = "n"\nid_column = 3\n[source]\npath = "a"', "id_column must be a text, not 3"),
         (
             'name = "n"\ncolumns = ["a"]\nid_column = "a"\n[source]\npath = "a"',
@@ -255,7 +261,7 @@ def test_what_is_wrong_with_a_text_file_is_said_with_the_site(text, words) -> No
 
 
 def persons(groups: list[int], size: int = 3):
-    tally = GroupCounter()
+    tally = PersonCounter()
     for start in range(0, len(groups), size):
         tally.add(np.array(groups[start : start + size]))
     return tally.persons()
@@ -485,8 +491,8 @@ def test_a_site_s_own_codes_become_those_of_all_sites(suffix, in_memory) -> None
     ("codes", "more", "words"),
     [
         ('sex = {1 = "M"}', [], "[codes] does not say what '2' means; it knows '1'"),
-        ("sex = {1 = 2}", [], "[codes], sex must say what each code means"),
-        ("sex = {}", [], "[codes], sex must say what each code means"),
+        ("sex = {1 = 2}", [], "[codes], sex.1 must be a text, not 2"),
+        ("sex = {}", [], "[codes], sex must be a table of what each code means"),
         ('sax = {1 = "M"}', [], "[codes]: the source has no column 'sax'"),
         ('sex = {1 = "M", 2 = "F"}', ["--scale", "none"], "leave out --scale none"),
     ],

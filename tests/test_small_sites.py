@@ -20,7 +20,7 @@ from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import FEWEST, BatchedAnswers, Stacked, kind_of
 from fedcluster.errors import SiteError
-from fedcluster.io.inputs import numbered
+from fedcluster.io.inputs import unique_ids
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
@@ -335,7 +335,7 @@ def test_sites_with_numbers_are_in_the_order_of_these_as_text(dtype: Any, spread
         if low < bounds.min or low + 20 * spread > bounds.max:
             continue
         sites = np.array([low + int(i) * spread for i in rng.integers(20, size=50)], dtype=dtype)
-        names, number = numbered(sites)
+        names, number = unique_ids(sites)
         assert names.tolist() == sorted({str(site) for site in sites.tolist()})
         assert [str(names[i]) for i in number] == [str(site) for site in sites.tolist()]
 

@@ -20,8 +20,7 @@ import scipy.sparse
 from test_cli import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster.cli._naming import named_sources
-from fedcluster.cli._reading import read_sites
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles, FileSource, open_rows, sources
 from fedcluster.io.columns import MISSING, is_missing

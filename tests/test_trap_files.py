@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from trap_files import Trap, clean, traps
 
-from fedcluster.cli._comparison import Comparison, compared
-from fedcluster.cli._options import FileOptions, Scaling, asked
+from fedcluster.cli._options import FileOptions, Scaling, preparation
+from fedcluster.cli._runs import Comparison, compared
 from fedcluster.errors import InputError
 from fedcluster.io.columns import codes
 
@@ -33,7 +33,7 @@ def looked_at(files: list[str], **options: Any) -> tuple[Comparison, list[str]]:
     scaling = Scaling(missing="mean", categories=options.pop("categories", None))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = compared(files, FileOptions(**options), asked(scaling, None))
+        found = compared(files, FileOptions(**options), preparation(scaling, None))
     return found, [*(str(each.message) for each in said), *found.fit_report.warnings]
 
 

@@ -75,7 +75,7 @@ def seen(digits: Data) -> tuple[int, ...]:
 
 
 def story(sites: Mapping[str, Data]) -> str:
-    """Return the line that says what the demonstration shows."""
+    """Return the line that introduces the demonstration."""
     n = sum(len(digits) for digits in sites.values())
     saw = "; ".join(f"{site} {_listed(seen(digits))}" for site, digits in sites.items())
     return f"{n:,} handwritten digits at {len(sites)} sites, which saw: {saw}."
@@ -88,7 +88,7 @@ MEANING = (
 
 
 def sent(records: Sequence[SiteRecord]) -> str:
-    """Return the line that says how much left the sites."""
+    """Return the line on how much left the sites."""
     most = max(record.values_sent for record in records)
     images = sum(record.rows for record in records)
     return (
@@ -98,7 +98,7 @@ def sent(records: Sequence[SiteRecord]) -> str:
 
 
 def what_next(out: Path, written: Sequence[str]) -> list[str]:
-    """Return the lines that say what to look at, and what to try."""
+    """Return the lines on what to look at, and what to try."""
     shown = [str(out / name) for name in ("report.html", PICTURE) if name in written]
     files = " ".join(f"clinics/{site}.csv" for site in ("north", "south", "west"))
     return [
@@ -128,11 +128,11 @@ def compare(sites: Mapping[str, Data], centers: Floats, seed: int = 0) -> list[C
     return [
         Comparison(
             name,
-            inertia=_inertia(X, found),
-            ratio=_inertia(X, found) / base,
-            ari=float(adjusted_rand_score(y, nearest(X, found)[0])),
+            inertia=_inertia(X, own),
+            ratio=_inertia(X, own) / base,
+            ari=float(adjusted_rand_score(y, nearest(X, own)[0])),
         )
-        for name, found in everyone.items()
+        for name, own in everyone.items()
     ]
 
 
@@ -153,8 +153,8 @@ def draw(
 
 
 def _centers(X: Rows, k: int, seed: int) -> Floats:
-    found: Floats = KMeans(k, n_init=10, random_state=seed).fit(X).cluster_centers_
-    return found
+    centers: Floats = KMeans(k, n_init=10, random_state=seed).fit(X).cluster_centers_
+    return centers
 
 
 def _inertia(X: Rows, centers: Floats) -> float:
@@ -332,16 +332,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("name", choices=NAMES, help="which data set")
     parser.add_argument("--out", help="the folder; default: the data set's name")
     parser.add_argument("--seed", type=int, default=0, help="other seeds give other draws")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        files = write(given.name, given.out or given.name, seed=given.seed)
+        files = write(options.name, options.out or options.name, seed=options.seed)
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    said = f"Wrote {', '.join(map(str, files))}. Next:\n"
-    k = 10 if given.name == "digits" else "auto"
-    said += f"fedcluster fit {' '.join(map(str, files))} -k {k} --out {given.name}-result\n"
-    sys.stdout.write(said)
+    text = f"Wrote {', '.join(map(str, files))}. Next:\n"
+    k = 10 if options.name == "digits" else "auto"
+    text += f"fedcluster fit {' '.join(map(str, files))} -k {k} --out {options.name}-result\n"
+    sys.stdout.write(text)
     return 0
 
 

@@ -26,9 +26,12 @@ AssertionError: MeanDistance() breaks the law "client_additive" in round 1: ...
 
 from __future__ import annotations
 
+import json
 import pickle
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
@@ -45,6 +48,7 @@ from fedcluster.core import (
     Assigns,
     Data,
     Floats,
+    Metric,
     Rows,
     SiteInfo,
     State,
@@ -57,21 +61,27 @@ from fedcluster.core.ranges import allowed_of
 from fedcluster.core.streams import stream
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.reply_validation import Believed, check_answer
+from fedcluster.engines.reply_validation import ReplyBounds, check_answer
 from fedcluster.errors import HeldBackError
 from fedcluster.model.assignment import Assignment
+from fedcluster.preprocessing import Preparation
+from fedcluster.preprocessing.own import frozen, own_to_plain
+from fedcluster.preprocessing.own import preparation as checked_preparation
 from fedcluster.recipes.fit import canonical
+from fedcluster.rounds import run_plan
 
-__all__ = ["Example", "check_laws"]
+__all__ = ["Example", "check_laws", "check_preparation"]
 
 ROUNDING = 1e-11
 """Relative difference that another order of adding may make."""
-FEW = 10
-"""Rows of which each is left out and moved, to see what depends on it."""
+FEW, MANY = 10, 1000
+"""Rows of which each is left out and moved, to see what depends on it; how often they come, to see
+how exactly they are added."""
 MOVE = 1e-6
 """How far a row is moved, in standard deviations of the rows."""
-MOST_ROUNDS, STILL = 200, 20
-"""Rounds that an algorithm is followed, and rounds without a move after which it has converged."""
+MOST_ROUNDS, STILL, FOLLOWED = 200, 20, 5
+"""Rounds that an algorithm is followed, rounds without a move after which it has converged, and
+rounds in which its memory is compared with that of other answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,8 +166,8 @@ def check_laws(
                     LAWS[law](step, state, example)
                 except Exception as error:
                     place = f'{step!r} breaks the law "{law}" in round {state.round + 1}'
-                    said = error if isinstance(error, AssertionError) else repr(error)
-                    raise AssertionError(f"{place}: {said}") from error
+                    message = error if isinstance(error, AssertionError) else repr(error)
+                    raise AssertionError(f"{place}: {message}") from error
 
 
 def _rounds(step: Step, example: Example, state: State, n_rounds: int) -> Iterator[State]:
@@ -202,8 +212,8 @@ def _server_additive(step: Step, state: State, example: Example) -> None:
     if step.server_additive and hasattr(step, "server_step"):
         apart = _answers(step, state, example)
         one, other = (
-            step.server_step(state, given, stream(0, state.round))
-            for given in (apart, [total(apart)])
+            step.server_step(state, answers, stream(0, state.round))
+            for answers in (apart, [total(apart)])
         )
         try:
             _assert_same(one, other)
@@ -243,28 +253,44 @@ def _order_of_sites(step: Step, state: State, example: Example) -> None:
 def _purity(step: Step, state: State, example: Example) -> None:
     """A step changes nothing that it is given; asked again it answers the same bits."""
     data = example.data.weighed()
-    given = [data.X, data.sample_weight, state.centers, state.weights, *state.memory.values()]
-    before = [None if array is None else array.copy() for array in given]
-    client = Client("all", data, filters=())
-    first = client.answer(Task(step, state, seed=3))
-    client.answer(Task(Lloyd(), State.at(data.X[:1].astype(np.float64) + 1.0), seed=4))
-    _assert_same(first, client.answer(Task(step, state, seed=3)))
-    for array, copy in zip(given, before, strict=True):
-        assert_array_equal(array, copy, "what was given is changed")
-    if hasattr(step, "server_step"):
-        answers = _answers(step, state, example)
-        arrays = [*given[2:], *(each for a in answers for each in (a.sums, a.weights))]
-        copies = [array.copy() for array in arrays if array is not None]
+    arrays = [data.X, data.sample_weight, data.y, state.centers, state.weights]
+    arrays += state.memory.values()
+    with _unchanged(arrays, "what was given is changed"):
+        client = Client("all", data, filters=())
+        first = client.answer(Task(step, state, seed=3))
+        client.answer(Task(Lloyd(), State.at(data.X[:1].astype(np.float64) + 1.0), seed=4))
+        _assert_same(first, client.answer(Task(step, state, seed=3)))
+        moved = Task(step, replace(state, centers=state.centers * 1.25), seed=3)
+        alone = Client("all", replace(data), filters=()).answer(moved)
+        _assert_same(alone, client.answer(moved))
+    if not hasattr(step, "server_step"):
+        return
+    answers = _answers(step, state, example)
+    arrays = [each for a in answers for each in (a.sums, a.weights, a.support)]
+    arrays += [state.centers, state.weights, *state.memory.values()]
+    with _unchanged(arrays, "server_step changes what it is given"):
         one, other = (_next(step, state, answers) for _ in range(2))
         if one is not None and other is not None:
             _assert_same(one, other)
-        for array, copy in zip(arrays, copies, strict=True):
-            assert_array_equal(array, copy, "server_step changes what it is given")
+
+
+@contextmanager
+def _unchanged(arrays: Sequence[Any], complaint: str) -> Iterator[None]:
+    """Check that nothing changes arrays, nor draws from the generators that all programs share."""
+    some: list[NDArray[Any]] = [array for array in arrays if array is not None]
+    copies = [array.copy() for array in some]
+    before = str(np.random.get_state()), random.getstate()  # noqa: NPY002
+    yield
+    for array, copy in zip(some, copies, strict=True):
+        assert_array_equal(array, copy, complaint)
+    after = str(np.random.get_state()), random.getstate()  # noqa: NPY002
+    assert before == after, "it uses the generator of numpy or Python: draw from rng alone"
 
 
 def _fields(step: Step, _state: State, _example: Example) -> None:
     """A step is its name and its fields, all of them scalars; and it pickles."""
     assert is_dataclass(step), "it is no dataclass"
+    assert type(step).__dataclass_params__.frozen, "it is no frozen dataclass"
     values = {field.name: getattr(step, field.name) for field in fields(step)}
     scalar = all(v is None or isinstance(v, int | float | str | bool) for v in values.values())
     assert scalar, f"{values} are not all scalars"
@@ -290,8 +316,6 @@ def _wire(step: Step, state: State, example: Example) -> None:
 
 def _sample_weight(step: Step, state: State, example: Example) -> None:
     """A row of weight 2 counts as two rows, where answers add up; elsewhere weights matter."""
-    if getattr(step, "counts_rows", False):
-        return
     X, y = example.data.X, example.data.y
     whole, ones = 1 + np.arange(len(X)) % 3, np.ones(len(X))
     rows = replace(example.data, sample_weight=None)
@@ -299,6 +323,8 @@ def _sample_weight(step: Step, state: State, example: Example) -> None:
         _answer(step, state, Data(X, weight, y)) for weight in (None, whole.astype(float), ones)
     )
     _assert_close(plain, one)
+    if getattr(step, "counts_rows", False):
+        return
     if step.client_additive:
         copies = _answer(step, state, rows.take(np.repeat(np.arange(len(X)), whole)))
         hint = "multiply each row's part of sums and weights by its sample_weight"
@@ -307,12 +333,47 @@ def _sample_weight(step: Step, state: State, example: Example) -> None:
         ignored = np.array_equal(weighed.sums, plain.sums)
         ignored &= np.array_equal(weighed.weights, plain.weights)
         assert not ignored, "sample_weight changes nothing"
+        if hasattr(step, "server_step"):
+            heavy = _answer(step, state, Data(X, 4.0 * whole.astype(np.float64), y))
+            times = Summary(4.0 * weighed.sums, 4.0 * weighed.weights, weighed.support)
+            _assert_close(heavy, times, "weights four times as large make such sums and weights")
+
+
+def _labels(step: Step, state: State, example: Example) -> None:
+    """An algorithm reads no reference labels: most rows have none."""
+    data = example.data.weighed()
+    if hasattr(step, "server_step") and data.y is not None:
+        without = _answer(step, state, replace(data, y=None))
+        _assert_same(_answer(step, state, data), without)
+
+
+def _precision(step: Step, state: State, example: Example) -> None:
+    """Sums of many rows of 32 bits have 64 bits, and are those of the same rows in 64 bits.
+
+    What is computed of a single row may have the type of the rows.
+    """
+    few = _few(example)
+    few = few.take(np.tile(np.arange(len(few)), MANY if not state.round else 1))
+    narrow = replace(few, X=few.X.astype(np.float32))
+    wide = replace(narrow, X=narrow.X.astype(np.float64))
+    one, other = _answer(step, state, narrow), _answer(step, state, wide)
+    for each in (one, other):
+        types = f"sums have type {each.sums.dtype}, weights {each.weights.dtype}"
+        assert each.sums.dtype == each.weights.dtype == np.float64, types
+    if step.client_additive:
+        scale = 1.0 + np.abs(other.sums).max(initial=0.0)
+        hint = "add in float64, whatever the type of the rows"
+        assert_allclose(one.sums, other.sums, rtol=1e-6, atol=1e-6 * scale, err_msg=hint)
 
 
 def _few(example: Example, seed: int = 0) -> Data:
     """Return a few rows of weights above 0, moved a little, so that no two are alike."""
     data, rng = example.data.weighed(), np.random.default_rng(seed)
-    data = data.take(np.sort(rng.permutation(len(data))[:FEW]))
+    return _apart(data.take(np.sort(rng.permutation(len(data))[:FEW])), rng)
+
+
+def _apart(data: Data, rng: np.random.Generator) -> Data:
+    """Return rows moved a little, so that no two are alike, nor equally near to two centres."""
     X = data.X.astype(np.float64)
     spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
     return replace(data, X=X + 1e-3 * spread * rng.normal(size=X.shape))
@@ -343,10 +404,12 @@ def _support(step: Step, state: State, example: Example) -> None:
             return
         a, b = without.planes[0], answer.planes[0]
         behind += (np.abs(a - b) > 1e-10 * (1.0 + np.abs(b))).any(axis=1)
-    told = answer.rows * (answer.weights > 0)
-    assert (told <= behind + 1e-6).all(), (
-        f"lines tell of {told.tolist()} rows, and depend on {behind.tolist()}: the support is too "
-        "large, and limits of a site would hold nothing back"
+    counted = answer.rows[answer.weights > 0]
+    assert (counted > 0).all(), f"lines of weight above 0 tell of {counted.tolist()} rows"
+    counts = answer.rows * (answer.weights > 0)
+    assert (counts <= behind + 1e-6).all(), (
+        f"lines tell of {counts.tolist()} rows, and depend on {behind.tolist()}: the support is "
+        "too large, and limits of a site would hold nothing back"
     )
 
 
@@ -357,8 +420,8 @@ def _single_rows(step: Step, state: State, example: Example) -> None:
         return
     middle = few.X.mean(axis=0)  # rows this close move a smooth number alike
     close = replace(few, X=middle + 0.1 * (few.X - middle))
-    found = [_moved_by_few(step, state, rows) for rows in (few, _few(example, 1), close)]
-    assert not all(found), f"{found[0]} alone: a row would leave the site"
+    moved = [_moved_by_few(step, state, rows) for rows in (few, _few(example, 1), close)]
+    assert not all(moved), f"{moved[0]} alone: a row would leave the site"
     if step.answer_shape(state, few.X.shape[1])[0] is None:
         many = few.take(np.tile(np.arange(len(few)), 5))
         noise = np.random.default_rng(3).normal(size=many.X.shape)
@@ -401,28 +464,28 @@ def _believable(step: Step, state: State, example: Example) -> None:
     X = example.data.X
     names = [f"x{j}" for j in range(X.shape[1])]
     low, high = np.nanmin(X, axis=0).tolist(), np.nanmax(X, axis=0).tolist()
-    believed = Believed(ranges=dict(zip(names, zip(low, high, strict=True), strict=True)))
+    bounds = ReplyBounds(ranges=dict(zip(names, zip(low, high, strict=True), strict=True)))
     states = [state]
     if state.round == 0 and len(state.centers) > 1 and not state.memory:
         far = state.centers.copy()
         far[-1] += 1e3 * (1.0 + np.abs(far).max())
         states.append(replace(state, centers=far))
-    for asked in states:
+    for start in states:
         answers = []
         for name, data in example.parts.items():
             for part in (data, data.take(np.arange(1))):
-                answer = _answer(step, asked, part, name)
+                answer = _answer(step, start, part, name)
                 weight = None if part.sample_weight is None else float(part.sample_weight.sum())
                 site = SiteInfo(name, n_rows=len(part), weight=weight, n_columns=X.shape[1])
                 try:
-                    check_answer(Task(step, asked), answer.leaving(), site, believed, names)
+                    check_answer(Task(step, start), answer.leaving(), site, bounds, names)
                 except wire.WireError as error:
                     raise AssertionError(f"a coordinator refuses the answer: {error}") from error
                 answers += [answer] if part is data else []
-        after = _next(step, asked, answers) if hasattr(step, "server_step") else None
+        after = _next(step, start, answers) if hasattr(step, "server_step") else None
         if after is None:
             continue
-        assert after.round == asked.round + 1, f"the next state is of round {after.round}"
+        assert after.round == start.round + 1, f"the next state is of round {after.round}"
         for what, array in {"centers": after.centers, "weights": after.weights}.items():
             assert np.isfinite(array).all(), f"{what} of the next state hold NaN or infinity"
         for what, array in after.memory.items():
@@ -450,19 +513,22 @@ def _allowed(step: Step, state: State, example: Example) -> None:
 def _convergence(step: Step, state: State, example: Example) -> None:
     """An algorithm converges once no centre moves, and not while centres move as at first.
 
-    One that goes round in a circle has not converged, and breaks no law.
+    Nor does it go on for ever: its moves become smaller, and no state comes back. One that does so
+    declares ``converges = False``; a run then ends after ``max_iter`` rounds.
     """
     algorithm = cast(Algorithm, step)
     if not hasattr(step, "server_step") or state.round or not algorithm.needs_centers:
         return
-    if not getattr(step, "converges", True):
-        return
-    moves: list[float] = []
+    ends, moves, met = getattr(step, "converges", True), [], {_digest(state): 0}
     for _ in range(MOST_ROUNDS):
         after = _next(step, state, _answers(step, state, example))
         if after is None or after.centers.shape != state.centers.shape:
             return
+        _allowed(step, after, example)
         moves.append(float(np.abs(after.centers - state.centers).max(initial=0.0)))
+        if not ends:
+            state = after
+            continue
         if state.converged:
             least = min(moves[-2:])
             assert least <= 0.1 * max(moves), (
@@ -470,11 +536,103 @@ def _convergence(step: Step, state: State, example: Example) -> None:
                 f"{moves[-2]:g}, and the next one does by {moves[-1]:g}"
             )
             return
-        still = max(moves[-STILL:]) <= 1e-12 * (1.0 + np.abs(after.centers).max(initial=0.0))
+        scale = 1.0 + np.abs(after.centers).max(initial=0.0)
+        still = max(moves[-STILL:]) <= 1e-12 * scale
         assert len(moves) < STILL or not still or after.converged, (
             f"it has not converged after {STILL} rounds that moved no centre"
         )
+        back = met.setdefault(_digest(after), after.round)
+        assert after.converged or back in (state.round, after.round), (
+            f"the state of round {back} comes back after round {after.round}: {ENDLESS}"
+        )
         state = after
+    early, late = max(moves[-100:-50]), max(moves[-50:])
+    assert not ends or late <= max(0.85 * early, 1e-9 * scale), (
+        f"after {MOST_ROUNDS} rounds centres move by {late:g}, and no less: {ENDLESS}"
+    )
+
+
+ENDLESS = "let it converge, or declare converges = False"
+
+
+def _digest(state: State) -> bytes:
+    """Return all that a site or the server reads of a state, but for the number of the round."""
+    arrays = (state.centers, state.weights, *state.memory.values())
+    return b"".join(array.tobytes() for array in arrays)
+
+
+def _memory(step: Step, state: State, example: Example) -> None:
+    """Centres and weights, and the memory of clusters, follow from the answers of their round.
+
+    A memory of which each array only repeats what an earlier round has computed is stale. Former
+    centres and weights may be kept as they are.
+    """
+    if not hasattr(step, "server_step") or state.round or not cast(Algorithm, step).needs_centers:
+        return
+    own = {name for name, array in allowed_of(step).memory.items() if "k" in array.shape}
+    stale = [{"centers"}, {"weights"}, own]
+    for _ in range(FOLLOWED):
+        answers = _answers(step, state, example)
+        after, *others = (_next(step, state, each) for each in (answers, *_others(answers)))
+        if after is None:
+            return
+        if state.round:  # in the first round there is nothing to repeat
+            kept, former = _parts(after), (state.centers, state.weights)
+            changed = {
+                name
+                for name in kept
+                for other in others
+                if other is not None and not np.array_equal(kept[name], _parts(other).get(name))
+            }
+            changed |= {
+                name for name in own & kept.keys() for a in former if np.array_equal(kept[name], a)
+            }
+            stale = [each for each in stale if not each & changed]
+        if not own & after.memory.keys():  # it has none, or it is lost: another law
+            stale = [each for each in stale if each is not own]
+        state = after
+    if stale := [each for each in stale if each]:
+        names = " and ".join(", ".join(sorted(each)) for each in stale)
+        raise AssertionError(f"the answers of a round do not change {names} of the next state")
+
+
+def _parts(state: State) -> dict[str, Any]:
+    """Return the arrays of a state by name."""
+    return {**state.memory, "centers": state.centers, "weights": state.weights}
+
+
+def _others(answers: Sequence[Summary]) -> list[list[Summary]]:
+    """Return answers of other rows: of one site alone, weighed otherwise, moved, and close."""
+    return [
+        list(answers[:1]),
+        [replace(a, sums=a.sums * i, weights=a.weights * i) for i, a in enumerate(answers, 1)],
+        [replace(a, sums=1.5 * a.sums + (a.weights > 0)[:, np.newaxis]) for a in answers],
+        [replace(a, sums=0.01 * a.sums) for a in answers],
+    ]
+
+
+def _score(step: Step, state: State, example: Example) -> None:
+    """The score of a metric is one number of the total answer, whatever order clusters have."""
+    if not hasattr(step, "score"):
+        return
+    metric = cast(Metric, step)
+    assert isinstance(metric.maximise, bool), f"maximise is {metric.maximise!r}"
+    added = total(_answers(step, state, example))
+    with _unchanged([added.sums, added.weights, state.centers], "score changes what it is given"):
+        score = metric.score(state, added)
+        assert_array_equal(score, metric.score(state, added), "asked again, it is another one")
+    assert isinstance(score, float | int | np.floating | np.integer), f"the score is {score!r}"
+    if state.memory or len(state.centers) < 2:
+        return
+    apart = replace(example, data=_apart(example.data, np.random.default_rng(2)))
+    answer = total(_answers(step, state, apart))
+    score = metric.score(state, answer)
+    if (answer.weights > 0).all():
+        assert np.isfinite(score), f"the score is {score}, though all lines have rows"
+    order = np.roll(np.arange(len(state.centers)), 1)
+    turned = replace(state, centers=state.centers[order], weights=state.weights[order])
+    again = metric.score(turned, total(_answers(step, turned, apart)))
+    assert_allclose(again, score, rtol=1e-9, atol=1e-9, err_msg="order of clusters")
 
 
 def _assign(step: Step, state: State, example: Example) -> None:
@@ -485,15 +643,143 @@ def _assign(step: Step, state: State, example: Example) -> None:
     """
     if not isinstance(step, Assigns) or not state.weights.any():
         return
-    X, every = example.data.X, Assignment(state, step)
+    X, every = example.data.X.copy(), Assignment(state, step)
     turned = canonical(state, cast(Algorithm, step))
     some = np.random.default_rng(1).permutation(len(X))[: len(X) // 2]
-    given, alone = _shares(every, X), _shares(every, X[some])
-    assert_allclose(alone, given[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
+    shares, alone = _shares(every, X), _shares(every, X[some])
+    assert_array_equal(X, example.data.X, "assign changes the rows")
+    assert_allclose(alone, shares[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
     place = cdist(turned.centers, state.centers).argmin(axis=1)
     if len(np.unique(place)) == len(place):
         there = _shares(Assignment(turned, step), X)
-        assert_allclose(there, given[:, place], rtol=1e-9, atol=1e-9, err_msg="order of clusters")
+        assert_allclose(there, shares[:, place], rtol=1e-9, atol=1e-9, err_msg="order of clusters")
+
+
+# Preparations
+
+
+def check_preparation(preparation: Preparation, example: Example | None = None) -> None:
+    """Check that a preparation of one's own keeps the laws of preparations, on example rows.
+
+    Parameters
+    ----------
+    preparation : Preparation
+        The preparation; one that has a method ``fit`` is fitted first.
+    example : Example, optional
+        The rows; by default `Example.random`.
+
+    Raises
+    ------
+    AssertionError
+        Naming the preparation, the law and what is wrong.
+    InputError
+        If it is no frozen dataclass with all methods of a `Preparation`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Centred:
+    ...     def names(self, names):
+    ...         return list(names)
+    ...
+    ...     def apply(self, X):
+    ...         return X - X.mean(axis=0)
+    ...
+    ...     def invert(self, X):
+    ...         return X
+    ...
+    ...     def check(self, width):
+    ...         pass
+    >>> check_preparation(Centred())
+    Traceback (most recent call last):
+        ...
+    AssertionError: Centred() breaks the law "row by row": ...
+    """
+    example = Example.random() if example is None else example
+    own = checked_preparation(preparation)
+    X, law = example.data.X.astype(np.float64), "fit"
+    try:
+        fitted = _fitted(own, example, X)
+        for law in PREPARATION_LAWS:
+            PREPARATION_LAWS[law](fitted, X)
+    except Exception as error:
+        message = error if isinstance(error, AssertionError) else repr(error)
+        raise AssertionError(f'{own!r} breaks the law "{law}": {message}') from error
+
+
+def _fitted(own: Any, example: Example, X: Floats) -> Any:
+    """Return a preparation that is fitted to the sites, as it is to all rows at one site."""
+    if not hasattr(own, "fit"):
+        return own
+    fits = [
+        run_plan(
+            own.fit(_names(X)), LocalEngine(Client(name, rows, ()) for name, rows in parts.items())
+        )
+        for parts in (example.parts, example.parts, {"all": example.data.weighed()})
+    ]
+    apart, again, together = (checked_preparation(each.value) for each in fits)
+    assert apart == again, "fitted again, it is another one"
+    _assert_near(together.apply(X), apart.apply(X), "it depends on which site has which rows")
+    return apart
+
+
+def _names(X: Floats) -> list[str]:
+    return [f"x{j}" for j in range(X.shape[1])]
+
+
+def _is_value(own: Any, X: Floats) -> None:
+    """It is a frozen dataclass of numbers and tuples of them, and the same after a journey."""
+    assert type(own).__dataclass_params__.frozen, "it is no frozen dataclass"
+    values = json.loads(json.dumps(own_to_plain(own), allow_nan=False))["fields"]
+    there = type(own)(**{name: frozen(value) for name, value in values.items()})
+    assert there == own, f"a site gets {there!r}"
+    assert hash(own) == hash(there), "equal ones have other hashes"
+    assert_array_equal(there.apply(X), own.apply(X), "at a site it makes other rows")
+
+
+def _row_by_row(own: Any, X: Floats) -> None:
+    """Each row is mapped for itself, to a number for each name, and nothing else is changed."""
+    q = len(own.names(_names(X)))
+    with _unchanged([X], "apply changes the rows"):
+        made, again = own.apply(X), own.apply(X)
+    assert_array_equal(made, again, "applied again, it makes other rows")
+    assert np.shape(made) == (len(X), q), f"it names {q} columns and makes {np.shape(made)}"
+    assert np.issubdtype(made.dtype, np.floating), f"it makes rows of type {made.dtype}"
+    assert np.isfinite(made).all(), "it makes NaN or infinity of finite rows"
+    some = np.random.default_rng(1).permutation(len(X))[: len(X) // 2]
+    _assert_near(own.apply(X[some]), made[some], "other rows matter")
+    _assert_near(own.apply(X[:1]), made[:1], "other rows matter")
+
+
+def _inverse(own: Any, X: Floats) -> None:
+    """Rows in the units of the columns are prepared to where they come from."""
+    made = own.apply(X)
+    with _unchanged([made], "invert changes the rows"):
+        back = own.invert(made)
+    assert np.shape(back) == X.shape, f"invert makes {np.shape(back)} of {np.shape(made)}"
+    assert_allclose(own.apply(back), made, 1e-6, 1e-6, err_msg="invert is no inverse of apply")
+
+
+def _width(own: Any, X: Floats) -> None:
+    """It takes rows of the width that it was fitted to, and refuses others by a ValueError."""
+    own.check(X.shape[1])
+    for wide in (np.column_stack([X, X[:, :1]]), X[:, :-1]):
+        try:
+            own.check(wide.shape[1])
+        except ValueError:
+            continue
+        own.apply(wide)  # what is not refused must be possible
+
+
+PREPARATION_LAWS: Mapping[str, Callable[[Any, Floats], None]] = MappingProxyType(
+    {"value": _is_value, "row by row": _row_by_row, "inverse": _inverse, "width": _width}
+)
+"""What is checked of a preparation, by name."""
+
+
+def _assert_near(a: Floats, b: Floats, hint: str) -> None:
+    assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=hint)
 
 
 def _shares(assignment: Assignment, X: Rows) -> Floats:
@@ -534,11 +820,15 @@ LAWS: Mapping[str, Callable[[Step, State, Example], None]] = MappingProxyType(
         "fields": _fields,
         "wire": _wire,
         "sample_weight": _sample_weight,
+        "labels": _labels,
+        "precision": _precision,
         "support": _support,
         "single rows": _single_rows,
         "answers": _believable,
         "allowed": _allowed,
         "convergence": _convergence,
+        "memory": _memory,
+        "score": _score,
         "assign": _assign,
     }
 )

@@ -194,11 +194,16 @@ class Array:
 
     def _try(self, pair: frozenset[Value], found: dict[frozenset[Value], Exception]) -> bool:
         """Note how a pair is refused, and return whether it is."""
-        lifts = [[LIFTS[value]] for value in pair if value in LIFTS]
-        errors = [self.refused(with_needs(self.job, *pair, *more)) for more in ([], *lifts)]
+        errors = [self.refused(row) for row in self._with_lifts(pair)]
         if errors[0] is not None and None not in errors:
             found[pair] = errors[0]
         return pair in found
+
+    def _with_lifts(self, pair: Iterable[Value]) -> list[dict[str, str]]:
+        """The combinations of a pair and what it needs, without and with each of its lifts."""
+        pair = tuple(pair)
+        lifts = [[LIFTS[value]] for value in pair if value in LIFTS]
+        return [with_needs(self.job, *pair, *more) for more in ([], *lifts)]
 
     @property
     def bad(self) -> set[frozenset[Value]]:
@@ -246,7 +251,9 @@ class Array:
                 if any(self._take(rows, left, self._completed(each)) for each in less):
                     continue
                 first = sorted(next(iter(left)))
-                if any(self._take(rows, left, row) for row in self._candidates(first, left, rng)):
+                lifted = (dict(row) for row in self._with_lifts(first))
+                more = chain(lifted, self._candidates(first, left, rng))
+                if any(self._take(rows, left, row) for row in more):
                     continue
                 assert self._try(frozenset(first), self._refusals), f"{self.job}: {first} in no row"
             self._learn()

@@ -221,9 +221,13 @@ NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
 
 LIFTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("site.protection", "None"): ("site.privacy", "budget"),
+    ("engine", "wire"): ("site.privacy", "budget"),
+    ("engine", "resumed wire"): ("site.privacy", "budget"),
+    ("engine", "secure"): ("site.privacy", "budget"),
 }
 """Values that are refused beside some others, each with one that makes them go together: sites that
-say nothing make groups of their rows, which noise does not go with, unless they have a budget."""
+say nothing make groups of their rows, which noise does not go with, unless they have a budget; and
+over a network they answer nothing with noise without one."""
 
 NO_NAMES = "a sparse matrix holds numbers alone"
 IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {

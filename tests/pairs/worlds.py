@@ -30,6 +30,7 @@ from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.secure.cohort import Terms
 from fedcluster.secure.engine import SecureEngine
@@ -138,11 +139,11 @@ class World:
     def tables(self) -> dict[str, pd.DataFrame]:
         """What a user sees of each site: the values, and the columns with a part."""
         return {
-            name: frame[[column for column in map(str, frame) if self._is_told(column)]]
+            name: frame[[column for column in map(str, frame) if self._is_disclosed(column)]]
             for name, frame in self.frames.items()
         }
 
-    def _is_told(self, column: str) -> bool:
+    def _is_disclosed(self, column: str) -> bool:
         return column not in ("weight", "person", "label", "id") or column in self.parts.values()
 
     @property
@@ -332,14 +333,14 @@ def responder(world: World, site: SiteFile, secure: SecureSite | None = None) ->
     def choose(chosen: Sequence[str], raw: bool = False) -> Client:
         return world.client(site, chosen, raw=raw)
 
-    grouped = site.protection != "limits" and site.privacy is None
+    rules = Disclosure.of(site.disclosure, site.groups if site.is_grouped else None)
     return Responder(
         _Lazy(site.name, lambda: choose(columns)),
         columns=columns,
         choose=choose,
         steps=STEPS,
         preprocessors=lambda plain: row_transform(plain, steps=STEPS),
-        policy=Policy(site.policy, budget=site_budget(site), grouped=grouped),
+        policy=Policy(site.policy, budget=site_budget(site), disclosure=rules),
         secure=secure,
     )
 
@@ -408,7 +409,7 @@ def secure(world: World, job: Any) -> SecureEngine:
 
 
 def _choosing(world: World, job: Any, engine: Any) -> Any:
-    """What a run does first: it chooses columns, as `conduct` does."""
+    """What a run does first: it chooses columns, as `run_job` does."""
     columns = columns_asked(world, job)
     if _is_private(job):
         named = job.bounds if isinstance(job.bounds, Mapping) else world.values

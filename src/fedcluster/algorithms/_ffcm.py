@@ -153,6 +153,11 @@ class FFCM:
         """Return whether the server needs only totals."""
         return self.averaging == "avg_1"
 
+    @property
+    def converges(self) -> bool:
+        """Return whether it ends by itself; averages by k-means may go round in a circle."""
+        return self.averaging == "avg_1"
+
     @classmethod
     def from_fit(cls, fit: FitParameters) -> Self:
         """Return exact federated fuzzy c-means."""

@@ -233,7 +233,7 @@ class RadiusSearch:
 
     @classmethod
     def after(cls, state: State, answer: Summary, trim: float) -> RadiusSearch:
-        """Return what an answer tells about the state that was asked about."""
+        """Return the search after an answer: the next radius, and the edges to ask about."""
         edges, counts = _memory(state, "edges", EDGES), answer.weights[len(state.centers) :]
         seen = max(float(counts.sum()), _memory(state, "seen", [0.0])[0])
         target = (1 - trim) * seen
@@ -243,7 +243,8 @@ class RadiusSearch:
         upto = np.cumsum(counts) + hidden / 2
         cell = int(np.searchsorted(upto, target * (1 - 1e-12)))
         if not 0 < cell < len(edges):
-            radius, following = _at_end(edges, cell), _wider(edges, cell)
+            radius = float(edges[-1] if cell else edges[edges > 0][0])  # the nearest edge above 0
+            following = _wider(edges, cell)
             return cls(radius, following, seen, target, False, hidden > 0)
         low, high = edges[cell - 1], edges[cell]
         if 0 < KNOWN * low < high:
@@ -252,11 +253,6 @@ class RadiusSearch:
         exact = upto[cell] <= target * (1 + 1e-12) or high - low <= RESOLUTION * high
         following = edges if hidden else _closer(low, high)
         return cls(high, following, seen, target, bool(exact), hidden > 0)
-
-
-def _at_end(edges: Floats, cell: int) -> float:
-    """Return the nearest edge above 0, where the quantile lies beyond all of them."""
-    return float(edges[-1] if cell else edges[edges > 0][0])
 
 
 def _wider(edges: Floats, cell: int) -> Floats:

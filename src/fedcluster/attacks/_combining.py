@@ -59,7 +59,7 @@ class Recorder:
         self.kept: list[tuple[Task, Summary]] = []
 
     def introduce(self, **asked: Any) -> tuple[SiteInfo, ...]:
-        """Return what the site tells of itself."""
+        """Return the metadata of the site."""
         return self._engine.introduce(**asked)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

@@ -35,7 +35,7 @@ from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import PolicyLimits
-from fedcluster.privacy.partition import Partition, person_ids, row_ids, told_apart
+from fedcluster.privacy.partition import Partition, person_ids, row_ids, unique_ids
 from fedcluster.privacy.policy import Policy
 
 TASKS = 4000
@@ -85,7 +85,7 @@ class Public:
 
     @property
     def widest(self) -> list[int]:
-        """The two columns of numbers with the most steps, which tell rows apart best."""
+        """The two columns of numbers with the most steps, which distinguish rows best."""
         steps = self.width / self.step
         return [int(j) for j in np.argsort(-steps, kind="stable")[:2]]
 
@@ -289,7 +289,7 @@ class Subject:
         names = [column.name for column in columns_of(self.rows)]
         kept = Partition.load(self.file, self.protection.groups.p, names)
         if self.rows.groups is None:
-            ids = told_apart(row_ids(self.rows, kept.key))
+            ids = unique_ids(row_ids(self.rows, kept.key))
         else:
             persons, place = np.unique(self.rows.groups, return_inverse=True)
             ids = person_ids(persons, kept.key)[place]

@@ -66,7 +66,7 @@ class Advantage:
 
 
 def membership(play: Play, most: int | None = None) -> Advantage:
-    """Return how well the nearest group, or seed, tells rows of the site from others.
+    """Return how well the nearest group, or seed, distinguishes rows of the site from others.
 
     Of the first ``most`` rows of both, by default of all.
     """
@@ -88,7 +88,7 @@ def membership(play: Play, most: int | None = None) -> Advantage:
 
 
 def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
-    """Return how well canaries that the site was given can be told from those that it was not.
+    """Return how well planted canaries can be distinguished from others.
 
     A canary is a row whose numbers are drawn evenly from the public ranges, each by itself: most
     are far from all rows.
@@ -277,7 +277,7 @@ def audit(
 
 
 def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protection, ...]]:
-    """Return the rows of a site, or made-up ones, and its protection before others.
+    """Return the rows of a site, or simulated rows, and the protections to attack, its own first.
 
     Parameters
     ----------

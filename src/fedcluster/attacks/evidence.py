@@ -34,7 +34,6 @@ from fedcluster.site.logs import answers_of, budget_content, run_records, spent_
 from fedcluster.site.membership import (
     ROWS_CHANGED,
     Membership,
-    permits_required,
     site_budget,
     site_log,
     site_permits,
@@ -210,7 +209,7 @@ def _federation(site: SiteFile) -> dict[str, Any]:
         told["budget"] = budget_content(ledger)
     if (folder / IDENTITY).exists():
         told["cohorts"] = sorted(map(list, earlier_cohorts(SiteState(folder / STATE_FILE))))
-    if permits_required(site):
+    if site.permits:
         with log.locked() as head:
             known = site_permits(site, membership).known(head)
         told["permits"] = [{**permit.plain(), **state} for permit, state in known]

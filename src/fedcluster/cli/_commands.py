@@ -32,9 +32,10 @@ from fedcluster.cli._options import (
     Seed,
     Shaping,
     ShowOptions,
-    asked,
     check_least,
     check_options,
+    preparation,
+    with_choice,
     with_columns,
     with_fuzzifier,
     with_options,
@@ -78,7 +79,6 @@ def fit(
     --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _naming as joining
         from fedcluster.cli import _reading as reading
 
         check_options(job)
@@ -88,30 +88,25 @@ def fit(
         job, columns = with_columns(job, scaling, columns, shaping)
         rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
         rows = replace(rows, id_column=join.id_column)
-        joined = joining.opened(files, join, rows, of_all=rows.site_column is not None)
+        joined = reading.open_tables(files, join, rows, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
         from fedcluster.cli import _runs as runs
         from fedcluster.report import messages, tables
-        from fedcluster.report.tables import profiles_shown
 
-        job = runs.with_dates(job, read.dates)
-        fitted = screen.wait_for(
-            lambda: runs.cluster(job, read.tables, screen.doing, min_cluster_size)
-        )
-        fitted = fitted.with_decisions(read.left_out, read.notes)
+        fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
         screen.warnings += fitted.warnings
-        content, written = runs.write(out, fitted, joining=joined, report=report)
+        content, written = runs.write_fit(out, fitted, joining=joined, report=report)
     screen.result(
         runs.result(content, out, written),
         [
             *fitted.shown(screen.width, str(out / "model.json")),
-            *profiles_shown(content, screen.width, out / "history.json"),
+            *tables.profiles_shown(content, screen.width, out / "history.json"),
             tables.cluster_table(fitted.records, screen.width, str(out / "history.json")),
             messages.summary_line(content),
             *(messages.notes(fitted.records) if job.epsilon is None else ()),
             *messages.privacy_lines(content, exact=True),
             *runs.unlabelled(fitted.labels),
-            messages.written_line(out, written),
+            *messages.written_lines(out, written),
         ],
     )
 
@@ -142,29 +137,24 @@ def select_k(
     matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.jobs import content_of
+        from fedcluster.report import messages
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
+        job = with_choice(job, preparation(scaling, columns), bounds, elbow=elbow)
         rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
         read = reading.read(files, rows, screen.doing, job.prepare)
-        job = runs.with_dates(job, read.dates)
-        chosen = screen.wait_for(
-            lambda: indices.choose(job, read.tables, screen.doing, min_cluster_size)
-        )
-        chosen = chosen.with_decisions(read.left_out, read.notes)
-        screen.warnings += chosen.fit_report.warnings
-        screen.warnings += chosen.outcome.value.warnings
+        chosen, _ = screen.wait_for(lambda: runs.run_job(job, read, screen.doing, min_cluster_size))
+        screen.warnings += [*chosen.fit_report.warnings, *chosen.outcome.value.warnings]
         content = content_of(chosen)
-        written = runs.write_found(out, chosen, content)
+        written = runs.write_report(out, chosen, content)
     screen.result(
         runs.result(content, out, written),
-        indices.selection_shown(chosen, out, written),
+        [*runs.selection_shown(chosen), *messages.written_lines(out, written)],
     )
 
 
@@ -183,12 +173,12 @@ def warm_up(as_json: AsJson = False, quiet: Quiet = False) -> None:
         begun = perf_counter()
         compiled = screen.wait_for(lambda: warming.warmed(screen.doing))
         seconds = perf_counter() - begun
-    said = (
+    line = (
         f"Compiled {compiled} kernels in {seconds:.0f} seconds."
         if compiled
         else "No kernel was missing."
     )
-    screen.result({"compiled": compiled, "seconds": round(seconds, 1)}, [said])
+    screen.result({"compiled": compiled, "seconds": round(seconds, 1)}, [line])
 
 
 @with_options
@@ -207,6 +197,7 @@ def demo(
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster import datasets as digits
+        from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.report import messages
         from fedcluster.report import tables as report
@@ -217,15 +208,16 @@ def demo(
         replace(show, overwrite=True).check_folder(out)
         screen.doing("reading the digits")
         sites = digits.digits_by_site(seed)
-        fitted = screen.wait_for(lambda: runs.cluster(job, digits.tables(sites), screen.doing))
+        rows = reading.Reading(digits.tables(sites))
+        fitted = screen.wait_for(lambda: runs.fit(job, rows, screen.doing))
         centers = fitted.model.centers
         screen.doing("comparing with pooled k-means and with each site alone")
         compared = screen.wait_for(lambda: digits.compare(sites, centers, seed))
         screen.doing("drawing")
-        content, written = runs.write(
+        content, written = runs.write_fit(
             out,
             fitted,
-            lambda folder: digits.draw(folder, fitted.records, centers, sites),
+            draw=lambda folder: digits.draw(folder, fitted.records, centers, sites),
             comparison=plain(compared),
         )
     screen.result(
@@ -236,7 +228,7 @@ def demo(
             digits.MEANING,
             messages.summary_line(content),
             digits.sent(fitted.records),
-            messages.written_line(out, written),
+            *messages.written_lines(out, written),
             *digits.what_next(out, written),
         ],
     )

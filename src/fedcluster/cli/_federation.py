@@ -35,9 +35,10 @@ from fedcluster.cli._options import (
     Shaping,
     ShowOptions,
     argument,
-    asked,
     check_options,
     option,
+    preparation,
+    with_choice,
     with_columns,
     with_fuzzifier,
     with_options,
@@ -153,7 +154,7 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: Plugin =
     from fedcluster.coordinator.renewal import expiry_notice
     from fedcluster.coordinator.service import operated
     from fedcluster.errors import InputError
-    from fedcluster.transports.flower.coordinator import carry_out, serve
+    from fedcluster.transports.flower.coordinator import run_jobs, serve
 
     if federation.has_flare:
         server = federation.file("flare", "server")
@@ -169,7 +170,7 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: Plugin =
         if notice := expiry_notice(federation):
             tell(notice)
         tell(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
-        carry_out(carrier, queue.close)
+        run_jobs(carrier, queue.close)
     if log_format is Format.TEXT:
         say("Ended.")
 
@@ -253,6 +254,7 @@ def fit(
     shaping: Shaping,
     options: RunOptions,
     show: ShowOptions,
+    _plugin: Plugin = None,
 ) -> None:
     """Cluster the rows of all sites.
 
@@ -284,16 +286,15 @@ def select_k(
     scaling: Scaling,
     options: RunOptions,
     show: ShowOptions,
+    _plugin: Plugin = None,
 ) -> None:
     """Choose the number of clusters of all sites' rows, and give the reason.
 
     Shows every index for every k, as fedcluster select-k does. Writes selection.json and, with
     matplotlib, curves.png.
     """
-    from fedcluster.cli import _indices as indices
-
     check_options(job)
-    job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
+    job = with_choice(job, preparation(scaling, columns), bounds, elbow=elbow)
     begin(context.obj, job, options, show, columns)
 
 
@@ -318,6 +319,7 @@ def evaluate(
     profile: AlsoProfile = False,
     options: RunOptions,
     show: ShowOptions,
+    _plugin: Plugin = None,
 ) -> None:
     """Compute how good the clusters of a model are at all sites; write scores.json.
 
@@ -345,6 +347,7 @@ def profile(
     algorithm: OwnAlgorithm = None,
     options: RunOptions,
     show: ShowOptions,
+    _plugin: Plugin = None,
 ) -> None:
     """Describe what sets the clusters of a model apart at all sites, and propose names.
 
@@ -366,6 +369,7 @@ def resume(
     out: OutAgain = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    _plugin: Plugin = None,
 ) -> None:
     """Continue an interrupted run from its last round, or follow one that goes on."""
     with coordinator_at(context.obj, run=name) as coordinator:
@@ -385,6 +389,7 @@ def forget(
     *,
     out: Out,
     show: ShowOptions,
+    _plugin: Plugin = None,
 ) -> None:
     """Do a run again as if a site had never been asked.
 

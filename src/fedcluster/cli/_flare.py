@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -140,10 +140,9 @@ def job(
     It is three JSON files with the names of the runs and no code. fedcluster federation run DIR
     submits it by itself. A run that was submitted before goes on from its records.
     """
-    import json
-
     from fedcluster.coordinator.folder import Federation
     from fedcluster.errors import InputError
+    from fedcluster.io.records import load_record
     from fedcluster.transports.flare.locks import write_flare_job
 
     federation = Federation.load(folder)
@@ -152,7 +151,7 @@ def job(
         path = federation.file("runs", name, "job.json")
         if not path.is_file() or Path(name).name != name:
             raise InputError(f"{folder} has no run {name!r}")
-        content = json.loads(path.read_text("utf-8"))
+        content = load_record(path, dict[str, Any])
         quorum.append(content["quorum"] or len(content["sites"]))
     write_flare_job(out, runs, federation.sites, min(quorum))
     say(f"Wrote {out}: submit it by submit_job in the console of FLARE.")

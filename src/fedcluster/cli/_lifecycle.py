@@ -57,7 +57,7 @@ def add_site(
         secret = "its key is the one that it made" if public_key else "the key in it is secret"
         secret = "" if federation.insecure else f"; {secret}"
         say(f"Wrote {federation.file('sites', name)}: hand it to {name}{secret}.")
-    _told(federation)
+    _await_notice(federation)
 
 
 @app.command("remove-site", epilog="Example: fedcluster federation remove-site trial east")
@@ -72,7 +72,7 @@ def remove_site(folder: Folder, site: Site) -> None:
 
     federation = lifecycle.remove_site(folder, site)
     say(f"Removed {site}; the federation has {len(federation.sites)} sites.")
-    _told(federation)
+    _await_notice(federation)
 
 
 @app.command("rotate-key", epilog="Example: fedcluster federation rotate-key trial east")
@@ -91,7 +91,7 @@ def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None
     else:
         say(f"Wrote {path}: hand it to {site} by a way that nobody else can read, and delete it.")
         say("The site puts it in the place of its own file of that name; one that runs notices.")
-    _told(federation)
+    _await_notice(federation)
 
 
 @app.command(epilog="Example: fedcluster federation revoke trial east")
@@ -106,7 +106,7 @@ def revoke(folder: Folder, site: Site) -> None:
 
     lifecycle.revoke(folder, site)
     say(f"The key of {site} does not count any more.")
-    _told(federation)
+    _await_notice(federation)
 
 
 @app.command("renew-certificates", epilog="Example: fedcluster federation renew-certificates trial")
@@ -220,8 +220,8 @@ def certificate(
     say(f"If it is a new authority: {what}." if ca else 'Sites write certificate = "system".')
 
 
-def _told(federation: Federation) -> None:
-    """Wait until a coordinator that runs has taken notice of a change, and say so."""
+def _await_notice(federation: Federation) -> None:
+    """Wait until a running coordinator has noticed a change, and print that it has."""
     from fedcluster.coordinator.lifecycle import is_noticed, is_running
 
     end = time.monotonic() + SHORTLY

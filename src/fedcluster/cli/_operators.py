@@ -1,7 +1,4 @@
-"""Runs as operators ask the coordinator for them: begun, followed, fetched.
-
-Commands for those who run a coordinator: its operators, its runs, and the log of both.
-"""
+"""Commands for those who run a coordinator: its operators, its runs, and the log of both."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._options import AsJson, Quiet, ShowOptions, argument, option
+from fedcluster.cli._options import AsJson, Plugin, Quiet, ShowOptions, argument, option
 from fedcluster.cli._screen import Screen, needs, say
 from fedcluster.recipes.specifications import RunOptions
 
@@ -36,7 +33,7 @@ OutAgain = Annotated[
 
 
 def federation_at(folder: Path) -> Federation:
-    """Return the federation of a folder; asks first for what only federations need."""
+    """Return the federation of a folder, if the libraries for federations are installed."""
     needs("cryptography", "flower")
     from fedcluster.coordinator.folder import Federation
 
@@ -47,7 +44,7 @@ def federation_at(folder: Path) -> Federation:
 def coordinator_at(
     folder: Path, *, options: RunOptions | None = None, run: str | None = None
 ) -> Iterator[Coordinator]:
-    """Yield the coordinator of a folder, that of its federation or of an operator.
+    """Yield the coordinator of a folder, which is a federation's or an operator's.
 
     Options, or the name of a run, are checked before anything is asked. Over FLARE, whose server
     is started by itself, this program is the coordinator where no other is.
@@ -73,7 +70,7 @@ def coordinator_at(
 def begin(
     folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: str | None = None
 ) -> None:
-    """Have a job done and show its outcome."""
+    """Run a job at the coordinator and show its outcome."""
     from fedcluster.io.columns import column_list
 
     show.check_folder(options.out)
@@ -112,10 +109,10 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     from fedcluster.texts.html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
-        told = coordinator.get("/sites")
-        outcomes = {run["name"]: _became(run) for run in coordinator.get("/runs")["runs"]}
-        screen.warnings += _warnings(told)
-    sites = told.pop("sites")
+        status = coordinator.get("/sites")
+        outcomes = {run["name"]: _state_of(run) for run in coordinator.get("/runs")["runs"]}
+        screen.warnings += _warnings(status)
+    sites = status.pop("sites")
     rows = tuple(
         (
             name,
@@ -128,10 +125,10 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     )
     header = ("site", "now", "last answer (UTC)", "rounds answered", "missed")
     screen.result(
-        {"sites": sites, "runs": outcomes, "coordinator": told},
+        {"sites": sites, "runs": outcomes, "coordinator": status},
         [
             Table("Sites", header, rows),
-            *_pace(told),
+            *_pace(status),
             *([f"Run {run}: {outcome}" for run, outcome in outcomes.items()] or ["No runs yet."]),
         ],
     )
@@ -141,27 +138,27 @@ def _when(at: float | None) -> str:
     return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _pace(told: dict[str, Any]) -> list[str]:
+def _pace(status: dict[str, Any]) -> list[str]:
     """Return how long rounds take, and how many runs wait."""
     lines = []
-    if (mean := told["seconds_of_a_round"]) is not None:
-        last = told["seconds_of_last_round"]
+    if (mean := status["seconds_of_a_round"]) is not None:
+        last = status["seconds_of_last_round"]
         lines.append(f"A round takes {mean:.1f} s in the mean; the last took {last:.1f} s.")
-    if waiting := told["queue"]:
+    if waiting := status["queue"]:
         lines.append(f"{waiting} run{'s wait' if waiting > 1 else ' waits'}.")
     return lines
 
 
-def _warnings(told: dict[str, Any]) -> list[str]:
+def _warnings(status: dict[str, Any]) -> list[str]:
     """Return the warning that the coordinator's certificate ends soon, or has ended."""
-    days = told["days_of_certificate"]
+    days = status["days_of_certificate"]
     if days is None or days > SOON:
         return []
     return [f"the coordinator's certificate {'ended' if days < 0 else f'ends in {days:.0f} days'}"]
 
 
-def _became(run: dict[str, Any]) -> str:
-    """Return what became of a run, in a few words."""
+def _state_of(run: dict[str, Any]) -> str:
+    """Return the state of a run, in a few words."""
     if run["state"] == "running":
         return f"running, {run['rounds']} rounds done"
     return str(run["error"] or run["state"])
@@ -173,7 +170,7 @@ def runs(folder: Folder, as_json: AsJson = False) -> None:
     from fedcluster.texts.html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
-        told = coordinator.get("/runs")["runs"]
+        listed = coordinator.get("/runs")["runs"]
     rows = tuple(
         (
             *(run[key] for key in ("name", "state", "operator", "job")),
@@ -181,10 +178,10 @@ def runs(folder: Folder, as_json: AsJson = False) -> None:
             str(run["rounds"]),
             _seconds(run),
         )
-        for run in told
+        for run in listed
     )
     header = ("run", "state", "operator", "job", "began (UTC)", "rounds", "seconds")
-    screen.result({"runs": told}, [Table("Runs", header, rows)] if rows else ["No runs yet."])
+    screen.result({"runs": listed}, [Table("Runs", header, rows)] if rows else ["No runs yet."])
 
 
 def _seconds(run: dict[str, Any]) -> str:
@@ -209,6 +206,7 @@ def result(
     out: OutAgain = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    _plugin: Plugin = None,
 ) -> None:
     """Fetch the files of a run that is done."""
     from fedcluster.coordinator.messages import shown
@@ -218,10 +216,10 @@ def result(
         Screen(as_json=as_json, quiet=quiet) as screen,
         coordinator_at(folder, run=name) as coordinator,
     ):
-        told = coordinator.get(f"/runs/{name}")
-        if told["state"] != "done":
-            raise InputError(f"run {name!r} is {told['state']}, and has no result")
-        outcome = coordinator.fetch(told, out or coordinator.out_of(name))
+        run = coordinator.get(f"/runs/{name}")
+        if run["state"] != "done":
+            raise InputError(f"run {name!r} is {run['state']}, and has no result")
+        outcome = coordinator.fetch(run, out or coordinator.out_of(name))
         screen.warnings += outcome.pop("doubts", [])
     screen.result(outcome, shown(outcome, screen.width))
 
@@ -300,10 +298,10 @@ def verify_log(
         end, known = verify(path, head)
         if head and known is None:
             raise InputError(f"{path}: no line has the hash {head}: it is another log")
-    told = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
+    content = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
     lines = [f"{end.line:,} lines in {end.part} files are in order."]
     lines += [f"Up to line {known:,} it is the log that was known."] if known else []
-    screen.result({"log": str(path), **told}, [*lines, f"The last line has the hash {end.hash}"])
+    screen.result({"log": str(path), **content}, [*lines, f"The last line has the hash {end.hash}"])
 
 
 @operator_app.command(epilog="Example: fedcluster federation operator add trial ada --out ada")
@@ -365,7 +363,7 @@ def list_operators(folder: Folder, as_json: AsJson = False) -> None:
 
     with Screen(as_json=as_json, quiet=False) as screen:
         known = operators(federation.folder)
-    told = [{"name": each.name, "admin": each.admin, "added": each.added} for each in known]
+    content = [{"name": each.name, "admin": each.admin, "added": each.added} for each in known]
     rows = tuple((each.name, "yes" if each.admin else "", each.added) for each in known)
     table = Table("Operators", ("operator", "administrator", "since (UTC)"), rows)
-    screen.result({"operators": told}, [table] if rows else ["There are no operators."])
+    screen.result({"operators": content}, [table] if rows else ["There are no operators."])

@@ -18,7 +18,7 @@ from fedcluster.errors import InputError
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
 from fedcluster.options.choices import MISSING as MISSING_TREATMENTS
 from fedcluster.options.refusals import refused
-from fedcluster.recipes.specifications import SEED, Fit, parameter
+from fedcluster.recipes.specifications import SEED, Fit, SelectK, parameter
 
 OWN = ("help", "flags", "choices", "least")
 """What `parameter` keeps that is not typer's."""
@@ -27,12 +27,12 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str,
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Return an argument of a command, by what stands for it in the help."""
+    """Return an argument of a command; the help shows its metavar and text."""
     return typer.Argument(metavar=metavar, help=text, **{"show_default": False, **more})
 
 
 def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
-    """Return an option of a command that takes a value, by what stands for it in the help."""
+    """Return an option of a command that takes a value; the help shows its metavar and text."""
     return typer.Option(*flags, metavar=metavar, help=text, **{"show_default": False, **more})
 
 
@@ -73,22 +73,22 @@ GapBounds = Annotated[
 ]
 
 
-def from_current_folder(given: Any) -> Any:
-    """Return what an option was given; modules of the current folder can be imported by it."""
-    if given:
+def from_current_folder(value: Any) -> Any:
+    """Return the value of an option, which can name modules of the current folder."""
+    if value:
         from fedcluster.io.plugins import import_from_current_folder
 
         import_from_current_folder()
-    return given
+    return value
 
 
-def load_named(given: list[str] | None) -> list[str] | None:
+def load_named(names: list[str] | None) -> list[str] | None:
     """Load the plugins that an option names, also from the current folder."""
-    if from_current_folder(given):
+    if from_current_folder(names):
         from fedcluster.io.plugins import load_plugins
 
-        load_plugins(given or ())
-    return given
+        load_plugins(names or ())
+    return names
 
 
 PLUGIN: dict[str, Any] = {
@@ -153,7 +153,7 @@ Dates = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """Options of how values of files are read, of rows to cluster and of new ones."""
+    """Options for the values of files, of rows to cluster and of new ones."""
 
     decimal: str | None = parameter(
         None,
@@ -181,7 +181,7 @@ class ValueOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions(ValueOptions):
-    """Options of how files of rows are read; with the columns, which not every command takes."""
+    """Options for files of rows; with the columns, which not every command takes."""
 
     site_column: str | None = parameter(
         None, "Column with the site of each row, if one file holds all sites.", metavar="NAME"
@@ -208,7 +208,7 @@ class FileOptions(ValueOptions):
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """Options of what is written beside the clusters of rows, where the rows are."""
+    """Options for keys and tables that are written with the clusters of rows."""
 
     id_column: str | None = parameter(
         None, "Column with the keys of the rows, written beside their clusters.", metavar="NAME"
@@ -223,7 +223,7 @@ class JoinOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """Options of what a command shows, and whether it may replace files."""
+    """Options for the output of a command, and for replacing files."""
 
     overwrite: bool = parameter(False, "Replace the files of an earlier run.", "--overwrite")
     as_json: bool = parameter(False, "Print one JSON object, for programs.", "--json")
@@ -238,7 +238,7 @@ class ShowOptions:
 
 
 def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
-    """Return what ``-k`` asks for: a number, "auto", or FIRST-LAST to choose from.
+    """Return the value of ``-k``: a number, "auto", or FIRST-LAST to choose from.
 
     Examples
     --------
@@ -260,7 +260,7 @@ def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
 
 
 def algorithms(incomplete: str = "") -> list[str]:
-    """Return the algorithms that a shell completes, beside which there may be others.
+    """Return the algorithms of the package that a shell completes.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def algorithms(incomplete: str = "") -> list[str]:
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command, whose parameters are specifications among others, the options of all.
+    """Replace the specifications among the parameters of a command by their options.
 
     A parameter whose type is a dataclass becomes an option for each of its fields that
     `parameter` declares; the command receives the specification. What is required comes first.
@@ -280,21 +280,21 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     kinds = {name: hints[name] for name in signature.parameters if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
-    for name, given in signature.parameters.items():
+    for name, own in signature.parameters.items():
         if name in kinds:
             parameters += [_option(each) for each in fields(kinds[name]) if each.metadata]
         else:
-            parameters.append(given.replace(annotation=hints[name]))
+            parameters.append(own.replace(annotation=hints[name]))
     parameters.sort(key=lambda each: each.default is not each.empty)
 
     @wraps(command)
-    def call(**given: Any) -> Any:
+    def call(**values: Any) -> Any:
         for name, kind in kinds.items():
-            own = [each.name for each in fields(kind) if each.metadata]
-            values = {field: given.pop(field) for field in own}
-            plain = {f: v.value if isinstance(v, StrEnum) else v for f, v in values.items()}
-            given[name] = kind(**{f: v for f, v in plain.items() if v is not None})
-        return command(**given)
+            declared = [each.name for each in fields(kind) if each.metadata]
+            own = {field: values.pop(field) for field in declared}
+            plain = {f: v.value if isinstance(v, StrEnum) else v for f, v in own.items()}
+            values[name] = kind(**{f: v for f, v in plain.items() if v is not None})
+        return command(**values)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     call.__signature__ = inspect.Signature([p.replace(kind=keyword) for p in parameters])  # type: ignore[attr-defined]
@@ -304,10 +304,10 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _option(declared: Field[Any]) -> inspect.Parameter:
     """Return the option of a field of a specification."""
-    told = declared.metadata
+    metadata = declared.metadata
     kind: Any = KINDS.get(str(declared.type).split(" | ")[0], str)
     default: Any = declared.default if isinstance(declared.default, kind) else None
-    shown = {key: value for key, value in told.items() if key not in OWN}
+    shown = {key: value for key, value in metadata.items() if key not in OWN}
     if declared.default is MISSING:
         default = inspect.Parameter.empty
     if declared.name == "plugin":
@@ -316,9 +316,9 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
         shown["parser"], kind = number_of_clusters, Any
     if declared.name == "algorithm":
         shown["autocompletion"] = algorithms
-    if "choices" in told:
+    if "choices" in metadata:
         make: Any = StrEnum  # mypy takes the call for the definition of a class
-        kind = make(declared.name, {name.upper(): name for name in told["choices"]})
+        kind = make(declared.name, {name.upper(): name for name in metadata["choices"]})
         default = None if default is None else kind(default)
     return inspect.Parameter(
         declared.name,
@@ -326,13 +326,13 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
         default=default,
         annotation=Annotated[
             kind if default is not None else kind | None,
-            typer.Option(*told["flags"], help=told["help"], **shown),
+            typer.Option(*metadata["flags"], help=metadata["help"], **shown),
         ],
     )
 
 
 def check_options(specification: Any) -> None:
-    """Refuse numbers of a specification that mean nothing, by the names of their options.
+    """Refuse numbers of a specification that are out of range, by the names of their options.
 
     Raises
     ------
@@ -356,7 +356,7 @@ def check_options(specification: Any) -> None:
 
 
 def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
-    """Return the job with a fuzzifier if it is fuzzy; refuses an algorithm of the other kind."""
+    """Return the job, with a fuzzifier if it is fuzzy; refuse an algorithm of the other kind."""
     fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
     names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
     from_current_folder("." in name)
@@ -369,8 +369,50 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
     return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
+def with_choice(job: SelectK, prepare: Any, bounds: str | None, *, elbow: bool) -> SelectK:
+    """Return a choice of k with its options, checked.
+
+    Parameters
+    ----------
+    job : SelectK
+        The choice.
+    prepare : PreprocessingSpec, optional
+        How rows are prepared.
+    bounds : str, optional
+        LOW:HIGH for each column or for all.
+    elbow : bool
+        Whether to choose where the curve bends most.
+    """
+    if job.k_min > job.k_last:
+        raise InputError(
+            f"--k-min {job.k_min} is above --k-max {job.k_last}; the first k comes first"
+        )
+    if elbow and job.rule in ("likelihood", "vote"):
+        raise refused("choice-elbow", command=True)
+    if bounds is not None and prepare is not None:
+        raise refused("choice-bounds", command=True)
+    pick = "elbow" if elbow else "best"
+    pairs = None if bounds is None else _pairs(bounds)
+    return replace(job, pick=pick, bounds=pairs, prepare=prepare)
+
+
+def _pairs(text: str) -> tuple[list[float], list[float]]:
+    """Return LOW:HIGH pairs, one for each column or one for all, as two lists."""
+    try:
+        pairs = [tuple(map(float, pair.split(":"))) for pair in text.split(",")]
+        lower, upper = map(list, zip(*pairs, strict=True))
+    except ValueError:
+        lower, upper = [math.nan], [math.nan]
+    if not all(-math.inf < a <= b < math.inf for a, b in zip(lower, upper, strict=True)):
+        raise InputError(
+            f"--bounds '{text}' must be LOW:HIGH for all columns, or one such pair for each column "
+            "with commas between, as in 0:120,-5:5"
+        )
+    return lower, upper
+
+
 def check_least(option: str, value: float | None, least: float = 1) -> None:
-    """Refuse a number of an option that is below the least one."""
+    """Refuse a number of an option that is too small."""
     if value is not None and not value >= least:
         raise InputError(f"{option} must be at least {least}, not {value}")
 
@@ -380,7 +422,7 @@ def check_least(option: str, value: float | None, least: float = 1) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Options of columns that every command takes; a test holds their names equal."""
+    """Options for columns of every command; a test holds their names equal."""
 
     scale: str = parameter(
         "standard",
@@ -408,7 +450,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """Options of columns that only a fit takes."""
+    """Options for columns of a fit alone."""
 
     log: str | None = parameter(None, "Columns to replace by log(1 + x).", metavar="A,B")
     bounds: str | None = parameter(
@@ -426,8 +468,8 @@ class Shaping:
 NO_SHAPING = Shaping()
 
 
-def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) -> Any:
-    """Return the options as a `PreprocessingSpec`; None where rows are to be taken as they are."""
+def preparation(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) -> Any:
+    """Return the `PreprocessingSpec` of the options; None of rows that are taken as they are."""
     from fedcluster.io.columns import column_list
     from fedcluster.preprocessing import PreprocessingSpec
 
@@ -441,13 +483,12 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
     )
     if scaling.scale == "none" and not any(wanted):
         return None
-    given = categories in (None, "auto", "none")
     try:
         return PreprocessingSpec(
             scale=cast(Any, scaling.scale),  # checked there
             missing=cast(Any, scaling.missing or "mean"),
             categories=categories or "auto"
-            if given
+            if categories in (None, "auto", "none")
             else column_list(categories, "--categories") or (),
             log=column_list(shaping.log, "--log") or (),
             bounds=_by_column("bounds", shaping.bounds),
@@ -459,14 +500,14 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
     except InputError:
         raise
     except ValueError as error:
-        said = str(error)
-        raise InputError(f"--{said}" if said.startswith("pca") else said) from error
+        line = str(error)
+        raise InputError(f"--{line}" if line.startswith("pca") else line) from error
 
 
 def with_columns(
     job: Fit, scaling: Scaling, columns: str | None, shaping: Shaping
 ) -> tuple[Fit, str | None]:
-    """Return the job with what is done to columns, and the columns to use.
+    """Return the job with the preparation of columns, and the columns to use.
 
     Under a privacy budget nothing may be fitted to the rows: columns are scaled by their bounds,
     and those with bounds are used.
@@ -477,10 +518,10 @@ def with_columns(
         If an option needs to see the rows, under a privacy budget.
     """
     if job.epsilon is None:
-        return replace(job, prepare=asked(scaling, columns, shaping)), columns
-    given = {**asdict(scaling), **asdict(shaping), "bounds": None}
-    given["scale"] = None if scaling.scale == "standard" else scaling.scale
-    if fitted := [name for name, value in given.items() if value is not None]:
+        return replace(job, prepare=preparation(scaling, columns, shaping)), columns
+    options = {**asdict(scaling), **asdict(shaping), "bounds": None}
+    options["scale"] = None if scaling.scale == "standard" else scaling.scale
+    if fitted := [name for name, value in options.items() if value is not None]:
         raise refused("epsilon-prepare", command=True, option=fitted[0])
     bounds = _by_column("bounds", shaping.bounds) or None
     named = columns if columns is not None or bounds is None else ",".join(bounds)
@@ -495,7 +536,7 @@ def _by_column(option: str, text: str | None) -> dict[str, Any]:
     >>> _by_column("bounds", "age=0:120"), _by_column("weight", "sex=0.5, ward=2")
     ({'age': (0.0, 120.0)}, {'sex': 0.5, 'ward': 2.0})
     """
-    n, what, example = _GIVEN[option]
+    n, what, example = _VALUES[option]
     by_column: dict[str, Any] = {}
     for part in [] if text is None else text.split(","):
         name, _, values = part.rpartition("=")
@@ -512,7 +553,7 @@ def _by_column(option: str, text: str | None) -> dict[str, Any]:
     return by_column
 
 
-_GIVEN = {
+_VALUES = {
     "bounds": (2, "two numbers", "age=0:120,bmi=10:60"),
     "weight": (1, "a number", "sex=0.5,ward=2"),
 }

@@ -1,47 +1,56 @@
-"""Read the rows that a command is given: from data files, one a site, or as site files say."""
+"""Read the rows of a command: from data files, one for each site, or as site files say."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedcluster.cli._naming import are_site_files, named_sources
-from fedcluster.cli._options import FileOptions, ValueOptions
-from fedcluster.core import Data
+from fedcluster.cli._options import FileOptions, JoinOptions, ValueOptions
+from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed
+from fedcluster.io.cells import COMMA, FROM_DATES, POINT, checked_how, is_number
 from fedcluster.io.columns import SourceSummary, choose, column_list, common_columns, is_index
 from fedcluster.io.matrices import Matrix
-from fedcluster.io.reader import ColumnRoles, Table, counts_rows
-from fedcluster.io.recoding import HOW, Recoding, checked_how, recoding_from_options
-from fedcluster.io.rows import FileSource, SiteRows
+from fedcluster.io.outputs import write_joined
+from fedcluster.io.reader import ColumnRoles, Recoding, Table, counts_rows
+from fedcluster.io.remote import SCHEMES, fetched
+from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of
 from fedcluster.io.sources import (
+    CSV,
+    FORMATS,
+    OwnTable,
     load,
-    load_readable,
     names_of,
     open_source,
     padded_columns,
     read_as,
+    suffix_of,
 )
 from fedcluster.model import Model
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.privacy import Groups
-from fedcluster.site.file import SiteFile
+
+if TYPE_CHECKING:
+    from fedcluster.site.file import SiteFile
 
 Doing = Callable[[str], None]
+ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
+OPTION = re.compile(rf":({'|'.join(FILE_OPTIONS)})=")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """Rows that were read for a fit, and what was decided on their columns.
+    """Rows of the sites, and the decisions on their columns.
 
     Parameters
     ----------
@@ -65,11 +74,10 @@ class Reading:
 
 
 def roles_of(options: FileOptions) -> dict[str, Any]:
-    """Return the columns that are not clustered by, by their role."""
-    given = {
-        role: getattr(options, f"{role}_column") for role in ("label", "weight", "group", "site")
-    }
-    return {role: name for role, name in given.items() if name is not None}
+    """Return the columns with labels, weights, groups and sites, by their role."""
+    roles = ("label", "weight", "group", "site")
+    columns = {role: getattr(options, f"{role}_column") for role in roles}
+    return {role: name for role, name in columns.items() if name is not None}
 
 
 def read(
@@ -78,7 +86,7 @@ def read(
     doing: Doing,
     prepare: PreprocessingSpec | None = None,
 ) -> Reading:
-    """Read the sites' rows for a fit: from one file each, from one of all, or by site files.
+    """Read the sites' rows for a fit, from one file each, one file of all, or site files.
 
     Rows that are to be prepared may have text and missing values; where no columns were chosen,
     those that hold no measurements are set aside.
@@ -106,7 +114,7 @@ def read(
 
 
 def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
-    """Return the columns that options ask for."""
+    """Return the roles of columns that options set."""
     chosen, excluded = column_list(options.columns), column_list(options.exclude, "--exclude")
     parts = roles_of(options)
     if options.id_column is not None:
@@ -127,34 +135,83 @@ def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> Colum
 
 
 def _recoding(options: ValueOptions) -> Recoding:
-    return recoding_from_options(options.missing_values, options.codes, options.factor)
+    """Return the recoding of values that options set.
+
+    Examples
+    --------
+    >>> recoding = _recoding(ValueOptions(codes="sex:female=F", factor="west:sbp=7.5"))
+    >>> recoding.codes, recoding.factors
+    ({'sex': {'female': 'F'}}, {'west': {'sbp': 7.5}})
+    """
+    factors: dict[str, dict[str, float]] = {}
+    for site, name, value in _triples(options.factor, "--factor", "west:sbp=7.5"):
+        if not is_number(value) or not 0 < abs(float(value)) < np.inf:
+            raise InputError(f"--factor {site}:{name}={value}: {value!r} is no factor")
+        factors.setdefault(site, {})[name] = float(value)
+    codes: dict[str, dict[str, str]] = {}
+    for name, text, meant in _triples(options.codes, "--codes", "sex:female=F"):
+        codes.setdefault(name, {})[text] = meant
+    missing = column_list(options.missing_values, "--missing-values") or ()
+    return Recoding(tuple(missing), codes, factors)
 
 
-def _dates_of(asked: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
-    """Return what becomes of dates, by column: as ``A=HOW,B=HOW`` says, or HOW of all dates."""
-    if asked is None:
+def _triples(text: str | None, option: str, example: str) -> Iterator[tuple[str, str, str]]:
+    """Yield A:B=C, with commas between, as triples."""
+    for part in column_list(text, option) or []:
+        both, _, value = part.rpartition("=")
+        first, _, second = both.partition(":")
+        if not (first.strip() and second.strip() and value.strip()):
+            raise InputError(f"{option} {part!r} must be as in {example}, with commas between")
+        yield first.strip(), second.strip(), value.strip()
+
+
+def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
+    """Return how dates become numbers, by column, from ``A=HOW,B=HOW``, or from HOW for all."""
+    if option is None:
         return {}
-    kinds: dict[str, set[str]] = {}
-    for table in tables.values():
-        for column in table.columns_told:
-            kinds.setdefault(column.name, set()).add(column.kind)
-    held = [name for name, kind in kinds.items() if "date" in kind]
-    pairs = [part.rpartition("=") for part in column_list(asked, "--dates") or []]
-    given = {name.strip(): checked_how(how.strip()) for name, _, how in pairs}
-    if "" in given and len(given) > 1:
-        raise InputError(f"--dates {asked!r} must be one of {', '.join(HOW)}, or by column A=age")
-    if unknown := [name for name in given if name and name not in held]:
+    columns = [column for table in tables.values() for column in table.described_columns]
+    dates = list(dict.fromkeys(column.name for column in columns if column.kind == "date"))
+    pairs = [part.rpartition("=") for part in column_list(option, "--dates") or []]
+    named = {name.strip(): checked_how(how.strip()) for name, _, how in pairs}
+    if "" in named and len(named) > 1:
+        raise InputError(
+            f"--dates {option!r} must be one of {', '.join(FROM_DATES)}, or by column A=age"
+        )
+    if unknown := [name for name in named if name and name not in dates]:
         raise InputError(
             f"--dates: column {unknown[0]!r} holds no dates; "
-            + (f"{', '.join(held)} {'does' if len(held) == 1 else 'do'}" if held else "none does")
+            + (
+                f"{', '.join(dates)} {'does' if len(dates) == 1 else 'do'}"
+                if dates
+                else "none does"
+            )
         )
-    return dict.fromkeys(held, given[""]) if "" in given else given
+    return dict.fromkeys(dates, named[""]) if "" in named else named
 
 
-def read_for(
-    model: Model, files: Sequence[str], options: FileOptions, doing: Doing
-) -> dict[str, SiteRows]:
-    """Read the model's columns of new rows, with weights, groups and labels as options say."""
+def read_for_model(
+    model_file: Path,
+    files: Sequence[str],
+    options: FileOptions,
+    doing: Doing,
+    algorithm: str | None = None,
+) -> tuple[Model, Reading]:
+    """Read a model, and its columns of the sites' rows.
+
+    Parameters
+    ----------
+    model_file : Path
+        The model.
+    files : sequence of str
+        The files of the sites.
+    options : FileOptions
+        How they are read; with weights, groups and labels.
+    doing : callable taking a str
+        Called with each file before it is read.
+    algorithm : str, optional
+        The dotted name of an algorithm of one's own that assigns rows.
+    """
+    model = Model.load(model_file, [algorithm] if algorithm else ())
     own = {} if options.id_column is None else {"id": options.id_column}
     for role, name in (roles_of(options) | own).items():
         if name in model.columns:
@@ -163,7 +220,7 @@ def read_for(
                 "with the others in --columns"
             )
     roles = replace(model.row_form.roles, recoding=_recoding(options))
-    return _protected(_read(files, options, roles, doing), options, roles)
+    return model, Reading(_protected(_read(files, options, roles, doing), options, roles))
 
 
 def _read(
@@ -194,7 +251,7 @@ def _read(
 def _protected(
     tables: dict[str, SiteRows], options: FileOptions, roles: ColumnRoles
 ) -> dict[str, SiteRows]:
-    """Return the rows of files, seen in groups where that is asked for."""
+    """Return the rows of files, in groups if the options say so."""
     if options.protection != "groups":
         return tables
     groups = Groups(scale="standard" if roles.raw else "none")
@@ -205,29 +262,35 @@ def _protected(
 
 
 def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str], Any], Client]:
-    """Return what makes the client of a file's rows, which is asked for the columns it has."""
+    """Return a factory of the client that answers with groups of a file's rows."""
     return lambda _columns, limits: Client(table.name, table.rows, limits, groups)
 
 
 def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], Client]:
-    """Return what makes the client of a site file's groups, which has its own limits."""
+    """Return a factory of the client that answers with a site file's groups, under its limits."""
     return lambda columns, _limits: site.grouped_client().with_columns(columns, raw=raw)
+
+
+def _site_files(files: Sequence[str]) -> list[SiteFile]:
+    """Read site files."""
+    from fedcluster.site.file import SiteFile  # rows of files need none of a site's machinery
+
+    return [SiteFile.load(file) for file in files]
 
 
 def _open_sites(
     files: Sequence[str], roles: ColumnRoles, protection: str | None, doing: Doing
 ) -> dict[str, SiteRows]:
-    """Open the sites of site files; rows of databases and text files are read.
+    """Open the rows of site files, and read those of databases and text files.
 
     Without columns all sites must have the same, unless the rows are still to be prepared, which
     finds the columns that all sites have.
     """
     sites: dict[str, SiteFile] = {}
-    for file in files:
-        site = SiteFile.load(Path(file))
+    for site in _site_files(files):
         if site.name in sites:
             raise InputError(
-                f"two sites are called {site.name!r} ({sites[site.name].path} and {file}); "
+                f"two sites are called {site.name!r} ({sites[site.name].path} and {site.path}); "
                 "give one of them another name"
             )
         sites[site.name] = site
@@ -271,7 +334,7 @@ def read_sites(
         The columns to read, in this order; by default all, which must then be the same at every
         site, unless rows are still to be prepared.
     doing : callable taking a str, optional
-        Told of each file before it is read.
+        Called with each file before it is read.
 
     Returns
     -------
@@ -315,27 +378,30 @@ def _rows_of(
 ) -> dict[str, SiteRows]:
     """Read the rows of a site, or of all sites of one file.
 
-    Columns that cannot be read and were not named are told as unreadable.
+    Columns that cannot be read, and that no option names, are skipped.
     """
     owner = f"site {site!r}" if roles.site is None else str(source)
-    load_rows = load if by_name else load_readable
-    data, homes, *complaints = load_rows(opened, roles, owner)
-    unreadable = complaints[0] if complaints else {}
-    chosen = tuple(name for name in roles.chosen if name not in unreadable)
+    read = load(opened, roles, owner, skip=not by_name)
+    chosen = tuple(name for name in roles.chosen if name not in read.unreadable)
     used = {*chosen, *roles.others}
-    rows = SiteRows(
-        site,
-        data,
-        chosen,
-        range(1, len(data) + 1),
-        tuple(name for name in names_of(opened) if name not in used),
-        unreadable=unreadable,
-        padded=padded_columns(opened) if roles.raw else (),
-        read_as=read_as(opened, source),
-    )
-    by_site = {site: rows} if homes is None else _by_site(rows, data, homes)
-    recoding = roles.recoding
-    return {name: replace(r, rows=recoding.apply(r.data, name)) for name, r in by_site.items()}
+    ignored = tuple(name for name in names_of(opened) if name not in used)
+    padded = padded_columns(opened) if roles.raw else ()
+    how, sites = read_as(opened, source), read.sites
+    rows = {}
+    for name in [site] if sites is None else sorted(set(sites.tolist())):
+        place = None if sites is None else np.flatnonzero(sites == name)
+        data = read.data if place is None else read.data.take(place)
+        rows[name] = SiteRows(
+            name,
+            roles.recoding.apply(data, name),
+            chosen,
+            range(1, len(data) + 1) if place is None else place + 1,
+            ignored,
+            unreadable=read.unreadable,
+            padded=padded,
+            read_as=how,
+        )
+    return rows
 
 
 def _one_file(site: str, source: FileSource) -> list[Table] | Matrix:
@@ -370,28 +436,14 @@ def _check_excluded(excluded: Sequence[str], names: Mapping[str, Sequence[str]])
             raise InputError(f"--exclude: no site has a column {name!r}; there are {have}")
 
 
-def _by_site(rows: SiteRows, data: Data, homes: NDArray[np.str_]) -> dict[str, SiteRows]:
-    """Part the rows of one file into sites, in the order of the names."""
-    places = {site: np.flatnonzero(homes == site) for site in sorted(set(homes.tolist()))}
-    return {
-        site: SiteRows(
-            site,
-            data.take(place),
-            rows.columns,
-            place + 1,
-            unreadable=rows.unreadable,
-            padded=rows.padded,
-            read_as=rows.read_as,
-        )
-        for site, place in places.items()
-    }
-
-
 def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
-    """Warn of columns that were not chosen and look like mere numbers of the rows."""
-    common = set.intersection(*(set(site.columns) for site in sites))
-    columns = [name for name in sites[0].columns if name in common]
-    counts = [name for name in columns if any(_counts_rows(site, name) for site in sites)]
+    """Warn of columns that only number the rows, if no columns were chosen."""
+    columns = sites[0].columns
+    counts = [
+        name
+        for j, name in enumerate(columns)
+        if any(s.data.columns[j].kind == "number" and counts_rows(s.data.X[:, j]) for s in sites)
+    ]
     if 0 < len(counts) < len(columns):
         some = ", ".join(map(repr, counts))
         warnings.warn(
@@ -399,11 +451,6 @@ def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
             + choose([name for name in columns if name not in counts]),
             stacklevel=3,
         )
-
-
-def _counts_rows(site: SiteRows, name: str) -> bool:
-    j = site.columns.index(name)
-    return site.data.columns[j].kind == "number" and counts_rows(site.data.X[:, j])
 
 
 def screen(
@@ -414,7 +461,7 @@ def screen(
     *,
     chosen: bool,
 ) -> tuple[dict[str, SiteRows], Screening]:
-    """Return the rows without columns that hold no measurements, and what is said of the others.
+    """Return the rows without columns that hold no measurements, and the notes on all columns.
 
     Parameters
     ----------
@@ -445,7 +492,7 @@ def screen(
 
 
 def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
-    """Yield how files are written that are not written as usual."""
+    """Yield the dialects of files that are not the usual one."""
     sites: dict[str, list[str]] = {}
     for site, table in tables.items():
         for what in table.read_as:
@@ -454,18 +501,221 @@ def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
         yield f"Read with {'; '.join(f'{what}: {listed(at)}' for what, at in sites.items())}."
 
 
-def noticed(data: Data) -> list[str]:
-    """Return what the rows of one site show that its file lets be clustered by.
+# Files as a command names them
+
+
+def named_sources(
+    arguments: Iterable[str], decimal: str | None = None, encoding: str | None = None
+) -> dict[str, FileSource]:
+    """Return the files by site: ``path`` has the name of its stem, and ``name=path`` sets a name.
 
     Parameters
     ----------
-    data : Data
-        Some of its rows, still to be prepared.
+    arguments : iterable of str
+        The files as a command names them, each with options of its own, or none.
+    decimal : {".", ","}, optional
+        What the decimals begin with in those that are CSV; by default each file shows it.
+    encoding : str, optional
+        How the letters of those that are CSV are written; by default each file shows it.
+
+    Returns
+    -------
+    dict of str to FileSource
+        In the order of the names.
+
+    Raises
+    ------
+    InputError
+        If two sites have one name, or an option is unknown.
+
+    Examples
+    --------
+    >>> sources = named_sources(["data/south.csv", "Upper North=data/n1.parquet"])
+    >>> [(site, str(source)) for site, source in sources.items()]
+    [('Upper North', 'data/n1.parquet'), ('south', 'data/south.csv')]
+    >>> source = named_sources(["east=east_de.csv:decimal=,:encoding=latin-1"])["east"]
+    >>> str(source), source.decimal, source.encoding
+    ('east_de.csv', ',', 'latin-1')
     """
-    screening = screened({"this site": SourceSummary.from_data(data)})
-    lines = [
-        f"Column {name!r} would be clustered by: {why.partition(': --')[0]}; choose columns "
-        "without it if that is not meant."
-        for name, why in screening.left_out.items()
-    ]
-    return [*lines, *(f"Look at {line}." for line in screening.warnings)]
+    sources: dict[str, FileSource] = {}
+    for argument in arguments:
+        site, source = _named(argument)
+        if site in sources:
+            raise InputError(
+                f"two sites are called {site!r} ({sources[site]} and {source}); give one of them "
+                f"another name, as in {shlex.quote(f'{site}-2={source}')}"
+            )
+        if FORMATS.get(suffix_of(source.path.name) or "") is CSV:
+            decimals, letters = source.decimal or decimal, source.encoding or encoding
+            source = replace(source, decimal=decimals, encoding=letters)
+        sources[site] = source
+    return dict(sorted(sources.items()))
+
+
+def _named(argument: str) -> tuple[str, FileSource]:
+    """Return the name of a site and its file, with the options of that file."""
+    options: dict[str, Any] = {}
+    if not Path(argument).exists():
+        argument, *parts = OPTION.split(argument)
+        options = _options(argument, parts)
+        _check_no_option(argument)
+    if scheme := ADDRESS.search(argument):
+        return _remote(argument, scheme[1], options)
+    name, equals, path = argument.partition("=")
+    if equals and not Path(argument).exists():
+        if not name.strip() or not path:
+            raise InputError(f"{argument!r} must be FILE or NAME=FILE")
+        return name.strip(), FileSource(Path(path), **options)
+    return _stem(argument), FileSource(Path(argument), **options)
+
+
+def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, FileSource]:
+    """Return the name of a site and a copy of the file at an address."""
+    if scheme not in SCHEMES:  # the address is not shown, there may be a password in it
+        raise InputError(
+            f"{scheme}://... is the address of a database; name a site.toml whose [source] has "
+            "the url and a query"
+        )
+    before, _, rest = argument.partition("://")
+    name = before.rpartition("=")[0]
+    path = fetched(f"{scheme}://{rest}")
+    return name.strip() or _stem(path.name), FileSource(path, **options)
+
+
+def _stem(path: str) -> str:
+    """Return the name of a site whose file has no other name."""
+    file = Path(path).name
+    return file[: len(file) - len(suffix_of(file) or "")] or path
+
+
+def _options(file: str, parts: list[str]) -> dict[str, Any]:
+    """Return the options of a file from alternating names and values."""
+    shown = "the address" if ADDRESS.search(file) else file  # there may be a password in it
+    options: dict[str, Any] = {}
+    for name, value in zip(parts[::2], parts[1::2], strict=True):
+        if name in options or not value.strip():
+            what = "is given twice" if name in options else "has no value"
+            raise InputError(f"{shown}: the option {name} {what}")
+        options[name] = tuple(column_list(value, "names") or ()) if name == "names" else value
+    if options.get("decimal", POINT) not in (POINT, COMMA):
+        raise InputError(f'{shown}: decimal must be "." or ",", not {options["decimal"]!r}')
+    return options
+
+
+def _check_no_option(file: str) -> None:
+    """Refuse an unknown option behind a file."""
+    path, _, unknown = file.rpartition(":")
+    if ADDRESS.search(file) is None and "=" in unknown and suffix_of(path) is not None:
+        raise InputError(
+            f"{path} has no option {unknown.partition('=')[0]!r}; there are "
+            f"{', '.join(FILE_OPTIONS)}, as in {path}:decimal=,"
+        )
+
+
+def are_site_files(files: Sequence[str]) -> bool:
+    """Return whether files are site files, which do not go together with others."""
+    tomls = [name for name in files if name.lower().endswith(".toml")]
+    if tomls and len(tomls) < len(files):
+        other = next(name for name in files if name not in tomls)
+        raise InputError(f"{tomls[0]} is a site file and {other} is none; write one for it, too")
+    return bool(tomls)
+
+
+# Tables that clusters are joined to
+
+
+TABLES = "tables"
+"""The folder of tables with clusters, beside that of labels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joining:
+    """Tables of the rows, to which clusters are joined.
+
+    Parameters
+    ----------
+    own : mapping of str to OwnTable
+        The tables by site, that of all sites under None; where no table is written again, sites
+        whose rows have no keys may be lacking.
+    append : bool, default=False
+        Whether the tables are written again with the clusters.
+    """
+
+    own: Mapping[str | None, OwnTable] = field(default_factory=dict)
+    append: bool = False
+
+    def keys(self, rows: SiteRows) -> tuple[str, Any] | None:
+        """Return the name of the column of keys and the key of each row; None without keys."""
+        own = self._own(rows.name)
+        return None if own is None else own.keys(rows.row_ids)
+
+    def write(self, folder: Path, file: str, rows: SiteRows, model: Model, labels: Labels) -> None:
+        """Write a site's table with the clusters of its rows, if tables are appended to."""
+        own = self._own(rows.name)
+        if self.append and own is not None:
+            (folder / TABLES).mkdir(exist_ok=True)
+            table = own.read(rows.row_ids)
+            more = _appended(rows, model, labels)
+            write_joined(folder / self.file_of(file), table, more, *own.dialect)
+
+    def files(self, labels: Sequence[str]) -> list[str]:
+        """Return the files of the tables that are written beside files of labels."""
+        return list(map(self.file_of, labels)) if self.append else []
+
+    @staticmethod
+    def file_of(labels: str) -> str:
+        """Return the file of a site's table, which is named as that of its labels."""
+        return f"{TABLES}/{Path(labels).name}"
+
+    def _own(self, site: str) -> OwnTable | None:
+        return self.own.get(site, self.own.get(None))
+
+
+def open_tables(
+    files: Sequence[str], options: JoinOptions, values: ValueOptions, *, of_all: bool = False
+) -> Joining:
+    """Open the tables that clusters are to be joined to, before any row is read.
+
+    Parameters
+    ----------
+    files : sequence of str
+        The files as the command names them.
+    options : JoinOptions
+        Whether there are keys, and whether tables are written again.
+    values : ValueOptions
+        How files are read.
+    of_all : bool, default=False
+        Whether one file holds the rows of all sites.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or has no such column, or if options were given that are for
+        files of rows, with site files.
+    """
+    is_asked = options.id_column is not None or options.append
+    if are_site_files(files):
+        if is_asked:
+            raise refused("site-file-joined")
+        tables = {site.name: site.own_table() for site in _site_files(files)}
+        return Joining({name: own for name, own in tables.items() if own is not None})
+    if not is_asked:
+        return Joining()
+    own: dict[str | None, OwnTable] = {}
+    for site, source in named_sources(files, values.decimal, values.encoding).items():
+        owner = str(source) if of_all else f"site {site!r}"
+        own[None if of_all else site] = OwnTable.open(source, owner, options.id_column)
+    return Joining(own, options.append)
+
+
+def _appended(rows: SiteRows, model: Model, labels: Labels) -> dict[str, Any]:
+    """Return the appended columns: the cluster, the distance to its centre, and the margin."""
+    columns: dict[str, Any] = {"cluster": labels}
+    if len(model.centers):
+        parts, start = [], 0
+        for part in chunks_of(rows.rows):
+            own = labels[start : start + len(part)]
+            parts.append(model.assignment.margins(model.prepared(part), own))
+            start += len(part)
+        columns["distance"], columns["margin"] = np.concatenate(parts, axis=1)
+    return columns

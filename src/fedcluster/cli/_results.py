@@ -30,7 +30,7 @@ from fedcluster.cli._options import (
 )
 from fedcluster.cli._screen import Screen, say, until_interrupted
 from fedcluster.errors import InputError
-from fedcluster.recipes.specifications import Profile
+from fedcluster.recipes.specifications import Evaluate, Profile
 
 
 @with_options
@@ -52,15 +52,12 @@ def predict(
     also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _naming as joining
         from fedcluster.cli import _reading as reading
-        from fedcluster.model import Model
 
-        model = Model.load(model_file, [algorithm] if algorithm else ())
         show.check_folder(out)
-        joined = joining.opened(files, join, values)
+        joined = reading.open_tables(files, join, values)
         rows = FileOptions(**asdict(values), id_column=join.id_column)
-        tables = reading.read_for(model, files, rows, screen.doing)
+        model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
         from fedcluster.cli import _runs as runs
         from fedcluster.preprocessing.spec import noticed_in_words
         from fedcluster.report import messages
@@ -68,9 +65,12 @@ def predict(
         from fedcluster.report.records import plain
 
         screen.doing("labelling")
-        labels = screen.wait_for(lambda: runs.label(model, tables))
-        sites = runs.write_labels_of(out, model, tables, labels, joined)
-        unknown, filled = runs.noticed(model, tables)
+        tables = read.tables
+        labels = screen.wait_for(
+            lambda: runs.label(model, {site: table.rows for site, table in tables.items()})
+        )
+        sites = runs.write_predictions(out, model, tables, labels, joined)
+        unknown, filled = runs.unknown_and_filled(model, tables)
     written = [site.labels for site in sites]
     written += joined.files(written)
     kept = (join.id_column,)
@@ -91,7 +91,7 @@ def predict(
             *messages.ignored_lines(ignored),
             *noticed_in_words(unknown, filled),
             *runs.unlabelled(labels),
-            messages.written_line(out, written),
+            *messages.written_lines(out, written),
         ],
     )
 
@@ -123,37 +123,29 @@ def evaluate(
     it would find alone. With --out, writes the same to scores.json.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
-        from fedcluster.model import Model
         from fedcluster.report import messages
-        from fedcluster.report import tables as report
+        from fedcluster.report.tables import profiles_shown
 
         check_least("--min-cluster-size", min_cluster_size)
-        algorithms = [algorithm] if algorithm else []
-        model = Model.load(model_file, algorithms)
         show.check_folder(out)
-        sites = reading.read_for(
-            model, files, replace(rows, label_column=label_column), screen.doing
-        )
-        screen.doing("asking the sites")
-        scored = screen.wait_for(
-            lambda: indices.evaluate(
-                model, sites, min_cluster_size, metric or (), algorithms=algorithms, profile=profile
-            )
-        )
-        content = indices.evaluation_content(scored, str(model_file))
-        written = runs.write_found(out, scored.report, content)
+        rows = replace(rows, label_column=label_column)
+        model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
+        algorithms = [algorithm] if algorithm else []
+        job = Evaluate(model, metrics=metric or (), algorithms=algorithms, profile=profile)
+        scored = screen.wait_for(lambda: runs.evaluate(job, read, screen.doing, min_cluster_size))
+        content = scored.content | {"model": str(model_file)}
+        written = runs.write_report(out, scored.report, content)
     screen.result(
         content,
         [
-            indices.evaluation_table(scored, screen.width),
+            scored.table(screen.width),
             *content["meaning"],
-            *report.profiles_shown(content, screen.width, out and out / "scores.json"),
-            indices.evaluation_line(scored),
+            *profiles_shown(content, screen.width, out and out / "scores.json"),
+            scored.line,
             *messages.notes(scored.sites, absent_too=""),
-            *(f"Wrote {out / file}." for file in written if out is not None),
+            *messages.written_lines(out, written),
         ],
     )
 
@@ -179,27 +171,22 @@ def profile(
     same to profiles.json. To change a name, use fedcluster name.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.jobs import content_of
-        from fedcluster.model import Model
         from fedcluster.model.file import write_names
         from fedcluster.report import messages
         from fedcluster.report.tables import profiles_shown
 
         check_least("--min-cluster-size", min_cluster_size)
-        own = [algorithm] if algorithm else []
-        model = Model.load(model_file, own)
         show.check_folder(out)
-        sites = reading.read_for(model, files, replace(rows, label_column=None), screen.doing)
-        screen.doing("asking the sites")
+        model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
+        job = Profile(model, [algorithm] if algorithm else [])
         report, records = screen.wait_for(
-            lambda: indices.answered(Profile(model, own), sites, min_cluster_size)
+            lambda: runs.run_on_model(job, read, screen.doing, min_cluster_size)
         )
         content = content_of(report, records) | {"model": str(model_file)}
-        files = runs.write_found(out, report, content)
-        written = [f"Wrote {out / file}." for file in files if out is not None]
+        written = messages.written_lines(out, runs.write_report(out, report, content))
         if keep_names and report.profiles is not None:
             write_names(model_file, dict(enumerate(report.profiles.names)))
             written.append(f"Wrote the names into {model_file}.")
@@ -275,9 +262,9 @@ def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> 
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster.report.page import write_report
-        from fedcluster.report.run import written_by
+        from fedcluster.report.run import read_run, written_by
 
-        path = written_by(folder) / write_report(folder)
+        path = written_by(folder) / write_report(written_by(folder), read_run(folder))
     screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
 
 

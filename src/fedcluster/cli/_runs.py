@@ -1,40 +1,219 @@
-"""Work of the commands between the arguments and the screen: cluster, label, write."""
+"""Jobs on rows of this machine, for the commands: check a job, run it, write and show results."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from fedcluster import jobs
-from fedcluster.cli._naming import TABLES, Joining
-from fedcluster.core import Filter, Labels
+from fedcluster.cli._options import FileOptions
+from fedcluster.cli._reading import TABLES, Doing, Joining, Reading, read
+from fedcluster.core import Data, Filter, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
+from fedcluster.io.columns import SourceSummary, label_counts
 from fedcluster.io.outputs import atomic_folder, label_files, write_labels
-from fedcluster.io.rows import SiteRows, chunks_of
-from fedcluster.jobs import Fit, Job, JobReport, KJob
+from fedcluster.io.rows import SiteRows, chunks_of, error_prefix
+from fedcluster.jobs import Evaluate, Fit, Job, JobReport, Profile, SelectK
 from fedcluster.model import Model
 from fedcluster.options.refusals import refused
-from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing import FitReport, PreprocessingSpec
+from fedcluster.preprocessing.screening import screened
+from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.report.page import REPORT
-from fedcluster.report.records import SiteRecord, site_record
-from fedcluster.report.tables import centers_table, index_table, verdict_line
+from fedcluster.report.records import SiteRecord, plain, site_record
+from fedcluster.report.run import Run
+from fedcluster.report.tables import (
+    NOTHING,
+    centers_table,
+    counted,
+    fitting,
+    index_table,
+    shown,
+    verdict_line,
+)
 from fedcluster.selection import Selection
 from fedcluster.texts.html import Table
 
+HELD = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothing"}
+"""Words of a comparison for the content of a column."""
+
 Counts = dict[str, dict[str, int]]
 """By site and column."""
-Doing = Callable[[str], None]
-ALONE = Joining()
-"""Clusters without anything of the rows' tables."""
+Scores = Mapping[str, float]
+
+
+def run_job(
+    job: Job, rows: Reading, doing: Doing, min_cluster_size: int | None = None
+) -> tuple[JobReport, list[Client]]:
+    """Check a job, and run it at sites of this machine.
+
+    Parameters
+    ----------
+    job : Fit, SelectK, Evaluate or Profile
+        The job.
+    rows : Reading
+        The rows of the sites, and what was decided on their columns.
+    doing : callable taking a str
+        Called with the progress: before the first round, and after each one.
+    min_cluster_size : int, optional
+        The smallest cluster that a site without limits of its own sends.
+
+    Returns
+    -------
+    report : JobReport
+        The result.
+    clients : list of Client
+        The sites.
+
+    Raises
+    ------
+    InputError
+        If the job asks for more clusters than there are rows, or if ``min_cluster_size`` is given
+        for sites that have limits of their own.
+    """
+    columns: tuple[str, ...] = ()
+    if isinstance(job, Fit | SelectK):
+        columns = next(iter(rows.tables.values())).columns
+        job = _within_rows(job, rows)
+    clients = clients_of(rows.tables, _limits_of(job, rows.tables, min_cluster_size))
+    if (most := jobs.procedure_of(job).rows_per_person) is not None:
+        for client in clients:
+            client.disclosure = replace(client.disclosure, rows_per_person=most)
+    doing("asking the sites")
+    rounds = itertools.count(1)
+    report = jobs.execute(
+        job,
+        LocalEngine(clients),
+        columns=columns,
+        watch=lambda each: doing(f"round {next(rounds)} done with {len(each.answered)} sites"),
+    )
+    return report.with_decisions(rows.left_out, rows.notes), clients
+
+
+def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
+    """Return a job that tries at most as many clusters as rows, with the treatment of dates.
+
+    Raises
+    ------
+    InputError
+        If an option asks for more clusters.
+    """
+    n_rows = sum(map(len, rows.tables.values()))
+    if isinstance(job, Fit):
+        ks = jobs.tried(job.n_clusters, 1)
+        options = {"-k": job.n_clusters if ks is None else ks[-1]}
+    else:
+        options = {"--k-min": job.k_min, "--k-max": job.k_max or 0}
+    for option, k in options.items():
+        if k > n_rows:
+            raise InputError(
+                f"{option} {k} asks for more clusters than there are rows in all ({n_rows}); "
+                f"ask for at most {n_rows}"
+            )
+    if rows.dates and isinstance(job.prepare, PreprocessingSpec):
+        job = replace(job, prepare=replace(job.prepare, dates=rows.dates))
+    return jobs.within(job, n_rows) if isinstance(job, SelectK) else job
+
+
+def _limits_of(job: Job, tables: Mapping[str, SiteRows], smallest: int | None) -> list[Filter]:
+    """Return the limits of sites without limits of their own."""
+    have_own = any(table.limits is not None for table in tables.values())
+    if isinstance(job, Fit | SelectK):
+        limits = jobs.limits_of(job, smallest)
+        if have_own and smallest is not None:
+            raise refused("site-file-limits")
+        return limits
+    bounded = [] if smallest in (None, 1) else [MinClusterSize(smallest)]
+    if have_own and bounded:
+        raise refused("site-file-labels")
+    return [*([MinRows(2)] if len(tables) > 1 else []), *bounded]
+
+
+def clients_of(tables: Mapping[str, SiteRows], limits: Sequence[Filter]) -> list[Client]:
+    """Return the clients of the sites, with their own limits or else these."""
+    return [
+        Client(name, table.rows, limits if table.limits is None else table.limits)
+        if table.protected is None
+        else table.protected(table.columns, limits)
+        for name, table in tables.items()
+    ]
+
+
+def label(model: Model, rows: Mapping[str, Data | RowStream]) -> dict[str, Labels]:
+    """Return the labels of each site's rows."""
+    labels = {}
+    for site, own in rows.items():
+        with error_prefix(f"site {site!r}"):
+            labels[site] = np.concatenate([model.predict(part) for part in chunks_of(own)])
+    return labels
+
+
+def records_of(
+    report: JobReport,
+    clients: Sequence[Client],
+    labels: Mapping[str, Labels],
+    k: int,
+    files: Mapping[str, str] | None = None,
+) -> tuple[SiteRecord, ...]:
+    """Return what each site holds and sent; ``files`` are those of the labels, by site."""
+    sent = report.outcome.values_sent()
+    return tuple(
+        site_record(
+            client.name,
+            labels[client.name],
+            k,
+            "" if files is None else files[client.name],
+            values_sent=sent.get(client.name, 0),
+            limits=client.site.limits,
+            rows_held_back=client.most_rows_held_back,
+            lone_rows=client.most_lone_rows,
+            values_held=len(labels[client.name]) * len(report.columns),
+        )
+        for client in clients
+    )
+
+
+def run_on_model(
+    job: Evaluate | Profile, rows: Reading, doing: Doing, min_cluster_size: int
+) -> tuple[JobReport, tuple[SiteRecord, ...]]:
+    """Run a job on a model; return its report, and what each site holds and sent.
+
+    Rows of weight 0 do not count.
+    """
+    report, clients = run_job(job, rows, doing, min_cluster_size)
+    labels = {
+        client.name: np.concatenate(
+            [job.model.predict(part.weighed()) for part in chunks_of(client.source)]
+        )
+        for client in clients
+    }
+    return report, records_of(report, clients, labels, len(job.model.weights))
+
+
+def write_report(out: Path | None, report: JobReport, content: Mapping[str, Any]) -> list[str]:
+    """Write a choice of k, scores or profiles into a folder, if one is named; return the files."""
+    if out is None:
+        return []
+    with atomic_folder(out) as folder:
+        return jobs.write_report(folder, report, content)
+
+
+def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:
+    """Return what ``--json`` prints of a job: its content, and the files that were written."""
+    return {**content, "out": None if out is None else str(out), "files": list(files)}
+
+
+# fit and predict
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +223,9 @@ class FittedSites:
     Parameters
     ----------
     report : JobReport
-        What came of the job.
+        The result of the job.
     model : Model
-        The clusters that were found.
+        The clusters.
     tables : mapping of str to SiteRows
         The rows of each site.
     labels : mapping of str to ndarray of shape (n,)
@@ -63,13 +242,9 @@ class FittedSites:
 
     @property
     def selection(self) -> Selection | None:
-        """Return why there are so many clusters, where that was asked."""
+        """Return how the number of clusters was chosen; None if it was given."""
         value = self.report.outcome.value
         return value if isinstance(value, Selection) else None
-
-    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
-        """Return the fit with what was decided on columns before."""
-        return replace(self, report=self.report.with_decisions(left_out, notes))
 
     @property
     def warnings(self) -> list[str]:
@@ -79,7 +254,7 @@ class FittedSites:
         return [*self.report.fit_report.warnings, *doubts, *chosen]
 
     def shown(self, width: int, elsewhere: str) -> list[Table | str]:
-        """Return why there are so many clusters, what was prepared, and the centres in units."""
+        """Return the choice of k, the preparation of the rows, and the centres in units."""
         shown = [] if self.selection is None else verdict(self.selection)
         if self.model.preprocessor is None:
             return shown
@@ -87,193 +262,92 @@ class FittedSites:
         return [*shown, *self.report.prepared, *([table] if table else [])]
 
 
-def with_dates(job: KJob, dates: Mapping[str, str]) -> KJob:
-    """Return the job, whose preparation knows what became of dates."""
-    prepare = job.prepare
-    if not dates or not isinstance(prepare, PreprocessingSpec):
-        return job
-    return replace(job, prepare=replace(prepare, dates=dates))
-
-
-def check_rows(options: Mapping[str, int], tables: Mapping[str, SiteRows]) -> int:
-    """Return the number of rows; refuse options that ask for more clusters than that."""
-    rows = sum(map(len, tables.values()))
-    for option, k in options.items():
-        if k > rows:
-            raise InputError(
-                f"{option} {k} asks for more clusters than there are rows in all ({rows}); "
-                f"ask for at most {rows}"
-            )
-    return rows
-
-
-def clients_of(
-    tables: Mapping[str, SiteRows], limits: Sequence[Filter], min_cluster_size: int | None = None
-) -> list[Client]:
-    """Return the sites as they answer, with their own limits or else these.
-
-    Raises
-    ------
-    InputError
-        If a smallest cluster is given for sites that have limits of their own.
-    """
-    if min_cluster_size is not None and any(each.limits is not None for each in tables.values()):
-        raise refused("site-file-limits")
-    return [
-        Client(name, table.rows, limits if table.limits is None else table.limits)
-        if table.protected is None
-        else table.protected(table.columns, limits)
-        for name, table in tables.items()
-    ]
-
-
-def carry_out(
-    job: Job, clients: Sequence[Client], columns: Sequence[str], doing: Doing
-) -> JobReport:
-    """Carry a job out at sites of this machine, and say after each round how far it is."""
-    rounds = itertools.count(1)
-    if isinstance(job, Fit) and job.epsilon is not None:
-        for client in clients:
-            client.rows_per_person = job.group_size
-    return jobs.execute(
-        job,
-        LocalEngine(clients),
-        columns=columns,
-        watch=lambda each: doing(f"round {next(rounds)} done with {len(each.answered)} sites"),
-    )
-
-
-def cluster(
-    job: Fit,
-    tables: Mapping[str, SiteRows],
-    doing: Doing,
-    min_cluster_size: int | None = None,
-) -> FittedSites:
+def fit(job: Fit, rows: Reading, doing: Doing, min_cluster_size: int | None = None) -> FittedSites:
     """Find clusters, and label the rows of each site."""
-    ks = jobs.tried(job.n_clusters, 1)
-    check_rows({"-k": job.n_clusters if ks is None else ks[-1]}, tables)
-    clients = clients_of(tables, jobs.limits_of(job, min_cluster_size), min_cluster_size)
-    doing("clustering")
-    report = carry_out(job, clients, columns_of(tables), doing)
+    tables = rows.tables
+    report, clients = run_job(job, rows, doing, min_cluster_size)
     narrow = all(table.dtype == np.float32 for table in tables.values())
     model = jobs.model_of(
         report,
         dtype="float32" if narrow else "float64",
         min_cluster_size=min_cluster_size or "auto",
     )
-    labels, files = label(model, tables), label_files(list(tables))
-    records = tuple(
-        record_of(client, report, labels[client.name], len(model.centers), files[client.name])
-        for client in sorted(clients, key=lambda client: client.name)
-    )
+    labels = label(model, {site: table.rows for site, table in tables.items()})
+    files = label_files(list(tables))
+    records = records_of(report, clients, labels, len(model.centers), files)
     return FittedSites(report, model, tables, labels, records)
 
 
-def columns_of(tables: Mapping[str, SiteRows]) -> tuple[str, ...]:
-    """Return the columns of the first site, which are those of all where rows are as they are."""
-    return next(iter(tables.values())).columns
-
-
-def record_of(
-    client: Client, report: JobReport, labels: Labels, k: int, file: str = ""
-) -> SiteRecord:
-    """Return what a site of this machine holds and sent."""
-    return site_record(
-        client.name,
-        labels,
-        k,
-        file,
-        values_sent=report.outcome.values_sent().get(client.name, 0),
-        limits=client.site.limits,
-        rows_held_back=client.most_rows_held_back,
-        lone_rows=client.most_lone_rows,
-        values_held=len(labels) * len(report.columns),
-    )
-
-
-def write(
+def write_fit(
     out: Path,
     fitted: FittedSites,
-    draw: Callable[[Path], list[str]] = lambda _folder: [],
-    joining: Joining = ALONE,
     *,
+    draw: Callable[[Path], list[str]] | None = None,
+    joining: Joining | None = None,
     report: bool = True,
     **more: Any,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write the outputs of a fit; returns what happened and the files, relative to the folder.
+    """Write the outputs of a fit.
 
-    ``draw(folder)`` may add files, whose names it returns; ``more`` goes into the history. With
-    tables to join, labels have the rows' keys, and the tables are written; with ``report`` the
-    page on the run, too.
+    Parameters
+    ----------
+    out : Path
+        The folder.
+    fitted : FittedSites
+        The fit.
+    draw : callable, optional
+        ``draw(folder)`` writes further files, and returns their names.
+    joining : Joining, optional
+        The tables to which clusters are joined.
+    report : bool, default=True
+        Whether to write the page on the run.
+    **more : object
+        Further content of the history.
+
+    Returns
+    -------
+    content : dict
+        The content of ``history.json``, without the rounds.
+    files : list of str
+        The files that were written, relative to the folder.
     """
+    joining = joining or Joining()
     labels = {record.name: record.labels for record in fitted.records}
     content = jobs.content_of(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
     with atomic_folder(out, obsolete=_of_earlier_run(out)) as folder:
-        chosen = [] if fitted.selection is None else jobs.write_selection(folder, fitted.report)
-        drawn = [*chosen, *draw(folder)]
+        drawn = [] if fitted.selection is None else jobs.write_selection(folder, fitted.report)
+        drawn += [] if draw is None else draw(folder)
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
         files += joining.files(list(labels.values()))
-        page = out.name if report else None
+        page = Run(out.resolve().name, fitted.model.plain()) if report else None
         files = jobs.write_history(folder, fitted.report, content, files, page)
     return content, files
 
 
-def write_found(out: Path | None, report: JobReport, content: Mapping[str, Any]) -> list[str]:
-    """Write a choice of k, scores or profiles into a folder, if one is named; return the files."""
-    if out is None:
+def _of_earlier_run(out: Path) -> list[str]:
+    """Return the labels, tables and report of an earlier fit, which its history lists."""
+    try:
+        history = json.loads((out / "history.json").read_text("utf-8"))
+        if history["format"] != jobs.HISTORY:
+            return []
+        files = [Path(name) for name in history["files"]]
+    except (OSError, ValueError, LookupError, TypeError):
         return []
-    with atomic_folder(out) as folder:
-        return jobs.write_report(folder, report, content)
+    folders = (Path("labels"), Path(TABLES))
+    tables = [str(f) for f in files if f.parent in folders and f.suffix == ".csv"]
+    return [*tables, *(str(f) for f in files if f == Path(REPORT))]
 
 
-def verdict(selection: Selection) -> list[Table | str]:
-    """Return a choice of k as people see it: every index, and the verdict."""
-    k, rule = selection.n_clusters, selection.rule
-    return [
-        index_table(k, rule, selection.says, selection.table),
-        verdict_line(k, selection.reason),
-    ]
-
-
-def noticed(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Counts]:
-    """Return texts of new rows that a model does not know, and values that it fills in."""
-    unknown: Counts = {}
-    filled: Counts = {}
-    if model.preprocessor is None:
-        return unknown, filled
-    for site, table in tables.items():
-        texts, gaps = Counter[str](), Counter[str]()
-        for part in chunks_of(table.rows):
-            texts.update(model.preprocessor.unknown(part))
-            gaps.update(model.preprocessor.filled(part))
-        if texts:
-            unknown[site] = dict(texts)
-        if gaps:
-            filled[site] = dict(gaps)
-    return unknown, filled
-
-
-def label(model: Model, tables: Mapping[str, SiteRows]) -> dict[str, Labels]:
-    """Return the labels of each site's rows."""
-    labels = {}
-    for site, table in tables.items():
-        try:
-            labels[site] = np.concatenate([model.predict(part) for part in chunks_of(table.rows)])
-        except InputError as error:
-            raise InputError(f"site {site!r}: {error}") from error
-    return labels
-
-
-def write_labels_of(
+def write_predictions(
     out: Path,
     model: Model,
     tables: Mapping[str, SiteRows],
     labels: Mapping[str, Labels],
-    joining: Joining = ALONE,
+    joining: Joining,
 ) -> list[SiteRecord]:
-    """Write the labels of new rows; returns what each site holds."""
+    """Write the labels of new rows; return what each site holds."""
     files = label_files(list(tables))
     with atomic_folder(out) as folder:
         _write_labels(folder, files, tables, labels, model, joining)
@@ -298,23 +372,22 @@ def _write_labels(
         joining.write(folder, files[site], table, model, labels[site])
 
 
-def _of_earlier_run(out: Path) -> list[str]:
-    """Return the labels, tables and report that an earlier fit wrote here, by its own account."""
-    try:
-        history = json.loads((out / "history.json").read_text("utf-8"))
-        if history["format"] != jobs.HISTORY:
-            return []
-        files = [Path(name) for name in history["files"]]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
-    folders = (Path("labels"), Path(TABLES))
-    tables = [str(f) for f in files if f.parent in folders and f.suffix == ".csv"]
-    return [*tables, *(str(f) for f in files if f == Path(REPORT))]
-
-
-def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:
-    """Return what ``--json`` prints of a job: what happened, and what was written."""
-    return {**content, "out": None if out is None else str(out), "files": list(files)}
+def unknown_and_filled(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Counts]:
+    """Return the counts of unknown texts in new rows, and of values that the model fills in."""
+    unknown: Counts = {}
+    filled: Counts = {}
+    if model.preprocessor is None:
+        return unknown, filled
+    for site, table in tables.items():
+        texts, gaps = Counter[str](), Counter[str]()
+        for part in chunks_of(table.rows):
+            texts.update(model.preprocessor.unknown(part))
+            gaps.update(model.preprocessor.filled(part))
+        if texts:
+            unknown[site] = dict(texts)
+        if gaps:
+            filled[site] = dict(gaps)
+    return unknown, filled
 
 
 def unlabelled(labels: Mapping[str, Any]) -> list[str]:
@@ -322,3 +395,250 @@ def unlabelled(labels: Mapping[str, Any]) -> list[str]:
     counts = {site: int((each < 0).sum()) for site, each in labels.items()}
     some = [f"{n:,} of {site}" for site, n in counts.items() if n]
     return [f"Rows without a cluster (-1): {', '.join(some)}."] if some else []
+
+
+# select-k
+
+
+def verdict(selection: Selection) -> list[Table | str]:
+    """Return a choice of k for a screen: every index, and the verdict."""
+    k, rule = selection.n_clusters, selection.rule
+    return [
+        index_table(k, rule, selection.says, selection.table),
+        verdict_line(k, selection.reason),
+    ]
+
+
+def selection_shown(report: JobReport) -> Iterator[Table | str]:
+    """Yield a choice of k, the preparation of the rows, and the cost of the choice."""
+    sent, rounds = report.outcome.values_sent(), len(report.outcome.communication_rounds)
+    yield from verdict(report.outcome.value)
+    yield from report.prepared
+    yield (
+        f"All k in the same {rounds} rounds with {counted(len(sent), 'site')}, "
+        f"{sum(sent.values()):,} numbers sent. Seed {report.job.seed}."
+    )
+
+
+# evaluate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """Scores of a model on the rows of some sites.
+
+    Parameters
+    ----------
+    report : JobReport
+        The result of all sites together.
+    by_site : mapping of str to mapping
+        The scores of each site's own rows alone.
+    sites : tuple of SiteRecord
+        What each site sent.
+    """
+
+    report: JobReport
+    by_site: Mapping[str, Scores]
+    sites: tuple[SiteRecord, ...]
+
+    @property
+    def scores(self) -> Scores:
+        """Return the scores over all sites, by index."""
+        scores: Scores = self.report.outcome.value
+        return scores
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Return the content of ``scores.json`` and ``--json``, without the rounds."""
+        content = jobs.content_of(self.report, self.sites)
+        sites = [{**site, "scores": plain(self.by_site[site["name"]])} for site in content["sites"]]
+        return content | {"sites": sites}
+
+    def table(self, width: int) -> Table:
+        """Return a line for each index; the last sites are left out if the screen is too narrow."""
+        sites = self.by_site if len(self.by_site) > 1 else {}
+        better = self.content["better"]
+        header = ["index", "better", "all", *sites]
+        lines = [
+            [
+                name,
+                better[name] or "",
+                shown(score),
+                *(shown(own[name]) if name in own else "" for own in sites.values()),
+            ]
+            for name, score in self.scores.items()
+        ]
+        kept = max(3, fitting(zip(header, *lines, strict=True), width))
+        cut = len(header) - kept
+        more = f" ({counted(cut, 'more site')} in --json)" if cut else ""
+        rows = tuple(tuple(line[:kept]) for line in lines)
+        return Table(f"How good the clusters are{more}", tuple(header[:kept]), rows)
+
+    @property
+    def line(self) -> str:
+        """Return how the scores were computed, in one line."""
+        sent = sum(site.values_sent for site in self.sites)
+        rows = sum(site.rows for site in self.sites)
+        rounds = len(self.report.outcome.communication_rounds)
+        line = f"{rows:,} rows; {sent:,} numbers sent in {rounds} rounds."
+        if len(self.sites) > 1:
+            line += " Under a site stands what it would find out alone."
+        every = [self.scores, *self.by_site.values()]
+        if any(math.isnan(score) for scores in every for score in scores.values()):
+            line += f" {NOTHING} means that an index says nothing."
+        return line
+
+
+def evaluate(job: Evaluate, rows: Reading, doing: Doing, min_cluster_size: int) -> Evaluation:
+    """Score a model by all indices that apply, on the rows of all sites and of each one alone."""
+    tables = rows.tables
+    job = replace(job, classes=_classes(tables.values()))
+    report, records = run_on_model(job, rows, doing, min_cluster_size)
+    alone = replace(job, n_references=0, profile=False)  # of all rows together, once
+    by_site = {
+        name: jobs.execute(alone, LocalEngine([Client(name, table.rows, ())])).outcome.value
+        for name, table in tables.items()
+    }
+    return Evaluation(report, by_site, records)
+
+
+def _classes(tables: Iterable[SiteRows]) -> tuple[str, ...] | None:
+    """Return all labels of all sites; None where no site has any.
+
+    Raises
+    ------
+    InputError
+        If a row of a site has no label, or a site has none at all and others have.
+    """
+    by_site: dict[str, Collection[str] | None] = {}
+    for table in tables:
+        with error_prefix(f"site {table.name!r}"):
+            by_site[table.name] = label_counts(chunks_of(table.rows))
+    lacking = [site for site, labels in by_site.items() if labels is None]
+    if len(lacking) == len(by_site):
+        return None
+    if lacking:
+        raise InputError(
+            f"site {lacking[0]!r} names no label_column and another site does; name one at every "
+            "site, or at none"
+        )
+    return tuple(sorted(set().union(*filter(None, by_site.values()))))
+
+
+# check
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Content of the sites' files, and how a fit would use it.
+
+    Parameters
+    ----------
+    reading : Reading
+        The rows, and what was decided on their columns.
+    fit_report : FitReport
+        The report on the preparation of the rows, with all decisions.
+    used : tuple of str
+        The columns that a fit would cluster by.
+    """
+
+    reading: Reading
+    fit_report: FitReport
+    used: tuple[str, ...]
+
+    @property
+    def table(self) -> Table:
+        """Return a line for each column: its use, and its content at each site.
+
+        For numbers, it shows mean and deviation, which a federation discloses as well; for text,
+        the number of its values. The share of missing values follows.
+        """
+        tables = self.reading.tables
+        held = [name for table in tables.values() for name in table.columns]
+        names = dict.fromkeys([*held, *self.reading.left_out])
+        lines = [
+            (
+                name,
+                "clustered by" if name in self.used else "left out",
+                *(self._held(table, name) for table in tables.values()),
+            )
+            for name in names
+        ]
+        rows = ("rows", "", *(f"{len(table):,}" for table in tables.values()))
+        return Table("Sites side by side", ("column", "use", *tables), (*lines, rows))
+
+    @property
+    def content(self) -> dict[str, object]:
+        """Return the content of a comparison for ``--json``."""
+        report = self.fit_report
+        sites = {
+            name: {
+                "rows": len(table),
+                "columns": {column.name: column.kind for column in table.described_columns},
+            }
+            for name, table in self.reading.tables.items()
+        }
+        return {
+            "sites": sites,
+            "used": list(self.used),
+            "left_out": dict(report.left_out),
+            "notes": list(report.notes),
+            "missing": {site: dict(counts) for site, counts in report.missing.items()},
+            "moments": {
+                name: {site: list(both) for site, both in moments.items()}
+                for name, moments in report.moments.items()
+            },
+        }
+
+    def _held(self, table: SiteRows, name: str) -> str:
+        """Return the content of a column at a site, in a few words."""
+        summary = self.reading.summaries.get(table.name)
+        if name not in table.columns or summary is None:
+            return "" if name in (*table.columns, *table.ignored) else "lacking"
+        column = summary.columns[name]
+        gaps = column.missing / summary.n_rows
+        missing = f", {gaps:.0%} missing" if gaps and column.kind in ("number", "text") else ""
+        if column.kind == "text":
+            return f"{len(column.levels)} texts{missing}"
+        moments = self.fit_report.moments.get(name, {}).get(table.name)
+        if moments is None:
+            return f"{HELD[column.kind]}{missing}"
+        mean, deviation = moments
+        return f"{mean:.4g} ± {deviation:.3g}{missing}"
+
+
+def compared(
+    files: Sequence[str],
+    options: FileOptions,
+    prepare: PreprocessingSpec,
+    doing: Doing = lambda _what: None,
+) -> Comparison:
+    """Read the sites' files and prepare their rows, as a fit does before it clusters.
+
+    Raises
+    ------
+    InputError
+        Where a fit would refuse them.
+    """
+    reading = read(files, options, doing, prepare)
+    engine = LocalEngine(clients_of(reading.tables, [MinRows(2)]))
+    fitted = jobs.fitted_preprocessing(prepare, engine)
+    report = fitted.fit_report.with_decisions(reading.left_out, reading.notes)
+    return Comparison(reading, report, tuple(c.name for c in fitted.preprocessor.columns))
+
+
+def doubts_about(data: Data) -> list[str]:
+    """Return a line for each column of a site that looks unsuitable or wrong.
+
+    Parameters
+    ----------
+    data : Data
+        Some of its rows, still to be prepared.
+    """
+    screening = screened({"this site": SourceSummary.from_data(data)})
+    lines = [
+        f"Column {name!r} would be clustered by: {why.partition(': --')[0]}; choose columns "
+        "without it if that is not meant."
+        for name, why in screening.left_out.items()
+    ]
+    return [*lines, *(f"Look at {line}." for line in screening.warnings)]

@@ -43,7 +43,7 @@ ARGUMENT = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
 
 
 def pasted(command: str, width: int, indent: int = 0) -> list[str]:
-    r"""Return a command as lines that a shell takes for one, none longer than it need be.
+    r"""Return a command, broken into lines that a shell reads as one.
 
     Examples
     --------
@@ -62,17 +62,17 @@ def pasted(command: str, width: int, indent: int = 0) -> list[str]:
 
 
 class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
-    """Formatter of help that breaks lines between words only, down to any width."""
+    """Formatter of help that breaks lines between words only, at any width."""
 
     def __init__(self, *_given: Any, **_more: Any) -> None:
         super().__init__(width=max(min(shutil.get_terminal_size().columns, WIDEST) - 2, 20))
 
     def write(self, string: str) -> None:
-        """Write a text with the hyphens that it had."""
+        """Write a text with its original hyphens."""
         super().write(string.replace(UNBROKEN, "-"))
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write how a command is called."""
+        """Write the usage of a command."""
         usage = f"{prefix or 'Usage: '}{prog} {args}"
         lines = wrap(
             usage, self.width, subsequent_indent=" " * len("Usage: "), break_on_hyphens=False
@@ -80,7 +80,7 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
         self.write("\n".join(lines) + "\n")
 
     def write_text(self, text: str) -> None:
-        """Write paragraphs; an example so that it can be pasted."""
+        """Write paragraphs; an example in a form that can be pasted."""
         if not text.startswith(EXAMPLE):
             super().write_text(text.replace("-", UNBROKEN))
             return
@@ -91,18 +91,18 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
-        """Write what things are, beside them or, on a narrow screen, below."""
+        """Write terms with explanations beside them or, on a narrow screen, below."""
         unbroken = [(self._term(first), what.replace("-", UNBROKEN)) for first, what in rows]
         if self.width < NARROW:
             col_max = min(col_max, 4)
         super().write_dl(unbroken, col_max, col_spacing)
 
     def getvalue(self) -> str:
-        """Return what was written, without blanks at the ends of lines."""
+        """Return the text without blanks at the ends of lines."""
         return re.sub(r" +$", "", str(super().getvalue()), flags=re.MULTILINE)
 
     def _term(self, term: str) -> str:
-        """Return an option, the names that it takes on several lines where one is too short."""
+        """Return an option, with its choices on several lines where one is too short."""
         lines, most = [""], self.width - self.current_indent
         for part in re.split(r"(?<=\|)", term):
             if len(lines[-1]) + len(part) > most and lines[-1].strip():
@@ -112,13 +112,13 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
 
 
 class HelpContext(typer.Context):
-    """Context of a command whose help is such."""
+    """Context of a command with this formatter of help."""
 
     formatter_class = Help
 
 
 def readable(commands: Sequence[Any]) -> None:
-    """Give commands, and all below them, this help, and lists of them whole sentences."""
+    """Give this help to commands and their subcommands, with whole sentences in lists of them."""
     for command in commands:
         command.context_class = HelpContext
         if command.help and not command.short_help:
@@ -131,12 +131,12 @@ ANY_WIDTH = 100_000
 
 
 def wraps(console: Console) -> bool:
-    """Return whether lines end where a screen does: a file or a program gets them whole."""
+    """Return whether lines are wrapped: on a screen, not in a file or pipe."""
     return console.is_terminal or "COLUMNS" in os.environ
 
 
 def write_line(console: Console, line: str, head: str = "", style: str = "") -> None:
-    """Print a line, broken between words where the screen ends; a word longer than it is whole.
+    """Print a line, wrapped between words at the width of the screen.
 
     Its head, all of it by default, is in a style on a terminal.
     """
@@ -148,7 +148,7 @@ def write_line(console: Console, line: str, head: str = "", style: str = "") -> 
 
 
 def broken(line: str, width: int) -> str:
-    """Return a line with ends of lines between words, as far as words are not longer than those.
+    """Return a line wrapped between words; a longer word stays whole.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def broken(line: str, width: int) -> str:
 
 
 def write_table(console: Console, table: Table) -> None:
-    """Print a table, with less between its columns or row after row where a screen is narrow."""
+    """Print a table; on a narrow screen, with less space or row after row."""
     write_line(console, table.title, style="bold")
     drawn = [_drawn(table, blanks) for blanks in (1, 0)]
     widths = [_width(console, each) for each in drawn]
@@ -179,7 +179,7 @@ def write_table(console: Console, table: Table) -> None:
 
 
 def _drawn(table: Table, blanks: int) -> RichTable:
-    """Return a table whose columns are so many blanks and one more apart."""
+    """Return a table for rich, whose columns are so many blanks and one more apart."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -196,7 +196,7 @@ def _drawn(table: Table, blanks: int) -> RichTable:
 
 
 def _width(console: Console, drawn: RichTable) -> int:
-    """Return how many characters a table takes where nothing is cut off."""
+    """Return the width of a table that is not cut off."""
     from rich.measure import Measurement
 
     options = console.options.update(max_width=ANY_WIDTH)
@@ -204,11 +204,11 @@ def _width(console: Console, drawn: RichTable) -> int:
 
 
 def _write_records(console: Console, table: Table) -> None:
-    """Print a table for which a screen is too narrow: each row, and below it what it holds."""
+    """Print a table row after row, each with its cells below."""
     for first, *cells in [*table.rows, *([table.total] if table.total else [])]:
         write_line(console, first, style="bold")
-        told = zip(table.header[1:], cells, strict=True)
-        held = [f"{name.strip()} {cell.strip()}" for name, cell in told if cell.strip()]
+        named_cells = zip(table.header[1:], cells, strict=True)
+        held = [f"{name.strip()} {cell.strip()}" for name, cell in named_cells if cell.strip()]
         write_line(console, f"  {', '.join(held)}")
 
 
@@ -221,7 +221,7 @@ typer.core.HAS_RICH = False  # else help shows "\\[default: 0]", escaped for a m
 
 
 class OneLine(TyperGroup):
-    """Says in one line what is wrong with what was given, and leaves with status 2."""
+    """Shows an error of the user in one line, and exits with status 2."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit."""
@@ -241,16 +241,16 @@ class OneLine(TyperGroup):
 
 
 def _advice(error: Exception) -> str | None:
-    """Return the message of an error that is meant for people, else None."""
+    """Return the message of an error that is meant for users, else None."""
     from fedcluster.errors import HeldBackError, InputError, SiteError
 
     if isinstance(error, InputError | HeldBackError | SiteError):
         return str(error)
     if hasattr(error, "format_message"):  # the command line itself is wrong
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
-        said = error.format_message().rstrip(".").replace("Value error, ", "")
-        said = re.sub(r"( Did you mean .*\?)\1", r"\1", said)  # said twice, by typer and by click
-        return f"{said}; see {command} --help"
+        line = error.format_message().rstrip(".").replace("Value error, ", "")
+        line = re.sub(r"( Did you mean .*\?)\1", r"\1", line)  # said twice, by typer and by click
+        return f"{line}; see {command} --help"
     return None
 
 
@@ -271,7 +271,7 @@ def say(message: str) -> None:
 
 
 def needs(module: str, extra: str) -> None:
-    """Complain if an optional library is not installed."""
+    """Refuse to go on without an optional library."""
     from fedcluster.errors import InputError
 
     if find_spec(module) is None:
@@ -280,7 +280,7 @@ def needs(module: str, extra: str) -> None:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C, or a request to end, end the block and nothing more."""
+    """End the block, and nothing more, at Ctrl-C or SIGTERM."""
 
     def end(*_signalled: object) -> None:
         raise KeyboardInterrupt
@@ -332,7 +332,7 @@ class Screen:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Stop the spinner, and say what was warned of."""
+        """Stop the spinner, and print the warnings."""
         self._timer.cancel()
         self._timer.join()
         if self._spinner:
@@ -352,12 +352,12 @@ class Screen:
         return self._out.width
 
     def doing(self, what: str) -> None:
-        """Say what takes so long."""
+        """Show what is being done."""
         if self._spinner:
             self._spinner.update(f"{what} …")
 
     def wait_for(self, work: Callable[[], T]) -> T:
-        """Do numerical work, which has written nothing yet, so that Ctrl-C ends it cleanly.
+        """Return the result of numerical work, which Ctrl-C ends cleanly.
 
         The work has a thread of its own: an interrupt that strikes while numba hands a result
         over crashes the process, and only the main thread is struck.
@@ -374,7 +374,7 @@ class Screen:
             return done.result()
 
     def _compiling(self, record: logging.LogRecord) -> bool:
-        """Say what the log says: that kernels are compiled."""
+        """Show a line of the log, which announces the compilation of kernels."""
         self.doing(record.getMessage())
         if not self._spinner and not self.quiet:
             write_line(self._err, f"{record.getMessage()} …")
@@ -419,7 +419,7 @@ LogFormat = Annotated[
 
 @contextmanager
 def _warnings_shown() -> Iterator[None]:
-    """Write warnings to standard error, of this package and of others; less goes to the log."""
+    """Write warnings of all packages to standard error while the block lasts."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -434,7 +434,7 @@ def _warnings_shown() -> Iterator[None]:
 def telling(
     path: Path, log_format: Format, site: str | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[str], None]]:
-    """Yield what prints one line and writes it to the log, while the block lasts."""
+    """Yield a function that prints a line and writes it to the log, while the block lasts."""
     from fedcluster.site.logs import logged
 
     as_json = log_format is Format.JSON
@@ -447,3 +447,37 @@ def telling(
                 sys.stdout.flush()
 
         yield tell
+
+
+def verified_log(
+    path: Path, head: str, questions: Callable[[], int] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the content and the lines to show of a log that is in order.
+
+    Parameters
+    ----------
+    path : Path
+        The log.
+    head : str
+        The hash of a line that it must have, or the first digits of one; empty for any.
+    questions : callable, optional
+        Checks the questions that are kept beside the log, and counts them.
+
+    Raises
+    ------
+    InputError
+        If the log is not in order, or is another one.
+    """
+    from fedcluster.errors import InputError
+    from fedcluster.site.audit_log import verify
+
+    if head and len(head) < 16:
+        raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
+    end, known = verify(path, head)
+    if head and known is None:
+        raise InputError(f"{path}: no line has the hash {head}: it is not the log that was known")
+    kept = "" if questions is None else f", and {questions():,} questions"
+    lines = [f"{end.line:,} lines in {end.part} files are in order{kept}."]
+    lines += [f"Up to line {known:,} it is the log that was known."] if known else []
+    about = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
+    return {"log": str(path), **about}, [*lines, f"The last line has the hash {end.hash}"]

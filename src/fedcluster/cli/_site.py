@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,13 +20,23 @@ from fedcluster.cli._options import (
     Exclude,
     FileOptions,
     Files,
+    Plugin,
     Quiet,
     Scaling,
     Seed,
-    asked,
+    preparation,
     with_options,
 )
-from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling, until_interrupted
+from fedcluster.cli._screen import (
+    Format,
+    LogFormat,
+    Screen,
+    needs,
+    say,
+    telling,
+    until_interrupted,
+    verified_log,
+)
 
 if TYPE_CHECKING:
     from fedcluster.io.columns import SourceSummary
@@ -44,7 +55,12 @@ SiteToml = Annotated[
 
 
 @app.command(epilog="Example: fedcluster site start site.toml")
-def start(site_file: SiteToml, log_format: LogFormat = Format.TEXT, quiet: Quiet = False) -> None:
+def start(
+    site_file: SiteToml,
+    log_format: LogFormat = Format.TEXT,
+    quiet: Quiet = False,
+    _plugin: Plugin = None,
+) -> None:
     """Take part in a federation, until interrupted.
 
     Connects to the coordinator; opens no port to the network. Runs Flower's SuperNode, whose
@@ -139,8 +155,6 @@ def verify_log(
     With --head, also check that it is the log that somebody else knows: the coordinator, which gets
     a hash with every answer, or whoever noted the hash that this command shows.
     """
-    from fedcluster.errors import InputError
-    from fedcluster.site.audit_log import verify
     from fedcluster.site.file import SiteFile
     from fedcluster.site.membership import Membership, site_log, site_questions
 
@@ -148,18 +162,9 @@ def verify_log(
         site = SiteFile.load(site_file)
         membership = Membership.from_site_file(site)
         path = site_log(site, membership).path
-        if head and len(head) < 16:
-            raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
-        end, known = verify(path, head)
-        if head and known is None:
-            raise InputError(
-                f"{path}: no line has the hash {head}: it is not the log that was known"
-            )
-        questions = site_questions(site, membership).check(path)
-    told = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
-    lines = [f"{end.line:,} lines in {end.part} files are in order, and {questions:,} questions."]
-    lines += [f"Up to line {known:,} it is the log that was known."] if known else []
-    screen.result({"log": str(path), **told}, [*lines, f"The last line has the hash {end.hash}"])
+        kept = partial(site_questions(site, membership).check, path)
+        content, lines = verified_log(path, head, kept)
+    screen.result(content, lines)
 
 
 @app.command(epilog="Example: fedcluster site budget site.toml")
@@ -244,19 +249,20 @@ def key(site_file: SiteToml, as_json: AsJson = False) -> None:
     needs("cryptography", "flower")
     from fedcluster.site import identity
     from fedcluster.site.file import SiteFile
+    from fedcluster.site.permits import public_text
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site, folder = SiteFile.load(site_file), site_file.absolute().parent
-        own = identity.public_text(identity.identity(folder, make=True).public_key())
+        own = public_text(identity.identity(folder, make=True).public_key())
         path, lines = folder / identity.PEERS, [f'{site.name} = "{own}"']
-        told: dict[str, Any] = {"site": site.name, "key": own}
+        content: dict[str, Any] = {"site": site.name, "key": own}
         if path.exists():
             peers = identity.load_peers(path)
             identity.check_own(path, site.name, peers, own)
-            told |= {"peers": sorted(peers), "fingerprint": identity.fingerprint(peers)}
+            content |= {"peers": sorted(peers), "fingerprint": identity.fingerprint(peers)}
             lines.append(f"{path} has {len(peers)} sites; its fingerprint is")
-            lines.append(told["fingerprint"])
-    screen.result(told, lines)
+            lines.append(content["fingerprint"])
+    screen.result(content, lines)
 
 
 @app.command("new-key", epilog="Example: fedcluster site new-key site.toml")
@@ -274,7 +280,7 @@ def new_key(site_file: SiteToml, as_json: AsJson = False) -> None:
         site = SiteFile.load(site_file)
         key = str(site.federation.get("key", "key"))
         made = make_site_key(site_file.absolute().parent, key)
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "site": site.name,
         "public_key": str(made.public),
         "digest": made.digest,
@@ -282,7 +288,7 @@ def new_key(site_file: SiteToml, as_json: AsJson = False) -> None:
     lines = [f"Wrote {made.public}: send it to the coordinator. Its digest is", made.digest]
     if made.waits:
         lines.append("The present key counts until the coordinator has accepted the new one.")
-    screen.result({**told, "digest": made.digest, "waits": made.waits}, lines)
+    screen.result({**content, "digest": made.digest, "waits": made.waits}, lines)
 
 
 permit_app = typer.Typer(
@@ -377,17 +383,17 @@ def check(
         _check_site(Path(files[0]), as_json=as_json, quiet=quiet)
         return
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster.cli import _comparison as comparison
+        from fedcluster.cli._runs import compared
         from fedcluster.preprocessing.spec import met_in_words
 
         options = replace(rows, columns=columns, exclude=exclude, dates=dates)
-        prepare = asked(replace(scaling, missing=scaling.missing or "mean"), columns)
-        found = comparison.compared(files, options, prepare, screen.doing)
+        prepare = preparation(replace(scaling, missing=scaling.missing or "mean"), columns)
+        found = compared(files, options, prepare, screen.doing)
         screen.warnings += found.fit_report.warnings
     screen.result(
-        comparison.comparison_content(found),
+        found.content,
         [
-            comparison.comparison_table(found),
+            found.table,
             *met_in_words(found.fit_report, prepare.missing),
             "Nothing was sent, and nothing was written.",
         ],
@@ -396,7 +402,7 @@ def check(
 
 def suffix_of_data(file: str) -> bool:
     """Return whether a file holds rows, by its ending; it may have a name and options."""
-    from fedcluster.cli._naming import ADDRESS, OPTION
+    from fedcluster.cli._reading import ADDRESS, OPTION
     from fedcluster.io.sources import suffix_of
 
     return bool(ADDRESS.search(file)) or suffix_of(OPTION.split(file)[0]) is not None
@@ -440,12 +446,12 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
 
 def _noticed(site: SiteFile) -> list[str]:
     """Return what the first rows of a site show; nothing where they cannot be read as rows."""
-    from fedcluster.cli._reading import noticed
+    from fedcluster.cli._runs import doubts_about
     from fedcluster.errors import InputError
 
     with suppress(InputError):
         first = next(iter(site.opened(raw=True).chunks()), None)
-        return [] if first is None else noticed(first)
+        return [] if first is None else doubts_about(first)
     return []
 
 
@@ -481,8 +487,8 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
     (data, examined), limits = site.grouping.examined(site.rows(raw=True)), site.limits
     assert data.grouped is not None
-    told = dict(site.groups.limit.parameters)
-    rules: dict[str, Any] = {key: told[key] for key in RULES if key in told}
+    limit = dict(site.groups.limit.parameters)
+    rules: dict[str, Any] = {key: limit[key] for key in RULES if key in limit}
     if "dominance" in rules:
         rules |= {"in_none": examined.n_out, "largest_shares": dict(examined.most)}
     if site.groups.sensitive:
@@ -552,8 +558,8 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
             f"it: from {counted(limits['sent_from_groups'], 'group')} on."
         )
     if waiting := content["rows"] - groups["rows_in_groups"]:
-        told = "wait for new rows to join" if "dominance" not in groups else "nothing tells of them"
-        yield f"{counted(waiting, 'row')} are in no group, and {told}."
+        fate = "wait for new rows to join" if "dominance" not in groups else "nothing tells of them"
+        yield f"{counted(waiting, 'row')} are in no group, and {fate}."
 
 
 def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ class Health:
         self._known: tuple[float, list[str]] = (-FRESH, [])
         self._read: tuple[Path | None, int] = (None, 0)
         self._began = 0.0
-        self._heard: set[str] = set()
+        self._responded: set[str] = set()
         self._last: dict[str, float] = {}
         self._rounds: dict[str, Counter[str]] = {"answered": Counter(), "missed": Counter()}
         self._seconds: list[float] = []
@@ -101,15 +101,15 @@ class Health:
         at = float(event["at"])
         if "heard" in event:
             self._last[str(event["heard"])] = at
-            self._heard.add(str(event["heard"]))
+            self._responded.add(str(event["heard"]))
         elif "asked" in event:
-            self._began, self._heard = at, set()
+            self._began, self._responded = at, set()
         elif "failed" in event:  # without a number where sites were to tell of themselves
-            heard, self._heard = self._heard if "round" in event else set(), set()
+            responded, self._responded = self._responded if "round" in event else set(), set()
             failed = list(event["failed"])
-            self._count([name for name in sorted(heard) if name not in failed], failed)
-        elif self._heard:  # else the round was not asked, but read from the records
-            seconds, self._heard = max(0.0, at - self._began), set()
+            self._count([name for name in sorted(responded) if name not in failed], failed)
+        elif self._responded:  # else the round was not asked, but read from the records
+            seconds, self._responded = max(0.0, at - self._began), set()
             answered, missing = list(event["answered"]), list(event["missing"])
             self._count(answered, missing)
             self._seconds = [*self._seconds[-99:], seconds]

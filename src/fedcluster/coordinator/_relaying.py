@@ -7,13 +7,12 @@ is no further port, and either end may be restarted.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from fedcluster.coordinator.folder import CANCEL
 from fedcluster.core import Answers, Introduction, SiteInfo, Task
@@ -23,14 +22,12 @@ from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import steps_by_name
 from fedcluster.errors import CancelledError, SiteError
 from fedcluster.io.outputs import atomic_write, write_json
+from fedcluster.io.records import record_or
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.limits import Limits
 from fedcluster.site.owned_files import private_files
-
-RELAY = "relay"
-"""The name of the job."""
 
 BOX = "relayed"
 """The folder in that of a run that holds questions and replies."""
@@ -66,6 +63,8 @@ class Relaying:
         Steps that may be asked besides those of the package.
     """
 
+    kind: ClassVar[str] = "relay"
+
     name: str
     fewest: int = 3
     lines: bool = False
@@ -91,7 +90,7 @@ class Choosing:
         self._engine, self._columns, self._raw = engine, columns, raw
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves.
+        """Return the metadata of the sites.
 
         Raises
         ------
@@ -190,9 +189,6 @@ def _questions(box: Path, cancel: Path) -> Iterator[Path]:
             time.sleep(POLL)
 
 
-def columns_told(box: Path) -> tuple[str, ...] | None:
+def disclosed_columns(box: Path) -> tuple[str, ...] | None:
     """Return the names of the columns of all sites, None until they are known."""
-    try:
-        return tuple(map(str, json.loads((box / READY).read_text("utf-8"))["columns"]))
-    except FileNotFoundError:
-        return None
+    return record_or(box / READY, dict[str, tuple[str, ...]], {}).get("columns")

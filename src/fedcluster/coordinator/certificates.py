@@ -32,7 +32,7 @@ from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
 from fedcluster.io.records import load_record
 from fedcluster.site.owned_files import private_files
-from fedcluster.site.permits import new_key
+from fedcluster.site.permits import new_key, public_text
 
 FORMER = "keys/former.json"
 """The file of keys that do not count any more."""
@@ -171,7 +171,7 @@ def site_key() -> tuple[bytes, bytes]:
     """Make a key by which a site is known; return its private and its public file."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return private, public_text(key.public_key()).encode()
 
 
 def chain_pem(chain: Iterable[x509.Certificate]) -> bytes:
@@ -336,11 +336,6 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
             "public part to key.pub"
         )
     return key
-
-
-def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
-    """Return a public key as its file holds it."""
-    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
 def key_digest(key: ec.EllipticCurvePublicKey) -> str:

@@ -22,17 +22,17 @@ from fedcluster.coordinator.certificates import (
     current,
     former_keys,
     key_digest,
-    public_bytes,
     read_public_key,
     site_key,
     upcoming,
     with_former,
 )
 from fedcluster.coordinator.folder import Federation, changing, check_sites, described, site_pages
+from fedcluster.coordinator.fresh_certificate import file_state
 from fedcluster.errors import InputError, listed
 from fedcluster.io.outputs import atomic_write
 from fedcluster.site.owned_files import DECIDED, RUNNING, commit
-from fedcluster.site.permits import load_key, public_file
+from fedcluster.site.permits import load_key, public_text
 
 TOML = "federation.toml"
 
@@ -90,7 +90,7 @@ def _granter(federation: Federation) -> bytes | None:
     if kept.exists():
         return kept.read_bytes()
     key = federation.file("certificates", "permit.key")
-    return public_file(load_key(key)) if key.exists() else None
+    return public_text(load_key(key).public_key()).encode() if key.exists() else None
 
 
 def _key_files(
@@ -102,7 +102,7 @@ def _key_files(
         return {f"sites/{name}/key": private, where: public}
     key = read_public_key(public_key)
     _check_new(federation, key, public_key)
-    return {where: public_bytes(key)}
+    return {where: public_text(key).encode()}
 
 
 def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Path) -> None:
@@ -242,12 +242,8 @@ def is_running(federation: Federation) -> bool:
 def state_of(folder: Path) -> str:
     """Return a text that changes when the sites or keys in a folder do."""
     paths = [folder / "federation.toml", folder / DECIDED, folder / FORMER]
-    state = []
-    for path in [*paths, *sorted((folder / "keys").glob("*.pub"))]:
-        with suppress(OSError):
-            about = path.stat()
-            state.append(f"{path.name} {about.st_ino} {about.st_mtime_ns}")
-    return "\n".join(state)
+    paths += sorted((folder / "keys").glob("*.pub"))
+    return "\n".join(f"{path.name} {state}" for path in paths if (state := file_state(path)))
 
 
 def take_notice(folder: Path, state: str) -> None:
@@ -278,13 +274,13 @@ class RevokedSites:
 
     def __init__(self, folder: Path, sites: Iterable[str]) -> None:
         self._folder, self._sites = folder, tuple(sites)
-        self._seen, self._told = "", dict[str, str]()
+        self._seen, self._reasons = "", dict[str, str]()
 
     def __call__(self) -> Mapping[str, str]:
         """Return the reason for each of them."""
         if (seen := state_of(self._folder)) != self._seen:
-            self._seen, self._told = seen, self._read()
-        return self._told
+            self._seen, self._reasons = seen, self._read()
+        return self._reasons
 
     def _read(self) -> dict[str, str]:
         try:

@@ -35,9 +35,9 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     if verdict := outcome.get("selection") or ("says" in outcome and outcome):
         parts += _verdict(verdict)
     elif "scores" in outcome:
-        told = {name: score for name, score in outcome["scores"].items() if score is not None}
+        known = {name: score for name, score in outcome["scores"].items() if score is not None}
         better = outcome["better"]
-        scores = tuple((name, better[name] or "", number(score)) for name, score in told.items())
+        scores = tuple((name, better[name] or "", number(score)) for name, score in known.items())
         parts.append(Table("All sites together", ("index", "better", "score"), scores))
         parts += outcome["meaning"]
     if "stop_reason" in outcome:
@@ -50,13 +50,14 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
     """Return the table of the sites, if there are some."""
     missed = Counter(refusal["site"] for refusal in missing)
     rows = tuple(
-        (s["name"], _rows_told(s), f"{s['values_sent']:,}", str(missed[s["name"]])) for s in sites
+        (s["name"], _rows_in_words(s), f"{s['values_sent']:,}", str(missed[s["name"]]))
+        for s in sites
     )
     header = ("site", "rows", "numbers sent", "rounds missed")
     return [Table("Sites", header, rows)] if sites else []
 
 
-def _rows_told(site: Mapping[str, Any]) -> str:
+def _rows_in_words(site: Mapping[str, Any]) -> str:
     """Return how many rows a site told of; under secure sums or a privacy budget, none."""
     return "not told" if site["weight"] is None else number(site["weight"])
 

@@ -16,10 +16,9 @@ from fedcluster.coordinator._relaying import (
     ENDED,
     POLL,
     QUESTION,
-    RELAY,
     REPLIED,
     Relaying,
-    columns_told,
+    disclosed_columns,
 )
 from fedcluster.coordinator.runs import GOING, Run, outcome_of
 from fedcluster.coordinator.service_client import Coordinator
@@ -167,7 +166,7 @@ class RelayedRuns:
             self._go_on(folder)
             return folder
         options = {"quorum": self._quorum}
-        body = {"job": RELAY, "parameters": asdict(self._job), "options": options}
+        body = {"job": Relaying.kind, "parameters": asdict(self._job), "options": options}
         name = str(self._coordinator.post("/runs", body)["run"])
         with self._state.transaction() as file:
             put(file, "relayed", job, name, KNOWN)
@@ -192,7 +191,7 @@ class RelayClient:
     raw: bool
 
     def introduce(self, **asked: Any) -> SiteInfo:
-        """Return what the relay tells of its sites."""
+        """Return the metadata of the relay's sites."""
         with _reason(engine := self._chosen()):
             return engine.introduce(**asked)[0]
 
@@ -248,7 +247,7 @@ class RelaySite:
         self.begin("")
         if self._failed is not None:
             raise InputError(str(self._failed)) from self._failed
-        columns = columns_told(self._folder / BOX)
+        columns = disclosed_columns(self._folder / BOX)
         assert columns is not None  # or it had failed
         self._leave()
         return columns
@@ -280,7 +279,7 @@ class RelaySite:
     def _await(self) -> None:
         """Wait until the sites below are there."""
         end = time.monotonic() + START
-        while columns_told(self._folder / BOX) is None:
+        while disclosed_columns(self._folder / BOX) is None:
             if outcome := outcome_of(self._folder):
                 raise SiteError(str(outcome.get("error", "their run has ended")))
             if time.monotonic() > end:

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from fedcluster.coordinator._relaying import RELAY, Relaying
+from fedcluster.coordinator._relaying import Relaying
 from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record_or
-from fedcluster.jobs import JOBS, Fit, Job, check_job
+from fedcluster.jobs import JOBS, Job, check_job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure.cohort import MIN_SITES, Cohort
 from fedcluster.site.owned_files import private_files
@@ -67,9 +67,6 @@ EXCHANGES = "communication_rounds"
 
 OPTIONS = ("quorum", "deadline", "permit", "columns", "secure")
 """The options of a run that an operator may set; where its files are written is none of them."""
-
-KINDS: dict[str, type[Any]] = {**JOBS, RELAY: Relaying}
-"""The jobs by their names, with that of the sites behind a relay."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 WAS_CANCELLED = "the run was cancelled"
@@ -250,9 +247,10 @@ def content_of(
         sites = sorted(permit.sites) if options.secure else sites
     if options.secure:
         _check_cohort(sites, options.quorum)
-    _check(job, federation)
+    if job.kind in JOBS and "." not in str(getattr(job, "algorithm", "")):  # else where it runs
+        check_job(procedure_of(cast(Job, job)).with_public(None, federation.ranges, None))
     return {
-        "job": next(name for name, kind in KINDS.items() if isinstance(job, kind)),
+        "job": job.kind,
         "parameters": asdict(job),
         "sites": sites,
         "insecure": federation.insecure,
@@ -268,15 +266,6 @@ def _check_cohort(sites: Sequence[str], quorum: int | None) -> None:
         cohort.check(sites, MIN_SITES)
     except ValueError as error:
         raise InputError(f"--secure: {error}") from error
-
-
-def _check(job: Job | Relaying, federation: Federation) -> None:
-    """Refuse a job that makes no sense; one with code of one's own is checked where that runs."""
-    if isinstance(job, Relaying) or "." in str(getattr(job, "algorithm", "")):
-        return
-    if isinstance(job, Fit) and job.epsilon is not None and not job.bounds:
-        job = replace(job, bounds=federation.ranges or None)
-    check_job(job)
 
 
 def content_without(federation: Federation, name: str, site: str, folder: Path) -> dict[str, Any]:
@@ -334,10 +323,6 @@ def how_to_go_on(run: Run, folder: Path, where: str) -> str:
     return f"when that is mended: fedcluster federation run {where} resume {run.name}"
 
 
-def unobserved(_folder: Path) -> None:
-    """Take no note of a run."""
-
-
 class RunQueue:
     """Runs of a federation that wait, or are carried out one at a time.
 
@@ -352,7 +337,7 @@ class RunQueue:
         Called with the folder of the run that goes on, several times a second.
     """
 
-    def __init__(self, carrier: Carrier, observe: Callable[[Path], None] = unobserved) -> None:
+    def __init__(self, carrier: Carrier, observe: Callable[[Path], object] = str) -> None:
         self._carrier, self._observe = carrier, observe
         self._change = threading.RLock()
         self._woken, self._closing = threading.Event(), threading.Event()
@@ -459,7 +444,7 @@ class RunQueue:
             if (folder := self._next()) is None:
                 self._woken.wait()
             else:
-                self._carry_out(folder)
+                self._run_job(folder)
 
     def _next(self) -> Path | None:
         """Return the folder of the run that is next, which is running now."""
@@ -474,7 +459,7 @@ class RunQueue:
             ).save(folder)
             return folder
 
-    def _carry_out(self, folder: Path) -> None:
+    def _run_job(self, folder: Path) -> None:
         """Have a run done, and write down how it ended; nothing where this process ends first."""
         LOGGER.info("run begins", extra={"run": folder.name})
         try:
@@ -522,7 +507,7 @@ class RunQueue:
 
 
 @contextmanager
-def queue_of(carrier: Carrier, observe: Callable[[Path], None] = unobserved) -> Iterator[RunQueue]:
+def queue_of(carrier: Carrier, observe: Callable[[Path], object] = str) -> Iterator[RunQueue]:
     """Carry out the runs of a federation while the block lasts."""
     queue = RunQueue(carrier, observe)
     with private_files():

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedcluster import __version__
 from fedcluster.coordinator._health import Health
-from fedcluster.coordinator._relaying import RELAY, Relaying
+from fedcluster.coordinator._relaying import Relaying
 from fedcluster.coordinator.folder import ADDRESS, Federation
+from fedcluster.coordinator.fresh_certificate import FRESH, FreshCertificate
 from fedcluster.coordinator.operators import Operator, operator_of, operators_log
 from fedcluster.coordinator.runs import (
     GOING,
@@ -52,7 +53,7 @@ from fedcluster.coordinator.runs import (
 )
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import json_text, write_json
-from fedcluster.jobs import JOBS, Job, job_from_json
+from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.site.addresses import is_loopback
 from fedcluster.site.audit_log import AuditLog
@@ -64,11 +65,6 @@ FIRST_LINE = 20.0
 
 CONNECTIONS = 200
 """Connections at the same time; more are refused."""
-
-LOOK = 2.0
-"""Seconds between two looks whether the certificate has changed."""
-
-LOGGER = logging.getLogger(__name__)
 
 LARGEST = 64 << 20
 """Bytes of the largest request: a job, and the model that it scores."""
@@ -267,25 +263,24 @@ def _relaying(body: Mapping[str, Any], operator: Operator) -> Relaying:
 
 def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Relaying:
     """Return the job that a request asks for; the model that came with it lies in its folder."""
-    if body["job"] == RELAY:
+    if body["job"] == Relaying.kind:
         return _relaying(body, operator)
     if body["job"] not in JOBS:
         raise InputError(f"there is no job {body['job']!r}; there are: {', '.join(JOBS)}")
     parameters = dict(body["parameters"])
-    own = [parameters.get("algorithm"), *parameters.get("algorithms", ())]
-    own += parameters.get("metrics", ())
-    if any("." in str(name) for name in own) and not operator.admin:
-        raise InputError(
-            f"operator {operator.name!r} may not ask for code of one's own: only administrators "
-            "may (fedcluster federation operator add --admin)"
-        )
     if "model" in body:
         path = folder / MODEL
         write_json(path, dict(body["model"]))
         parameters["model"] = str(path)
     elif parameters.get("model") not in {None, "k-means", "mixture"}:
         raise InputError("the model must come with the request; no file of this machine is read")
-    return job_from_json(body["job"], parameters)
+    job = job_from_json(body["job"], parameters)
+    if procedure_of(job).own_code() and not operator.admin:
+        raise InputError(
+            f"operator {operator.name!r} may not ask for code of one's own: only administrators "
+            "may (fedcluster federation operator add --admin)"
+        )
+    return job
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -449,27 +444,18 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
     )
     config.load()
     if config.ssl is not None:
-        _follow_certificate(federation, config)
+        context, fresh = config.ssl, FreshCertificate(lambda **_: context)
+        fresh(certfile=config.ssl_certfile, keyfile=config.ssl_keyfile)
+        threading.Thread(target=_follow, args=[fresh], name="certificate", daemon=True).start()
     return config
 
 
-def _follow_certificate(federation: Federation, config: uvicorn.Config) -> None:
+def _follow(certificate: FreshCertificate) -> None:
     """Show a renewed certificate to whoever connects from then on."""
-    files = [federation.file("certificates", name) for name in ("server.crt", "server.key")]
-    context = config.ssl
-
-    def follow() -> None:
-        before = [path.stat().st_mtime_ns for path in files]
-        while context is not None:
-            time.sleep(LOOK)
-            with suppress(OSError):  # half of it is there: the next look finds both
-                now = [path.stat().st_mtime_ns for path in files]
-                if now != before:
-                    context.load_cert_chain(str(files[0]), str(files[1]))
-                    before = now
-                    LOGGER.info("the certificate was renewed")
-
-    threading.Thread(target=follow, name="certificate", daemon=True).start()
+    while True:
+        time.sleep(FRESH)
+        if certificate.refresh():
+            LOGGER.info("the certificate was renewed")
 
 
 def _wait(server: uvicorn.Server, thread: threading.Thread) -> None:

@@ -23,7 +23,8 @@ from fedcluster.coordinator.runs import GOING, OPTIONS, State, check_options, ru
 from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster.io.outputs import atomic_folder, json_text, write_json
 from fedcluster.io.records import load_record, record_or
-from fedcluster.jobs import JOBS, Job
+from fedcluster.jobs import Job
+from fedcluster.model.file import read
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.site.owned_files import check_private, private_files
 
@@ -166,11 +167,11 @@ class Coordinator:
         """Ask for a run and return its name."""
         parameters = asdict(job)
         body = {
-            "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
+            "job": job.kind,
             "options": {key: getattr(options, key) for key in OPTIONS},
         }
         if "algorithms" in parameters:  # it is of a model, which goes along
-            body["model"] = json.loads(Path(parameters.pop("model")).read_text("utf-8"))
+            body["model"] = read(Path(parameters.pop("model")))
         return self._noted(self.post("/runs", {**body, "parameters": parameters}), options.out)
 
     def resume(self, name: str) -> str:

@@ -132,7 +132,7 @@ class Engine(Protocol):
         labels: bool = False,
         steps: Sequence[PlannedStep] = (),
     ) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, in the order of their names.
+        """Return the metadata of the sites, in the order of their names.
 
         Names, limits and whether rows come in chunks are asked for once; calling it again costs
         nothing.

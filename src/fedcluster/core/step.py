@@ -92,7 +92,7 @@ class RowTransform(Protocol):
     def check(self, columns: Sequence[str]) -> None:
         """Raise ValueError, with the rule, where no site with these columns may be asked so."""
 
-    def told_only(self, describe: Describe) -> Self:
+    def disclosed_only(self, describe: Describe) -> Self:
         """Return the transform bound to what a site tells of its columns; it may refuse, too."""
 
     def plain(self) -> Mapping[str, Any]:

@@ -1,10 +1,9 @@
-"""Tasks of a round, and the facts that a site tells of itself."""
+"""Tasks of a round, and the metadata of a site."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import lru_cache
 from types import NoneType
 from typing import Any, Protocol, Self, TypedDict
 
@@ -74,7 +73,7 @@ def first_alike(tasks: Sequence[Task]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on what leaves a site, as the site tells of it: a name and its parameters.
+    """A limit on what leaves a site, as the site states it: a name and its parameters.
 
     Parameters
     ----------
@@ -103,14 +102,6 @@ class Limit:
         return cls(type(rule).__name__, named)
 
     @classmethod
-    def from_filters(cls, rules: tuple[Filter, ...]) -> tuple[Limit, ...]:
-        """Return the limits of filters, the same objects for all sites with the same filters."""
-        try:
-            return _limits_of(rules)
-        except TypeError:  # one of its own that cannot be hashed
-            return tuple(map(cls.from_filter, rules))
-
-    @classmethod
     def from_plain(cls, content: Any) -> Self:
         """Return the limit that `plain` gave, or JSON made of it.
 
@@ -135,15 +126,9 @@ class Limit:
         return f"{self.name}({values})" if values else self.name
 
 
-@lru_cache(maxsize=64)
-def _limits_of(rules: tuple[Filter, ...]) -> tuple[Limit, ...]:
-    """Return the limits of filters."""
-    return tuple(map(Limit.from_filter, rules))
-
-
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """Facts that a site tells of itself before it answers tasks.
+    """Metadata that a site states before it answers tasks.
 
     Parameters
     ----------
@@ -191,7 +176,7 @@ class SiteInfo:
 
 
 class Introduction(TypedDict, total=False):
-    """What sites may be asked to tell of themselves, see `Engine.introduce`."""
+    """Metadata that sites may be asked for, see `Engine.introduce`."""
 
     columns: bool
     texts: Collection[str]

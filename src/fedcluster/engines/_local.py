@@ -21,9 +21,7 @@ from fedcluster.core import (
     Answers,
     Column,
     Data,
-    Filter,
     Introduction,
-    Limit,
     Rows,
     SiteInfo,
     Summary,
@@ -34,7 +32,7 @@ from fedcluster.engines.batched import Asked, Stacked, at_site
 from fedcluster.engines.client import ONE_THREAD, Client
 from fedcluster.engines.relay import Relay
 from fedcluster.errors import InputError
-from fedcluster.privacy import MinRows
+from fedcluster.privacy.disclosure import USUAL, Disclosure, SiteRules
 
 SITES_AT_ONCE = 1 << 14
 """Sites of a block whose rows are copied at once."""
@@ -92,9 +90,7 @@ class LocalEngine:
         self._asked: Asked | None = None
 
     @classmethod
-    def from_table(
-        cls, data: Data, sites: ArrayLike, filters: Sequence[Filter] = (MinRows(2),)
-    ) -> LocalEngine:
+    def from_table(cls, data: Data, sites: ArrayLike, filters: SiteRules = USUAL) -> LocalEngine:
         """Return an engine of any number of sites whose rows are in one table.
 
         Its answers are those of a client for each site, in far less time where these are small.
@@ -105,8 +101,8 @@ class LocalEngine:
             The rows of all sites.
         sites : array_like of shape (n,)
             The site of each row, a name or a number.
-        filters : sequence of Filter, default=(MinRows(2),)
-            What each site holds back.
+        filters : sequence of Filter, or Disclosure, optional
+            The limits of each site, or all its rules. By default `MinRows(2)`.
 
         Raises
         ------
@@ -127,12 +123,16 @@ class LocalEngine:
         return cls(Stacked.of(data, sites, filters))
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, see `Engine`; opens their rows.
+        """Return the metadata of the sites, see `Engine`; opens their rows.
 
         A site in this process knows every step; a relay asks its sites.
         """
         labels, stacked = asked.get("labels"), isinstance(self.clients, Stacked)
-        relayed = asked.get("steps") and not stacked and any(map(_is_relay, self.clients.values()))
+        relayed = (
+            asked.get("steps")
+            and not stacked
+            and any(isinstance(each, Relay) for each in self.clients.values())
+        )
         if not (asked.get("columns") or labels or relayed):
             return self._sites
         doing = "naming its labels, " if labels else "describing its columns, "
@@ -141,7 +141,7 @@ class LocalEngine:
 
     @cached_property
     def _sites(self) -> tuple[SiteInfo, ...]:
-        """What the sites tell without being asked for more."""
+        """Metadata that the sites state without being asked for more."""
         if isinstance(self.clients, Stacked):
             return self.clients.infos()
         opening = "opening its rows, "
@@ -161,10 +161,6 @@ class LocalEngine:
         if batches is None or (batches.clients is not here and list(batches.clients) != list(here)):
             self._asked = batches = Asked(here, tasks)
         return batches.ask(tasks, missing, self.workers)
-
-
-def _is_relay(site: object) -> bool:
-    return isinstance(site, Relay)
 
 
 def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
@@ -191,8 +187,8 @@ class CrowdEngine:
     blocks : iterable of (ndarray of shape (n, d), ndarray of shape (s + 1,))
         Rows of some sites, one site after another, and the place at which each site begins, from 0
         to n. It is read anew in every round: a list of arrays, or an object that reads files.
-    filters : sequence of Filter, default=(MinRows(2),)
-        What each site holds back.
+    filters : sequence of Filter, or Disclosure, optional
+        The limits of each site, or all its rules. By default `MinRows(2)`.
     participation : float, default=1
         The fraction of the sites that is asked in a round, a new sample each time.
     drop_outs : float, default=0
@@ -234,7 +230,7 @@ class CrowdEngine:
     def __init__(
         self,
         blocks: Iterable[Block],
-        filters: Sequence[Filter] = (MinRows(2),),
+        filters: SiteRules = USUAL,
         *,
         participation: float = 1.0,
         drop_outs: float = 0.0,
@@ -246,7 +242,8 @@ class CrowdEngine:
             raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
         if not (drop_outs >= 0 and late >= 0 and drop_outs + late < 1):
             raise ValueError("drop_outs and late must be at least 0, and below 1 together")
-        self._blocks, self.filters, self._available = blocks, tuple(filters), available
+        self._blocks, self._available = blocks, available
+        self.disclosure = Disclosure.of(filters)
         self._asked, self._lost, self._seed = participation, (drop_outs, late), seed
         shapes = [_shape_of(block) for block in blocks]
         if len({d for _, _, d in shapes}) != 1:
@@ -258,10 +255,10 @@ class CrowdEngine:
         self.n_answered: list[int] = []
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, as one site whose rows come in chunks."""
+        """Return the metadata of the sites, as one site whose rows come in chunks."""
         site = SiteInfo(
             self.name,
-            tuple(map(Limit.from_filter, self.filters)),
+            self.disclosure.stated,
             streams=True,
             n_rows=float(self.n_rows),
             weight=float(self.n_rows),
@@ -316,18 +313,21 @@ class CrowdEngine:
         self.n_answered.append(len(answering))
         return answering
 
-    def _parts(self, answering: Places) -> Iterator[Stacked]:
+    def _parts(self, answering: Places) -> Iterator[Stacked | list[Client]]:
         """Yield the sites that answer, a part at a time, and those with many rows apart."""
         before = 0
         for X, bounds in self._blocks:
             low, high = np.searchsorted(answering, [before, before + len(bounds) - 1])
             mine = answering[low:high] - before
             is_large = np.diff(bounds)[mine] * X.shape[1] > ONE_THREAD
-            for alike in (mine[~is_large], mine[is_large]):
-                for start in range(0, len(alike), SITES_AT_ONCE):
-                    some = alike[start : start + SITES_AT_ONCE]
-                    rows, ends = _taken(X, bounds, some)
-                    yield Stacked(before + some, Data(rows), ends, self.filters, is_block=True)
+            if is_large.any():
+                rows = {i: Data(X[bounds[i] : bounds[i + 1]]) for i in mine[is_large].tolist()}
+                yield [Client(str(before + i), rows[i], self.disclosure) for i in rows]
+                mine = mine[~is_large]
+            for start in range(0, len(mine), SITES_AT_ONCE):
+                some = mine[start : start + SITES_AT_ONCE]
+                taken, ends = _taken(X, bounds, some)
+                yield Stacked(before + some, Data(taken), ends, self.disclosure, is_block=True)
             before += len(bounds) - 1
 
 

@@ -33,7 +33,6 @@ from fedcluster.core import (
     MOST_FOR_A_ROW,
     Answers,
     Data,
-    Filter,
     Floats,
     SiteInfo,
     Step,
@@ -59,15 +58,15 @@ from fedcluster.kernels.rows import (
 )
 from fedcluster.kernels.seeding import default_trials
 from fedcluster.kernels.site_sums import (
-    Bank,
     Draws,
+    ExactAccumulator,
     Sites,
     Totals,
     add_leaf_sums_of_sites,
     add_lines,
     add_sums_of_sites,
     columns_of_sites,
-    empty_bank,
+    empty_accumulator,
     may_exceed,
     means_of_sites,
     planes_of,
@@ -76,7 +75,7 @@ from fedcluster.kernels.threads import on_threads
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import RefusedError
-from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy.disclosure import Disclosure, SiteRules, SizeLimits
 
 OWN = {"name", "n_rows", "weight"}
 """Facts in which the sites of a table differ."""
@@ -99,8 +98,8 @@ class Stacked(Mapping[str, Client]):
         Their rows, of positive weight, one site after another.
     bounds : ndarray of shape (s + 1,)
         The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
-    filters : sequence of Filter
-        What each site holds back.
+    filters : sequence of Filter, or Disclosure
+        The rules of each site on what leaves it.
     order : ndarray of shape (n,), optional
         Where each row lay among those that were given.
     is_block : bool, default=False
@@ -119,18 +118,18 @@ class Stacked(Mapping[str, Client]):
         names: ArrayLike,
         data: Data,
         bounds: NDArray[np.intp],
-        filters: Sequence[Filter],
+        filters: SiteRules,
         order: NDArray[np.intp] | None = None,
         *,
         is_block: bool = False,
     ) -> None:
         self._given, self.data, self.bounds = names, data, bounds
         self.order = np.arange(len(data)) if order is None else order
-        self.filters, self.log = tuple(filters), SharedLog(len(bounds) - 1)
+        self.disclosure, self.log = Disclosure.of(filters), SharedLog(len(bounds) - 1)
         self._is_block, self._made = is_block, dict[str, Client]()
 
     @classmethod
-    def of(cls, data: Data, sites: ArrayLike, filters: Sequence[Filter]) -> Stacked:
+    def of(cls, data: Data, sites: ArrayLike, filters: SiteRules) -> Stacked:
         """Return the sites of the rows of one table; see `LocalEngine.from_table`."""
         names, order, bounds = places_of(sites, len(data))
         if data.sample_weight is not None:
@@ -155,7 +154,7 @@ class Stacked(Mapping[str, Client]):
         if name not in self._made:
             place = self._places[name]
             start, stop = self.bounds[place : place + 2].tolist()
-            client = Client(name, self.data.take(slice(start, stop)), self.filters)
+            client = Client(name, self.data.take(slice(start, stop)), self.disclosure)
             client.share(self.log, place, since=0)
             self._made[name] = client
         return self._made[name]
@@ -177,8 +176,9 @@ class Stacked(Mapping[str, Client]):
             client.share(self.log, self._places[name])
 
     def infos(self) -> tuple[SiteInfo, ...]:
-        """Return the facts of each site that it tells without being asked for more."""
-        if {each.name for each in fields(SiteInfo)} != SHARED | OWN:
+        """Return the metadata that each site states without being asked for more."""
+        is_known = {each.name for each in fields(SiteInfo)} == SHARED | OWN
+        if not is_known or self.disclosure.groups is not None:
             return tuple(client.site for client in self.values())
         first = self[self.names[0]].site
         shared = {name: getattr(first, name) for name in SHARED}
@@ -220,22 +220,6 @@ PART_ROWS = 2048
 """Rows of the sites that one thread describes before it takes others."""
 
 
-class SizeLimits(NamedTuple):
-    """The fewest rows of a site, and behind a line, that limits let out."""
-
-    rows: int
-    line: int
-
-    @classmethod
-    def of(cls, filters: Sequence[Filter]) -> SizeLimits | None:
-        """Return the limits of filters; None if one of them is no limit on numbers of rows."""
-        if not {type(rule) for rule in filters} <= {MinRows, MinClusterSize}:
-            return None
-        rows = max((rule.n for rule in filters if isinstance(rule, MinRows)), default=0)
-        line = max((rule.p for rule in filters if isinstance(rule, MinClusterSize)), default=0)
-        return cls(rows, line)
-
-
 Sent = NDArray[np.int64]
 """Lines, lone rows and rows held back of each site, (3, s)."""
 
@@ -270,7 +254,7 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class StackedRows:
     """Rows of many sites, one site after another.
 
     Parameters
@@ -293,7 +277,7 @@ class Table:
     @classmethod
     def laid(
         cls, names: Collection[str], data: Data, bounds: NDArray[np.intp], limits: SizeLimits
-    ) -> Table:
+    ) -> StackedRows:
         """Return the table of sites whose rows lie one after another."""
         padded = pad(as_rows(data.X))
         sites = Sites(bounds, np.diff(bounds) >= limits.rows, limits.line)
@@ -305,12 +289,12 @@ class Table:
         return np.diff(self.sites.bounds)
 
     @cached_property
-    def canonical(self) -> Table:
+    def canonical(self) -> StackedRows:
         """Return the same with the rows of each site in lexicographic order."""
         weights = [] if self.data.sample_weight is None else [self.data.sample_weight]
         place = np.repeat(np.arange(len(self.names)), self.sizes)
         data = self.data.take(lexicographic([place, *self.data.X.T, *weights]))
-        return Table(self.names, data, pad(data.X), self.sites)
+        return StackedRows(self.names, data, pad(data.X), self.sites)
 
     @cached_property
     def points(self) -> tuple[Floats, Floats]:
@@ -321,36 +305,36 @@ class Table:
         return points, columns
 
 
-def _lloyd(task: Task, table: Table, bank: Bank) -> Sent:
+def _lloyd(task: Task, table: StackedRows, accumulator: ExactAccumulator) -> Sent:
     weights, centers = as_weights(table.data.sample_weight), as_centers(task.state.centers)
-    return add_sums_of_sites(table.padded, weights, table.sites, centers, bank)
+    return add_sums_of_sites(table.padded, weights, table.sites, centers, accumulator)
 
 
-def _tree(task: Task, table: Table, bank: Bank) -> Sent:
+def _tree(task: Task, table: StackedRows, accumulator: ExactAccumulator) -> Sent:
     if pass_number(task.state):
-        return _lloyd(task, table, bank)
+        return _lloyd(task, table, accumulator)
     cuts, reference = leaves(task.state, table.data.X.shape[1])
     known, places = known_leaves(table.data.cache, cuts, len(table.data))
     following = next_cuts(cuts, len(reference), known)
     weights, rows = as_weights(table.data.sample_weight), table.data.X
     asked = reference, cuts, following, places
-    sent = add_leaf_sums_of_sites(rows, weights, table.sites, *asked, bank)
+    sent = add_leaf_sums_of_sites(rows, weights, table.sites, *asked, accumulator)
     table.data.cache["leaf_sums"] = cuts, places
     return sent
 
 
-def _inertia(task: Task, table: Table, bank: Bank) -> Sent:
+def _inertia(task: Task, table: StackedRows, accumulator: ExactAccumulator) -> Sent:
     _, squared = nearest(table.data.X, task.state.centers)
-    (bounds, heard, least), sizes = table.sites, table.sizes
-    leaves, weight = heard & (sizes >= least), row_weights(table.data)
+    (bounds, responding, least), sizes = table.sites, table.sizes
+    leaves, weight = responding & (sizes >= least), row_weights(table.data)
     parts = list(zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True))
     is_weighed = table.data.sample_weight is not None
     own = [weight[i:j].sum() for i, j in parts] if is_weighed else sizes[leaves]
-    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], own]), bank)
+    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], own]), accumulator)
     return np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
 
 
-ADDED: dict[type[Step], Callable[[Task, Table, Bank], Sent]] = {
+ADDED: dict[type[Step], Callable[[Task, StackedRows, ExactAccumulator], Sent]] = {
     Lloyd: _lloyd,
     VarianceTree: _tree,
     Inertia: _inertia,
@@ -358,19 +342,19 @@ ADDED: dict[type[Step], Callable[[Task, Table, Bank], Sent]] = {
 """How the answers of all sites are added. Of that very type: one made from it may add others."""
 
 
-def _add(task: Task, table: Table) -> Joined:
+def _add(task: Task, table: StackedRows) -> Joined:
     """Return the exact sum of the answers of all sites, and what left each."""
     adds_errors = type(task.step) is VarianceTree and pass_number(task.state)  # in no answer
     lines, p = task.step.answer_shape(task.state, table.data.X.shape[1])
-    bank = empty_bank(lines or 0, p + 1 + bool(adds_errors))
-    sent, planes = ADDED[type(task.step)](task, table, bank), planes_of(bank)
+    accumulator = empty_accumulator(lines or 0, p + 1 + bool(adds_errors))
+    sent, planes = ADDED[type(task.step)](task, table, accumulator), planes_of(accumulator)
     if adds_errors:
         planes = [np.delete(plane, -2, axis=1) for plane in planes]
     total = Summary.from_planes(canonical(planes))
-    return Joined(total, sent, may_exceed(bank, MOST_FOR_A_ROW))
+    return Joined(total, sent, may_exceed(accumulator, MOST_FOR_A_ROW))
 
 
-def _means(task: Task, table: Table) -> Joined:
+def _means(task: Task, table: StackedRows) -> Joined:
     """Return the clusters of each site, one site after another; see `SiteSummaries`."""
     step, table = task.step, table.canonical
     assert isinstance(step, SiteSummaries)
@@ -380,8 +364,8 @@ def _means(task: Task, table: Table) -> Joined:
     X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True, False)
 
     def describe(some: slice) -> Totals:
-        edges, (bounds, heard, least) = slice(some.start, some.stop + 1), table.sites
-        sites = Sites(bounds[edges], heard[some], least)
+        edges, (bounds, responding, least) = slice(some.start, some.stop + 1), table.sites
+        sites = Sites(bounds[edges], responding[some], least)
         mine = Draws(draws.n_means[some], draws.begins[edges], draws.chances)
         return means_of_sites(X, points, columns, weights, sites, mine, step.min_rows, how)
 
@@ -405,7 +389,7 @@ def _draws(task: Task, names: Iterable[str], n_means: NDArray[np.intp]) -> Draws
     return Draws(n_means, np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(chances))
 
 
-AT_ONCE: dict[type[Step], Callable[[Task, Table], Joined]] = {
+AT_ONCE: dict[type[Step], Callable[[Task, StackedRows], Joined]] = {
     **dict.fromkeys(ADDED, _add),
     SiteSummaries: _means,
 }
@@ -425,7 +409,7 @@ class Batch:
 
     def __init__(self, clients: Mapping[str, Client], limits: SizeLimits) -> None:
         self.clients, self._limits = clients, limits
-        self._tables: list[tuple[Any, Table]] = []
+        self._tables: list[tuple[Any, StackedRows]] = []
         if isinstance(clients, Stacked):
             self._log = clients.log
             clients.share()
@@ -444,13 +428,13 @@ class Batch:
             self._log.append(tasks[i], each.width, each.sent)
         return dict(zip(able, joined, strict=True))
 
-    def _table(self, task: Task) -> Table:
+    def _table(self, task: Task) -> StackedRows:
         """Return the rows as a task wants them, kept for the next one."""
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
         laid = self.clients.laid(task) if isinstance(self.clients, Stacked) else None
-        table = Table.laid(self.clients, *(laid or self._joined_rows(task)), self._limits)
+        table = StackedRows.laid(self.clients, *(laid or self._joined_rows(task)), self._limits)
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
@@ -463,7 +447,7 @@ class Batch:
         return Data(X, weights), np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
 
 
-def _fits(task: Task, table: Table) -> bool:
+def _fits(task: Task, table: StackedRows) -> bool:
     """Return whether a question suits the rows of all sites; if not, each is asked by itself."""
     if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
         return False
@@ -471,24 +455,24 @@ def _fits(task: Task, table: Table) -> bool:
     return not len(centers) or centers.shape[1] == table.data.X.shape[1]
 
 
-Kind = tuple[int, Any, tuple[Filter, ...]]
+Kind = tuple[int, Any, SizeLimits]
 """What sites that can be asked at once have in common: columns, their type, and limits."""
 
 
 def kind_of(client: Any) -> Kind | None:
-    """Return what a small site has in common with others; None if it is to be asked by itself."""
-    if not isinstance(client, Client) or client.protection is not None or client.streams:
+    """Return what a small site has in common with others; None if it must be asked by itself."""
+    if not isinstance(client, Client) or client.streams:
         return None
-    X = client.data.X
-    if X.size > ONE_THREAD or client.counts_persons or SizeLimits.of(client.filters) is None:
+    data, limits = client.data, client.disclosure.sizes
+    if data.X.size > ONE_THREAD or data.groups is not None or limits is None:
         return None
-    return X.shape[1], X.dtype, client.filters
+    return data.X.shape[1], data.X.dtype, limits
 
 
 def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
     """Return the batches of sites that are asked at once, with the places of these among all."""
     if isinstance(clients, Stacked) and len(clients) >= FEWEST and clients.data.groups is None:
-        limits, largest = SizeLimits.of(clients.filters), clients.sizes.max()
+        limits, largest = clients.disclosure.sizes, clients.sizes.max()
         if limits is not None and largest * clients.data.X.shape[1] <= ONE_THREAD:
             return [(Batch(clients, limits), np.arange(len(clients)))]
     kinds: dict[Kind | None, list[int]] = {}
@@ -496,10 +480,9 @@ def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple
     for place, (_, client) in enumerate(every):
         kinds.setdefault(at_site(client, tasks, kind_of), []).append(place)
     return [
-        (Batch(dict(every[place] for place in places), limits), np.array(places))
+        (Batch(dict(every[place] for place in places), kind[2]), np.array(places))
         for kind, places in kinds.items()
         if kind is not None and len(places) >= FEWEST
-        if (limits := SizeLimits.of(kind[2])) is not None
     ]
 
 

@@ -1,11 +1,10 @@
-"""Bootstrap of a site's rows: how often each is drawn, as its weight.
+"""Client of one site: the only code that sees rows and answers tasks.
 
-Each row is drawn so often as a Poisson number of mean 1 says, by itself: that is what drawing n of
-n rows with replacement comes to where they are many, and no site need know how many rows the others
-have. J. A. Hanley & B. MacGibbon, Creating non-parametric bootstrap samples using Poisson
-frequencies, Computer Methods and Programs in Biomedicine 83, 2006.
-
-Client of one site: the only code that sees rows and answers tasks.
+It also draws bootstrap samples of the rows: how often each is drawn, as its weight. Each row is
+drawn so often as a Poisson number of mean 1 says, by itself: that is what drawing n of n rows with
+replacement comes to where they are many, and no site need know how many rows the others have.
+J. A. Hanley & B. MacGibbon, Creating non-parametric bootstrap samples using Poisson frequencies,
+Computer Methods and Programs in Biomedicine 83, 2006.
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ from numpy.typing import NDArray
 from fedcluster.core import (
     Column,
     Data,
-    Filter,
     Floats,
     Introduction,
-    Limit,
     RowStream,
     RowTransform,
     SiteInfo,
@@ -42,9 +39,15 @@ from fedcluster.io.rows import in_order, n_columns_of
 from fedcluster.kernels.threads import blas_on_one_thread, thread_count
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import refused
-from fedcluster.privacy import Grouping, Groups, MinRows
-from fedcluster.privacy.limits import GroupCounter, Persons, behind_groups
-from fedcluster.privacy.noise import check_noise, with_noise
+from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy.disclosure import (
+    USUAL,
+    Disclosure,
+    PersonCounter,
+    PersonCounts,
+    SiteRules,
+    behind_groups,
+)
 
 
 def resampled(data: Data, seed: int, site: str, key: bytes = b"") -> Data:
@@ -170,7 +173,7 @@ class SharedLog:
 
 
 class Client:
-    """Client of one site: its rows, its filters, its answers.
+    """Client of one site: its rows, its rules on what leaves, its answers.
 
     A client is a pure function of (task, rows). What it keeps between rounds, the loaded rows
     and the log of what left, never changes an answer.
@@ -178,7 +181,7 @@ class Client:
     Rows that do not fit in memory come as a `RowStream`. A step whose answers add up is asked
     about chunk after chunk; one whose answers do not loads all rows, and the client keeps them.
 
-    Where rows say whose they are (``Data.groups``), the filters count persons: the fewest that can
+    Where rows say whose they are (``Data.groups``), limits count persons: the fewest that can
     stand behind a line's rows, which is never more than there are.
 
     Parameters
@@ -187,12 +190,13 @@ class Client:
         The site's name.
     load : Data, RowStream, or callable returning one of them
         Where the rows come from; a callable is called once, when rows are first needed.
-    filters : sequence of Filter, default=(MinRows(2),)
-        What the site holds back, applied in this order to every summary.
+    filters : sequence of Filter, or Disclosure, optional
+        The limits of the site, applied in this order to every summary; or all its rules.
+        By default, `MinRows(2)`.
     protection : Groups or Grouping, optional
         Makes groups of the rows: then steps see the means of groups alone, whatever is asked, and
-        the filters count the rows, or persons, behind the groups. Those that groups keep anyway are
-        left out.
+        limits count the rows, or persons, behind the groups. Those that groups keep anyway are left
+        out.
 
     Examples
     --------
@@ -208,10 +212,6 @@ class Client:
 
     key: bytes = b""
     """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
-    told: tuple[Limit, ...] = ()
-    """Limits that the site tells of besides those of its filters, where it has a privacy budget."""
-    rows_per_person: int | None = None
-    """Rows of one person, at most, that answers with noise are about: the first ones."""
     _prepared: tuple[RowTransform, Data] | None = None
     _shared: tuple[SharedLog, int, int] | None = None
 
@@ -219,26 +219,25 @@ class Client:
         self,
         name: str,
         load: Callable[[], Data | RowStream] | Data | RowStream,
-        filters: Sequence[Filter] = (MinRows(2),),
+        filters: SiteRules = USUAL,
         protection: Groups | Grouping | None = None,
     ) -> None:
         self.name = name
-        grouping = Grouping(protection) if isinstance(protection, Groups) else protection
-        self.protection, self.filters = grouping, tuple(filters)
-        if grouping is not None:
-            kept = grouping.groups.keep
-            self.filters = tuple(rule for rule in filters if not kept(rule))
+        groups = protection.groups if isinstance(protection, Grouping) else protection
+        self.disclosure = rules = Disclosure.of(filters, groups)
+        own = None if rules.groups is None else Grouping(rules.groups)
+        self.protection = protection if isinstance(protection, Grouping) else own
         self._sent: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
         self._load = load
-        self._persons: Persons | None = None
+        self._persons: PersonCounts | None = None
         if isinstance(load, Data):  # known at once, which counts where sites are many
             self.source = load
-            if grouping is None:
+            if rules.groups is None:
                 self.rows = load
 
     def __repr__(self) -> str:
-        return f"Client({self.name!r}, filters={list(self.filters)})"
+        return f"Client({self.name!r}, filters={list(self.disclosure.in_force)})"
 
     @cached_property
     def source(self) -> Data | RowStream:
@@ -293,17 +292,13 @@ class Client:
 
     @cached_property
     def site(self) -> SiteInfo:
-        """Facts that the site tells of itself without being asked for more; opens the rows."""
-        limits = Limit.from_filters(self.filters)
-        if self.told:
-            limits = (*limits, *self.told)
-        if self.protection is not None:
-            limits = (self.protection.groups.limit, *limits)
+        """Metadata that the site states with every reply; opens the rows."""
         n_rows, weight = self._size()
         return SiteInfo(
             self.name,
-            limits,
-            self.streams and not self.told,  # how many rows there are depends on rows
+            self.disclosure.stated,
+            self.streams
+            and self.disclosure.budget is None,  # it depends on how many rows there are
             n_rows=n_rows,
             weight=weight,
             n_columns=n_columns_of(self.rows),
@@ -311,7 +306,7 @@ class Client:
         )
 
     def _size(self) -> tuple[float, float]:
-        """Return how many rows have a weight, and what they weigh, as `SiteSize` tells both.
+        """Return the number of rows with a weight and the sum of weights, as `SiteSize` does.
 
         Rows in chunks are read for it if they have weights.
         """
@@ -325,7 +320,7 @@ class Client:
         return n_rows, weight
 
     def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
-        """Return what the site tells of itself, see `Engine`; opens the rows.
+        """Return the metadata of the site, see `Engine`; opens the rows.
 
         It can carry out every step that is in its process.
         """
@@ -374,7 +369,7 @@ class Client:
         return max(most, int(log.most[{"lone_rows": 1, "held_back": 2}[what], place]))
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
-        """Return the columns; of text, only what several rows share and the filters let out.
+        """Return the columns; of text, only what several rows share and the rules let out.
 
         Parameters
         ----------
@@ -387,11 +382,11 @@ class Client:
             If rows are grouped, and one of the texts is a column of numbers.
         """
         if self.protection is not None:
-            return described_groups(self._told_groups, texts)
+            return described_groups(self._described_groups, texts)
         return SourceSummary.from_chunks(self._chunks(), texts).disclosed(self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
-        """Return the labels that several rows share and the filters let out; None without any.
+        """Return the labels that several rows share and the rules let out; None without any.
 
         Examples
         --------
@@ -400,13 +395,13 @@ class Client:
         ('sick',)
         """
         if self.protection is not None:
-            told = None if self.data.grouped is None else self.data.grouped.classes
-            return told if len(self._told_groups) or told is None else ()
+            labels = None if self.data.grouped is None else self.data.grouped.classes
+            return labels if len(self._described_groups) or labels is None else ()
         return classes(self._chunks(), self._passes)
 
     @property
-    def _told_groups(self) -> Data:
-        """Groups that the site tells of; none if the filters let nothing of all of them out."""
+    def _described_groups(self) -> Data:
+        """Groups that the site describes; none if the rules let nothing of all of them out."""
         grouped = self.data.grouped
         n = 0.0 if grouped is None else float(grouped.smallest_first[-1])
         return self.data if self._passes(np.array([n]), int(n)).any() else self.data.take(slice(0))
@@ -416,17 +411,17 @@ class Client:
         return self.answers([task])[0]
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
-        """Return the answers to all tasks of a round: load, step, filter."""
+        """Return the answers to all tasks of a round: load, step, disclose."""
         for task in tasks:
-            if task.noise is not None:
-                check_noise(task)
-                if self.protection is not None:
-                    raise refused("noise-groups")
+            self.disclosure.check(task)
         if self.protection is not None and not len(self.data):
             return [self._no_answer(task) for task in tasks]
         is_large = self.streams or self.data.X.size > ONE_THREAD  # BLAS would take several threads
         with blas_on_one_thread() if is_large else nullcontext():
-            streamed = [self._is_streamed(task) for task in tasks]
+            streamed = [  # asked about chunk after chunk
+                self.streams and task.step.client_additive and task.resampled is None
+                for task in tasks
+            ]
             additive = [task for task, each in zip(tasks, streamed, strict=True) if each]
             added = iter(self._chunk_by_chunk(additive) if additive else ())
             replies = []
@@ -435,21 +430,12 @@ class Client:
                 replies.append(self._leaving(task, *step))
             return replies
 
-    def _is_streamed(self, task: Task) -> bool:
-        """Return whether a task is asked about chunk after chunk."""
-        return self.streams and task.step.client_additive and task.resampled is None
-
     def _no_answer(self, task: Task) -> Summary:
         """Return the answer of no row at all: nothing."""
         how = task.preprocessor
         d = self.data.X.shape[1] if how is None else how.n_columns_out
         lines, width = task.step.answer_shape(task.state, d)
         return Summary(np.zeros((lines or 0, width)), np.zeros(lines or 0))
-
-    @property
-    def counts_persons(self) -> bool:
-        """True if rows say whose they are, and limits count persons."""
-        return self._persons is not None
 
     def rows_for(self, task: Task) -> Data:
         """Return all rows as a task wants them."""
@@ -497,7 +483,7 @@ class Client:
 
     def _counted(self, chunks: Iterable[Data]) -> Iterator[Data]:
         """Pass chunks on; when the last has passed, the persons behind the rows are known."""
-        counter = GroupCounter()
+        counter = PersonCounter()
         for chunk in chunks:
             if chunk.groups is not None:
                 counter.add(chunk.groups)
@@ -505,7 +491,7 @@ class Client:
         self._persons = counter.persons() or None
 
     def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
-        """Return a task's answer before the filters, and how many rows it was asked about.
+        """Return a task's answer before the rules, and how many rows it was asked about.
 
         Where rows are grouped, these are the fewest that can stand behind the groups. All rows may
         have been left out, such as those of no cluster.
@@ -519,7 +505,7 @@ class Client:
         if task.noise is not None:
             data = self._bounded(data)
         summary = task.step.client_step(task.state, data, rng)
-        if data.grouped is None or not self.filters:
+        if data.grouped is None:
             return summary, len(data)
         behind = behind_groups(summary, data, data.grouped)
         return behind, int(data.grouped.smallest_first[-1])
@@ -530,8 +516,8 @@ class Client:
             raise refused(key)
         if data.groups is None:
             return data
-        assert self.rows_per_person is not None  # or they were refused
-        return data.take(_first_of_each(data.groups, self.rows_per_person))
+        assert self.disclosure.rows_per_person is not None  # or they were refused
+        return data.take(_first_of_each(data.groups, self.disclosure.rows_per_person))
 
     def _unfit_for_noise(self, rows: Data | RowStream) -> str:
         """Return which combination these rows and noise are, if that is refused; "" if not."""
@@ -539,43 +525,26 @@ class Client:
             return ""
         if _has(rows, "weight"):
             return "noise-weights"
-        without = self.rows_per_person is None or self.streams
+        without = self.disclosure.rows_per_person is None or self.streams
         return "noise-persons" if _has(rows, "group") and without else ""
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
-        """Tell for groups of so many rows, each as a line, whether the filters let them out."""
-        return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
+        """Return which texts or labels, of so many rows each, may be disclosed."""
+        return self.disclosure.passes(counts, n_rows, self._persons)
 
     def computed(self, task: Task) -> Summary:
         """Return the answer to a task without noise once more, without logging it."""
-        return self._filtered(*self._step(task, self.rows_for(task))).leaving()
+        full, n_rows = self._step(task, self.rows_for(task))
+        return self.disclosure.apply(task, full, n_rows, self._persons).leaving()
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
-        """Filter a summary, or add noise to it, and log what leaves.
-
-        Filters decide by exact counts, which would be told by what they hold back: no answer with
-        noise passes them.
-        """
-        if task.noise is not None:
-            summary = with_noise(full, task, task.shares)
-            self.audit_log.append(_sent(task, self._written(task.step), summary, summary))
-            return summary
-        summary = self._filtered(full, n_rows)
+        """Return what leaves of an answer, and log it."""
+        summary = self.disclosure.apply(task, full, n_rows, self._persons)
         sent = _sent(task, self._written(task.step), full, summary)
         if self.protection is not None:  # no line stands for a single row
             sent = replace(sent, lone_rows=0)
         self.audit_log.append(sent)
         return summary.leaving()
-
-    def _filtered(self, summary: Summary, n_rows: int) -> Summary:
-        """Return what the filters let through; where rows are grouped, they see persons."""
-        if self._persons is not None:
-            behind = self._persons.min_groups
-            summary = replace(summary, support=behind(summary.rows))
-            n_rows = int(behind(np.array([float(n_rows)]))[0])
-        for hold_back in self.filters:
-            summary = hold_back(summary, n_rows)
-        return summary
 
     def _written(self, step: Step) -> str:
         """Return a step with its hyper-parameters as text, made once and not in every round."""

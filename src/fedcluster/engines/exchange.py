@@ -34,7 +34,7 @@ AT_ONCE = 2
 """Most questions that one site is asked at the same time: an old one, and what ends it."""
 
 
-def unheard(_site: str) -> None:
+def no_listener(_site: str) -> None:
     """Take no note of a site that has replied."""
 
 
@@ -140,7 +140,7 @@ class RetryingTransport:
         Seconds for one exchange.
     cancelled : callable, optional
         Says whether the run is cancelled.
-    heard : callable, optional
+    responded : callable, optional
         Told of each site as its reply comes.
     grace : float, default=0
         Seconds in which the first exchange waits for sites that are not connected yet, though
@@ -159,7 +159,7 @@ class RetryingTransport:
         carrier: Carrier,
         deadline: float,
         cancelled: Callable[[], bool] = never,
-        heard: Callable[[str], None] = unheard,
+        responded: Callable[[str], None] = no_listener,
         *,
         grace: float = 0.0,
         look_around: float | None = None,
@@ -168,7 +168,7 @@ class RetryingTransport:
     ) -> None:
         self._carrier, self._deadline, self._cancelled = carrier, deadline, cancelled
         self._revoked = revoked
-        self._heard, self._grace, self._clock = heard, grace, clock
+        self._responded, self._grace, self._clock = responded, grace, clock
         self._look_around = LOOK_AROUND if look_around is None else look_around
         self._silent: set[str] = set()
         self._number = 0
@@ -248,7 +248,7 @@ class RetryingTransport:
                 this.reasons[name] = reply.reason
             elif name not in this.came:
                 this.came[name] = reply.content
-                self._heard(name)
+                self._responded(name)
 
 
 class NoReplyError(Exception):

@@ -61,7 +61,7 @@ class WrappedEngine:
         self._engine = engine
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, see `Engine`."""
+        """Return the metadata of the sites, see `Engine`."""
         return self._engine.introduce(**asked)
 
     def _names(
@@ -102,7 +102,7 @@ class WithoutSites(WrappedEngine):
         self._left_out = frozenset(left_out)
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the other sites tell of themselves."""
+        """Return the metadata of the other sites."""
         sites = super().introduce(**asked)
         return tuple(site for site in sites if site.name not in self._left_out)
 
@@ -171,7 +171,7 @@ class RecordedEngine(WrappedEngine):
         folder.mkdir(parents=True, exist_ok=True)
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites told of themselves when they were first asked, or ask and record.
+        """Return the recorded metadata of the sites; ask for it and record it the first time.
 
         A run that goes on then starts as it did, whoever answers now. The steps to come are not
         recorded: the sites are told of them again before they are asked more.
@@ -344,7 +344,7 @@ class WatchedEngine(WrappedEngine):
         path.write_text("", encoding="utf-8")
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves."""
+        """Return the metadata of the sites."""
         with self.failure_noted():
             return super().introduce(**asked)
 

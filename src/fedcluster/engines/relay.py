@@ -17,7 +17,6 @@ from fedcluster.core import (
     Answers,
     Column,
     Engine,
-    Filter,
     Introduction,
     Limit,
     SiteInfo,
@@ -29,6 +28,7 @@ from fedcluster.engines.client import AuditRecord
 from fedcluster.errors import listed
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.budget import PolicyError
+from fedcluster.privacy.disclosure import Disclosure, SiteRules
 
 FEWEST = 3
 """Sites behind an answer, at least: of two, each would know the other's by its own."""
@@ -80,12 +80,12 @@ class Relay:
         fewest: int = FEWEST,
         *,
         lines: bool = False,
-        filters: Sequence[Filter] = (),
+        filters: SiteRules = (),
     ) -> None:
         if fewest < FEWEST:
             raise ValueError(f"a relay speaks for at least {FEWEST} sites, not {fewest}")
         self.name, self.engine, self.fewest, self.lines = name, engine, fewest, lines
-        self.filters = tuple(filters)
+        self.disclosure = Disclosure.of(filters)
         self.audit_log: list[AuditRecord] = []
 
     def __repr__(self) -> str:
@@ -93,11 +93,11 @@ class Relay:
 
     @property
     def site(self) -> SiteInfo:
-        """Facts that the relay tells of itself without being asked for more."""
+        """Metadata that the relay states without being asked for more."""
         return self.introduce()
 
     def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
-        """Return what the relay tells of its sites together, see `Engine`.
+        """Return the metadata of the relay's sites together, see `Engine`.
 
         Raises
         ------
@@ -111,22 +111,22 @@ class Relay:
             if not isinstance(step, type):
                 _check_adds_up(step)
         sites = self.engine.introduce(**asked)
-        heard = [site for site in sites if site.answered]
-        self._check_enough(len(heard))
-        if self.lines and any(site.secure for site in heard):
+        responding = [site for site in sites if site.answered]
+        self._check_enough(len(responding))
+        if self.lines and any(site.secure for site in responding):
             raise refused("relay-lines", relay=self.name)
         own = Limit("Relay", (("fewest", self.fewest), ("lines", self.lines)))
-        widths = {site.n_columns for site in heard}
+        widths = {site.n_columns for site in responding}
         if len(widths) > 1:
             raise PolicyError(f"the sites of relay {self.name!r} have different columns")
         return SiteInfo(
             self.name,
-            (*united_limits(heard, map(Limit.from_filter, self.filters)), own),
+            (*united_limits(responding, self.disclosure.stated), own),
             streams=True,
-            columns=united_columns([site.columns for site in heard]),
-            labels=united_labels(heard) if asked.get("labels") else None,
-            n_rows=_sum(site.n_rows for site in heard),
-            weight=_sum(site.weight for site in heard),
+            columns=united_columns([site.columns for site in responding]),
+            labels=united_labels(responding) if asked.get("labels") else None,
+            n_rows=_sum(site.n_rows for site in responding),
+            weight=_sum(site.weight for site in responding),
             n_columns=widths.pop(),
         )
 
@@ -163,9 +163,8 @@ class Relay:
         if self.lines:  # those that enough sites have a weight in
             n_sites = np.sum([a.weights > 0 for a in answers.by_site.values()], axis=0)
             total = full.keep(n_sites >= self.fewest)
-        n_rows = int(self.site.n_rows or 0) if self.filters else 0
-        for hold_back in self.filters:
-            total = hold_back(total, n_rows)
+        n_rows = int(self.site.n_rows or 0) if self.disclosure.in_force else 0
+        total = self.disclosure.apply(task, total, n_rows)
         lines = int(np.count_nonzero(total.weights))
         hidden = float(full.weights.sum() - total.weights.sum())
         self.audit_log.append(

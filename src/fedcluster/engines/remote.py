@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, Unpack
 from fedcluster.core import Answers, Floats, Introduction, SiteInfo, State, Summary, Task
 from fedcluster.engines.reply_validation import (
     NOTHING_STATED,
-    Believed,
+    ReplyBounds,
     check_answer,
     implausible,
     sized,
@@ -91,8 +91,8 @@ class RemoteEngine:
         Bytes of the largest reply that is read.
     permit : str, optional
         The permit under which the sites are asked.
-    believed : Believed
-        What is believed of the sites' rows.
+    bounds : ReplyBounds
+        The bounds against which replies are checked.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class RemoteEngine:
         quorum: int | None = None,
         largest: int = LARGEST,
         permit: str | None = None,
-        believed: Believed = NOTHING_STATED,
+        bounds: ReplyBounds = NOTHING_STATED,
     ) -> None:
         self._sites = {name: SiteInfo(name, answered=False) for name in sorted(sites)}
         if not self._sites:
@@ -122,20 +122,20 @@ class RemoteEngine:
             raise ValueError(f"quorum must be from 1 to {len(self._sites)} sites, not {quorum}")
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
-        self._believed = believed
+        self._bounds = bounds
         self._terms: dict[str, Any] = about() | ({} if permit is None else {"permit": permit})
         self._chosen: dict[str, Any] = {}
-        self._plan_told = True
+        self._plan_sent = True
         self.refusals: list[Refusal] = []
 
     @property
-    def rows_told(self) -> dict[str, float]:
-        """Rows that each site told of, or what they weigh where that is more."""
+    def stated_rows(self) -> dict[str, float]:
+        """Rows that each site stated, or their weight where that is more."""
         sized = (site for site in self._sites.values() if site.n_columns is not None)
         return {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sized}
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, see `Engine`.
+        """Return the metadata of the sites, see `Engine`.
 
         Without columns or labels, sites are asked only while none has told what it holds, or while
         they do not know the steps that will be asked. What one does not answer now is as it was
@@ -144,23 +144,23 @@ class RemoteEngine:
         Raises
         ------
         SiteError
-            If fewer sites than the quorum gave an answer that is believed; with a quorum, if a site
+            If fewer sites than the quorum gave a valid answer; with a quorum, if a site
             outweighs the others and nothing is stated of its rows.
         InputError
             If that is so because a site refuses what does not go with its protection.
         """
         more = self._introduction(asked)
         known = any(site.n_columns is not None for site in self._sites.values())
-        if not more and known and self._plan_told:
+        if not more and known and self._plan_sent:
             return tuple(self._sites.values())
         replies = self._round([], self._sites, more)
-        self._plan_told = True
+        self._plan_sent = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
 
     def _introduction(self, asked: Introduction) -> dict[str, Any]:
         """Return what a message asks besides tasks; the steps to come stand in all from now on."""
         if steps := write_steps(asked.get("steps", ())):
-            self._plan_told &= steps == self._terms["about"].get("steps")
+            self._plan_sent &= steps == self._terms["about"].get("steps")
             self._terms["about"] |= {"steps": steps}
         more: dict[str, Any] = {}
         more |= {"described": sorted(asked.get("texts", ()))} if asked.get("columns") else {}
@@ -172,7 +172,7 @@ class RemoteEngine:
         Raises
         ------
         SiteError
-            If fewer sites than the quorum gave an answer that is believed.
+            If fewer sites than the quorum gave a valid answer.
         """
         asked = set(self._sites if sites is None else sites)
         replies, enough = self._round(tasks, asked, {}), self._enough(len(asked))
@@ -228,7 +228,7 @@ class RemoteEngine:
     def _round(
         self, tasks: Sequence[Task], sites: Iterable[str], more: Mapping[str, Any]
     ) -> dict[str, list[Summary]]:
-        """Carry out one exchange; return the answers that are believed, by site in their order.
+        """Carry out one exchange; return the valid answers, by site in their order.
 
         Sites that have not told yet what they hold are asked that, too.
         """
@@ -242,14 +242,14 @@ class RemoteEngine:
 
         def read(name: str, came: bytes) -> list[Summary]:
             site = self._sites[name]
-            terms = self._largest, self._believed
+            terms = self._largest, self._bounds
             self._sites[name], answers = read_reply(came, questions[name], site, *terms)
             return answers
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
         if self._quorum is not None and new in questions.values():
-            self._believed.check_together(self.rows_told, len(self._sites) - self._quorum)
+            self._bounds.check_together(self.stated_rows, len(self._sites) - self._quorum)
         for name, reason in implausible(replies).items():
             del replies[name]
             reasons[name] = reason
@@ -336,7 +336,7 @@ def read_reply(
     question: Question,
     before: SiteInfo,
     largest: int = LARGEST,
-    believed: Believed = NOTHING_STATED,
+    bounds: ReplyBounds = NOTHING_STATED,
 ) -> tuple[SiteInfo, list[Summary]]:
     """Read and check what one site sent.
 
@@ -351,8 +351,8 @@ def read_reply(
         answer says the size of its rows.
     largest : int
         The most bytes that are read.
-    believed : Believed
-        What is believed of the site's rows.
+    bounds : ReplyBounds
+        The bounds against which the reply is checked.
 
     Returns
     -------
@@ -368,7 +368,7 @@ def read_reply(
         the site itself reports a failure; where other columns are described than the rows have,
         or an answer has a shape other than its step declares, holds NaN or infinity or a negative
         weight, weighs more than all rows of the site, says something in a line of weight 0, or is
-        out of the bounds that are believed.
+        out of bounds.
     """
     header, arrays = open_reply(message, question, before.name, largest)
     described, labels = (key in question.header for key in ("described", "labels"))
@@ -380,7 +380,7 @@ def read_reply(
         raise WireError(f"{error}{both}") from error
     summaries, tasks = read_summaries(arrays), question.tasks
     if site.n_columns is None:
-        site = sized(site, summaries, believed)
+        site = sized(site, summaries, bounds)
         summaries, tasks = summaries[1:], tasks[1:]
     if not described and len(site.columns) > (site.n_columns or 0):
         raise WireError(f"{len(site.columns)} columns named, the rows have {site.n_columns}")
@@ -390,7 +390,7 @@ def read_reply(
         raise WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
     for task, summary in zip(tasks, summaries, strict=True):
         try:
-            check_answer(task, summary, site, believed, question.header.get("columns"))
+            check_answer(task, summary, site, bounds, question.header.get("columns"))
         except WireError as error:
             raise WireError(f"{type(task.step).__name__}: {error}") from error
     return site, summaries

@@ -1,4 +1,4 @@
-"""Validation of replies: the one place that decides whether a site's answers are believed.
+"""Validation of replies: the one place that decides which answers of sites count.
 
 `check_answer` compares an answer with its question: its shape, its numbers, the rows that the site
 has, and the stated ranges of columns. `implausible` compares the answers of a round with each
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedcluster.core import MOST_FOR_A_ROW, Answers, Floats, SiteInfo, Summary, Task
+from fedcluster.core import MOST_FOR_A_ROW, Answers, SiteInfo, Summary, Task
 from fedcluster.core.exact import MOST_PLANES, is_canonical
 from fedcluster.core.ranges import Bounded, Box, Enclosed, raw_box
 from fedcluster.engines.wire import LARGEST_NUMBER, WireError
@@ -36,7 +36,7 @@ FACTOR = 1e17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Believed:
+class ReplyBounds:
     """Bounds on the sites' rows, against which replies are checked.
 
     Parameters
@@ -54,7 +54,7 @@ class Believed:
 
     Examples
     --------
-    >>> Believed(rows={"north": 5000}).check("north", 6000)
+    >>> ReplyBounds(rows={"north": 5000}).check("north", 6000)
     Traceback (most recent call last):
     fedcluster.engines.wire.WireError: it tells of 6,000 rows, where at most 5,000 are stated
     """
@@ -66,7 +66,7 @@ class Believed:
     capped: bool = False
 
     def check(self, site: str, rows: float) -> None:
-        """Refuse more rows of a site than are believed.
+        """Refuse more rows of a site than its bound.
 
         Raises
         ------
@@ -105,12 +105,12 @@ class Believed:
         Examples
         --------
         >>> sizes = {"east": 900, "north": 700, "west": 1e9}
-        >>> Believed(remedy="state --rows {rows}").check_together(sizes, 1)
+        >>> ReplyBounds(remedy="state --rows {rows}").check_together(sizes, 1)
         Traceback (most recent call last):
         fedcluster.errors.SiteError: site 'west' tells of 1,000,000,000 rows, the others
         together of 1,600, and with a quorum it is not believed to outweigh them; state --rows
         east:900,north:700,west:1000000000
-        >>> Believed(rows={"west": 1e9}).check_together(sizes, 1)
+        >>> ReplyBounds(rows={"west": 1e9}).check_together(sizes, 1)
         """
         known = {**self.first, **sizes}
         unstated = {name: rows for name, rows in known.items() if name not in self.rows}
@@ -142,10 +142,10 @@ class Believed:
         return Box.unbounded(task.preprocessor.n_columns_out)
 
 
-NOTHING_STATED = Believed()
+NOTHING_STATED = ReplyBounds()
 
 
-def sized(site: SiteInfo, answers: Sequence[Summary], believed: Believed) -> SiteInfo:
+def sized(site: SiteInfo, answers: Sequence[Summary], bounds: ReplyBounds) -> SiteInfo:
     """Return a site with what its answer to `SiteSize`, the first of a reply, says."""
     if not answers or len(answers[0].weights) != 1:
         raise WireError("it does not say in one line what it holds")
@@ -157,7 +157,7 @@ def sized(site: SiteInfo, answers: Sequence[Summary], believed: Believed) -> Sit
     for what, before, now in (("rows", site.n_rows, n_rows), ("weight", site.weight, weight)):
         if before is not None and before != now:
             raise WireError(f"it told of {before:g} {what} before and tells of {now:g} now")
-    believed.check(site.name, max(n_rows, weight))
+    bounds.check(site.name, max(n_rows, weight))
     return replace(site, n_columns=size.sums.shape[1], n_rows=n_rows, weight=weight)
 
 
@@ -165,7 +165,7 @@ def check_answer(
     task: Task,
     summary: Summary,
     site: SiteInfo,
-    believed: Believed,
+    bounds: ReplyBounds,
     columns: Sequence[str] | None,
 ) -> None:
     """Check an answer of a site.
@@ -178,8 +178,8 @@ def check_answer(
         The answer.
     site : SiteInfo
         What the site tells of itself and its rows.
-    believed : Believed
-        The bounds of what is believed.
+    bounds : ReplyBounds
+        The bounds against which it is checked.
     columns : sequence of str, optional
         The columns that were asked about; by default all that the site told of.
 
@@ -193,22 +193,22 @@ def check_answer(
         _check_noisy(summary)
         return
     _check_numbers(summary)
-    bounds = None
+    of_lines = None
     if isinstance(task.step, Bounded):
         names = columns or [column.name for column in site.columns]
         every = [*names, *[""] * ((site.n_columns or 0) - len(names))]
-        bounds = task.step.line_bounds(task.state, believed.box(task, every))
+        of_lines = task.step.line_bounds(task.state, bounds.box(task, every))
     often, weights = MOST_DRAWN if task.resampled is not None else 1.0, summary.weights
     most = often * max(site.weight or 0.0, site.n_rows or 0.0)
     if weights.max(initial=0.0) > most * SLACK:
         raise WireError(
             f"a line weighs {weights.max():g}, but all rows of the site together {most:g}"
         )
-    if bounds is not None and bounds.disjoint and weights.sum() > most * SLACK:
+    if of_lines is not None and of_lines.disjoint and weights.sum() > most * SLACK:
         raise WireError(
             f"its lines weigh {weights.sum():g} together, but all rows of the site {most:g}"
         )
-    if bounds is not None and (beyond := bounds.beyond(summary)):
+    if of_lines is not None and (beyond := of_lines.beyond(summary)):
         raise WireError(f"it tells of {beyond}: the ranges of the columns are stated")
 
 
@@ -232,16 +232,13 @@ def _check_numbers(summary: Summary) -> None:
         raise WireError(f"a weight is negative: {summary.weights.min():g}")
     if summary.sums[summary.weights == 0].any():
         raise WireError("a line of weight 0 has sums")
-    if summary.rest is not None and not _is_rest(summary.planes):
-        raise WireError("what rounding took of its sums is not what rounding takes")
+    if summary.rest is not None:  # no number is more than half a last digit of the one before
+        planes = summary.planes
+        if not (len(planes) <= MOST_PLANES and np.isfinite(planes).all() and is_canonical(planes)):
+            raise WireError("what rounding took of its sums is not what rounding takes")
     largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
     if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
         raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
-
-
-def _is_rest(planes: Floats) -> bool:
-    """Return whether a total is canonical: no number more than half a last digit of that before."""
-    return len(planes) <= MOST_PLANES and bool(np.isfinite(planes).all()) and is_canonical(planes)
 
 
 def _check_noisy(summary: Summary) -> None:

@@ -258,9 +258,6 @@ DIGITS = 16
 KEPT = 4
 """Descriptions of columns that are kept, each with other columns as text."""
 
-MOST_CLIENTS = 3
-"""Choices of columns that are remembered besides the site's own."""
-
 
 class SiteClient(Protocol):
     """Client of a site as far as questions need it, wherever its rows are."""
@@ -270,14 +267,14 @@ class SiteClient(Protocol):
         """Name of the site."""
 
     def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
-        """Return what the site tells of itself, see `Engine`."""
+        """Return the metadata of the site, see `Engine`."""
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round."""
 
 
 class DisclosedColumns:
-    """What a site tells of some of its columns and its labels, remembered within a run.
+    """Columns and labels that a site has disclosed, kept for the length of a run.
 
     Parameters
     ----------
@@ -296,8 +293,11 @@ class DisclosedColumns:
             self._run, self._descriptions, self._labels = run, [], None
 
     def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
-        """Return what the site tells of itself."""
-        site = _tellable(self._client.introduce(**asked))
+        """Return the metadata of the site, without texts that no message may hold."""
+        site = self._client.introduce(**asked)
+        columns = (replace(c, levels=tuple(filter(is_plain, c.levels))) for c in site.columns)
+        labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
+        site = replace(site, columns=tuple(columns), labels=labels)
         if asked.get("columns"):
             self._descriptions = [site.columns, *self._descriptions][:KEPT]
         if asked.get("labels"):
@@ -325,7 +325,7 @@ class DisclosedColumns:
     def bound(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks without levels and labels that the site does not tell."""
         hows = {id(task.preprocessor): task.preprocessor for task in tasks}
-        bound = {key: how and how.told_only(self._describe) for key, how in hows.items()}
+        bound = {key: how and how.disclosed_only(self._describe) for key, how in hows.items()}
         return [self._bound(task, bound[id(task.preprocessor)]) for task in tasks]
 
     def _bound(self, task: Task, how: RowTransform | None) -> Task:
@@ -333,7 +333,7 @@ class DisclosedColumns:
         if isinstance(step, Contingency):
             if self._labels is None:
                 self.introduce(labels=True)
-            step = step.told_only(self._labels or ())
+            step = step.disclosed_only(self._labels or ())
         return replace(task, step=step, preprocessor=how)
 
     def _describe(self, texts: Collection[str]) -> tuple[Column, ...]:
@@ -344,31 +344,24 @@ class DisclosedColumns:
         return self.introduce(columns=True, texts=texts).columns
 
 
-def _tellable(site: SiteInfo) -> SiteInfo:
-    """Return a site without the texts and labels that no message may hold: see `is_plain`."""
-    columns = (replace(c, levels=tuple(filter(is_plain, c.levels))) for c in site.columns)
-    labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
-    return replace(site, columns=tuple(columns), labels=labels)
-
-
 class SecureSums(Protocol):
     """Site's part in secure sums, see `fedcluster.secure.site`."""
 
     def check(
-        self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
+        self, request: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
     ) -> dict[str, Any] | None:
-        """Return what is asked of secure sums; refuse what is not given, before any work."""
+        """Return what a request says of secure sums; refuse what this site does not do."""
 
-    def noise_shares(self, header: Header, asked: dict[str, Any] | None) -> int:
+    def noise_shares(self, header: Header, request: dict[str, Any] | None) -> int:
         """Return by how many sites the noise on a sum is shared."""
 
-    def said(self, header: Header, asked: dict[str, Any]) -> dict[str, Any]:
+    def reply(self, header: Header, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a question that has no tasks."""
 
     def masked(
         self,
         header: Header,
-        asked: dict[str, Any],
+        request: dict[str, Any],
         content: str,
         tasks: Sequence[Task],
         answers: Sequence[Summary],
@@ -434,8 +427,8 @@ class Responder:
         secure: SecureSums | None = None,
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
-        self._first, self._policy = DisclosedColumns(client), policy or Policy()
-        self._clients, self._choose = {(self.columns, False): self._first}, choose
+        self._own, self._choose, self._policy = client, choose, policy or Policy()
+        self._key, self._known = (self.columns, False), DisclosedColumns(client)
         self._steps, self._preprocessors = steps, preprocessors
         self._auditor, self._keep, self._secure = auditor or Auditor(), keep, secure
         self._last: AuditEntry | None = None
@@ -511,13 +504,15 @@ class Responder:
         tasks = read_tasks(headers, request.arrays, self._steps, self._preprocessors)
         tasks = list(self._check_secure(header, tasks, planned))
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
-        self._policy.check(header, tasks, columns, len(columns) or self._first.width)
         known = self._client(columns, raw=header.get("raw") is True)
+        self._policy.check(header, tasks, columns, len(columns) or known.width)
         known.begin(echo["run"])
         wanted: Introduction = {"columns": "described" in header, "labels": "labels" in header}
         wanted |= {"texts": texts, "steps": planned}
         secure = self._secure is not None
-        site = replace(known.introduce(**wanted), log=log, secure=secure)
+        site = known.introduce(**wanted)
+        refuses = site.refuses or self._policy.refuses
+        site = replace(site, log=log, secure=secure, refuses=refuses)
         answers, stated = known.answers(tasks), write_site(site)
         keys = (*STATED, *(key for key in ASKED if key in header))
         metadata = {key: stated[key] for key in keys}
@@ -544,8 +539,8 @@ class Responder:
         Returns the tasks, with how far the sites share the noise of the answers.
         """
         if self._secure is not None:
-            asked = self._secure.check(header.get("sums"), tasks, planned)
-            shares = self._secure.noise_shares(header, asked)
+            sums = self._secure.check(header.get("sums"), tasks, planned)
+            shares = self._secure.noise_shares(header, sums)
             return [replace(task, shares=shares) for task in tasks]
         if "sums" in header:
             raise WireError(
@@ -561,14 +556,14 @@ class Responder:
         header = request.header
         if self._secure is None:
             return {}, write_summaries(answers)
-        asked = self._secure.check(header.get("sums"), tasks)
-        if asked is None:
+        sums = self._secure.check(header.get("sums"), tasks)
+        if sums is None:
             return {}, {}
         if not tasks:
-            return {"sums": self._secure.said(header, asked)}, {}
+            return {"sums": self._secure.reply(header, sums)}, {}
         content = content_digest(header, request.arrays)
-        words, said = self._secure.masked(header, asked, content, tasks, answers)
-        return {"sums": said}, {"masked": words.view(np.float64)}  # bits, not numbers
+        words, offer = self._secure.masked(header, sums, content, tasks, answers)
+        return {"sums": offer}, {"masked": words.view(np.float64)}  # bits, not numbers
 
     def _columns(self, columns: Any) -> tuple[str, ...]:
         """Return the columns that are asked for, by default those of the site."""
@@ -580,15 +575,15 @@ class Responder:
         return chosen
 
     def _client(self, columns: tuple[str, ...], *, raw: bool) -> DisclosedColumns:
-        """Return the site with these columns."""
-        key = columns, raw
-        if key not in self._clients:
-            if self._choose is None:
-                raise self._no_others()
-            chosen = DisclosedColumns(self._choose(columns, **({"raw": True} if raw else {})))
-            kept = list(self._clients.items())
-            self._clients = dict([*kept[:1], *kept[1:][-MOST_CLIENTS:], (key, chosen)])
-        return self._clients[key]
+        """Return the site with these columns, those of the last question or others."""
+        if (columns, raw) != self._key:
+            client = self._own
+            if (columns, raw) != (self.columns, False):
+                if self._choose is None:
+                    raise self._no_others()
+                client = self._choose(columns, **({"raw": True} if raw else {}))
+            self._key, self._known = (columns, raw), DisclosedColumns(client)
+        return self._known
 
     def _no_others(self) -> WireError:
         return WireError(f"this site has the columns {', '.join(self.columns)} and no others")

@@ -141,7 +141,7 @@ LONGEST_LIMIT = 200
 """Characters of a limit as it is written, at most."""
 
 LARGEST_NUMBER = 1e150
-"""Largest number that a site is believed, for a row or in all: products of two are finite."""
+"""Largest valid number of a reply, for a row or in all: products of two are finite."""
 
 MOST_DIMENSIONS = 3
 

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from fedcluster import kernels
 from fedcluster.core import Data, Engine, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import Stacked
@@ -29,7 +28,7 @@ from fedcluster.estimators._inputs import (
     check_clusters,
     checked_algorithm,
     checked_init,
-    columns_told,
+    disclosed_columns,
     is_plain,
     one_of,
     read_sites,
@@ -37,11 +36,11 @@ from fedcluster.estimators._inputs import (
     wanted,
     whole,
 )
-from fedcluster.io.inputs import GivenTable, by_site
+from fedcluster.io.inputs import SiteTable, by_site
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.io.rows import batches, chunks_of
 from fedcluster.io.sources import read_file
-from fedcluster.jobs import Fit, JobReport, execute, limits_of
+from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of
 from fedcluster.options.choices import (
     PROTECTIONS,
     QUALITIES,
@@ -210,7 +209,7 @@ class Federated(Fitted):
         self._check_sites_own()
         sites = engine.introduce()
         if columns is None and wanted(self.prepare) is None:
-            columns = columns_told(engine)
+            columns = disclosed_columns(engine)
         n_rows = sum(math.inf if site.n_rows is None else site.n_rows for site in sites)
         job, columns = self._job(n_rows), columns or ()
         self._keep(job, execute(job, engine, **self._terms(columns)), columns)
@@ -327,9 +326,9 @@ class Federated(Fitted):
             engine = LocalEngine(Client(name, data[name], limits, protection) for name in data)
             every, place = np.arange(sum(map(len, data.values()))), {p.name: p.place for p in parts}
             places = np.concatenate([every[place[name]] for name in engine.clients])
-        if job.epsilon is not None:
+        if (most := procedure_of(job).rows_per_person) is not None:
             for client in engine.clients.values():
-                client.rows_per_person = job.group_size
+                client.disclosure = replace(client.disclosure, rows_per_person=most)
         return engine, job, places
 
     def _label(self, engine: LocalEngine) -> None:
@@ -341,14 +340,10 @@ class Federated(Fitted):
         else:
             sources = [client.source for client in clients.values()]
             ends, most = np.cumsum(list(map(len, sources))), partial(_each, clients)
-        found = self._found_labels(engine)
-        if found is None:
-            model = self._model
-            aligned = model.row_form.aligned
-            chunks = (aligned(chunk) for source in sources for chunk in chunks_of(source))
-            joined = batches(chunks, JOINED // self.n_features_in_)
-            found = map(model.assignment.labels, joined)
-        self.labels_ = np.concatenate(list(found))
+        form, assignment = self.row_form_, self._model.assignment
+        chunks = (form.aligned(chunk) for source in sources for chunk in chunks_of(source))
+        joined = batches(chunks, JOINED // self.n_features_in_)
+        self.labels_ = np.concatenate(list(map(assignment.labels, joined)))
         parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends.tolist()]))
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
         self.rows_held_back_ = most("most_rows_held_back")
@@ -356,24 +351,7 @@ class Federated(Fitted):
         for line in few_clusters_line([self.labels_], self.n_clusters_):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
 
-    def _found_labels(self, engine: LocalEngine) -> Iterable[Labels] | None:
-        """Return the labels of each site's rows, where its last inertia was about these centres.
-
-        Clusters that were put in order are others: of two equally near centres the first counts.
-        """
-        if self._model.preprocessor is not None or self._model.assigned_by is not None:
-            return None
-        found = []
-        for client in engine.clients.values():
-            if client.streams:
-                return None
-            labels = kernels.found_labels(self.cluster_centers_, client.data.cache)
-            if labels is None or len(labels) < len(client.source):  # groups; rows of weight 0
-                return None
-            found.append(labels)
-        return found
-
-    def _read(self, parts: Sequence[GivenTable], roles: ColumnRoles) -> dict[str, Data]:
+    def _read(self, parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data]:
         """Return the sites' rows; keep the number and the names of their columns."""
         data = read_sites(parts, roles)
         first = next(iter(data.values()))

@@ -16,8 +16,7 @@ from fedcluster.core import Algorithm, Floats
 from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
-from fedcluster.kernels import fuzzy_pass, nearest
-from fedcluster.metrics.objectives import nearest_present
+from fedcluster.kernels import fuzzy_pass
 from fedcluster.options.choices import (
     ALGORITHMS,
     AVERAGINGS,
@@ -33,7 +32,6 @@ from fedcluster.options.choices import (
     RuleName,
 )
 from fedcluster.options.refusals import refused
-from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection.sweep import clustered_by
 
@@ -249,11 +247,7 @@ class FederatedKMeans(Federated):
 
         After a fit with ``epsilon`` they are those of ``inertia_``, of rows scaled by the bounds.
         """
-        rows, centers = self._rows(X), self._model.centers
-        if self._has_gaps:
-            squared = nearest_present(rows, centers)[1]
-        else:
-            squared = on_whole_rows(lambda whole: nearest(whole, centers)[1], rows, 0.0)
+        squared = self._model.squared_errors(X)
         weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
         return -float((squared * weight).sum())
 
@@ -355,7 +349,7 @@ class FederatedFuzzyCMeans(Federated):
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Return minus J_m of the rows."""
-        rows = self._rows(X)
+        rows = self._model.prepared(X)
         whole = np.logical_not(np.isnan(rows).any(axis=1))
         weight = None if sample_weight is None else np.asarray(sample_weight)[whole]
         sums = fuzzy_pass(rows[whole], self.cluster_centers_, self.m, weight)

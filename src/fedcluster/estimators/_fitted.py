@@ -1,9 +1,9 @@
-"""What a fitted estimator tells of new rows and of itself, and how it is saved and read again."""
+"""Predictions and descriptions of a fitted estimator, and how it is saved and read again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,10 +20,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fedcluster import algorithms
-from fedcluster.core import Assigns, Floats, Iteration, Labels, Result, Rows
+from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
 from fedcluster.errors import InputError
 from fedcluster.model.assignment import RowForm
-from fedcluster.model.file import Model, state_fields
+from fedcluster.model.file import Model
 from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, checked_names
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
@@ -46,7 +46,7 @@ def _as_dict(done: Iteration) -> dict[str, Any]:
 
 
 class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Fitted clusters: they label rows, and are told as data frames and files."""
+    """Fitted clusters: they label rows, and are shown as data frames and written to files."""
 
     _names: ClassVar[Collection[str]]
     """The algorithms that the estimator has by name."""
@@ -78,7 +78,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             In one line, if a column is lacking, comes twice, or holds something else than in the
             fit: it names the column, and the first row and value that is wrong.
         """
-        return self._model.assignment.labels(self._rows(X))
+        return self._model.predict(X)
 
     @available_if(_has_memberships)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
@@ -88,7 +88,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         with an ``algorithm`` that assigns memberships itself; a row's label is the cluster of the
         largest. NaN of a row that the preparation drops.
         """
-        memberships = self._model.assignment.memberships(self._rows(X))
+        memberships = self._model.memberships(X)
         if memberships is None:
             name = type(self.algorithm_).__name__
             raise ValueError(f"{name} assigns labels, not memberships: use predict")
@@ -102,19 +102,15 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         ``epsilon`` distances are in the units of the columns, of rows within the bounds; `predict`
         then goes by distances in which the bounds of every column are equally far apart.
         """
-        from sklearn.metrics.pairwise import (  # 7 MB that a fit does not need
-            euclidean_distances,
-            nan_euclidean_distances,
-        )
+        from scipy.spatial.distance import cdist
+        from sklearn.metrics.pairwise import nan_euclidean_distances  # 7 MB a fit does not need
 
-        rows = self._rows(X) if self._box_ is None else self._within_bounds(X, self._box_)
-        if self._has_gaps:
-            return np.asarray(nan_euclidean_distances(rows, self.cluster_centers_))
-        return on_whole_rows(
-            lambda rows: np.asarray(euclidean_distances(rows, self.cluster_centers_)),
-            rows,
-            np.nan,
-        )
+        model = self._model
+        rows, centers = model.measurable(X)
+        if model.has_gaps:
+            return np.asarray(nan_euclidean_distances(rows, centers))
+        # From differences: an expanded square rounds the distance of a row beside its centre.
+        return on_whole_rows(lambda whole: np.asarray(cdist(whole, centers)), rows, np.nan)
 
     def annotate(self, cells: Any, key: str = "cluster") -> Any:
         """Write the cluster of each row of AnnData into its table ``obs``.
@@ -145,7 +141,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         check_is_fitted(self)
         pd = pandas()
         index = pd.RangeIndex(self.n_clusters_, name="cluster")
-        return pd.DataFrame(Model.from_estimator(self).centers_in_units, index=index)
+        return pd.DataFrame(self._model.centers_in_units, index=index)
 
     @property
     def profile_(self) -> Any:
@@ -183,10 +179,10 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def _clusters_html(self) -> str:
         if not hasattr(self, "state_"):
             return ""
-        told = {"profiles": getattr(self, "profiles_", None)}
-        told["stability"] = getattr(self, "stability_", None)
-        history = {name: plain(each.plain()) for name, each in told.items() if each is not None}
-        run = Run(model=Model.from_estimator(self).plain(), history=history)
+        parts = {"profiles": getattr(self, "profiles_", None)}
+        parts["stability"] = getattr(self, "stability_", None)
+        history = {name: plain(each.plain()) for name, each in parts.items() if each is not None}
+        run = Run(model=self._model.plain(), history=history)
         return clusters_table(run).plain_html()
 
     @property
@@ -221,7 +217,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         """
         check_is_fitted(self)
         check_savable(self.get_params(deep=False))
-        Model.from_estimator(self).save(path)
+        self._model.save(path)
 
     @classmethod
     def load(cls, path: str | Path, algorithms: Iterable[str | type] = ()) -> Self:
@@ -296,22 +292,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def _model(self) -> Model:
         """The clusters as a model, which assigns rows to them."""
         check_is_fitted(self)
-        state, names = self.state_, getattr(self, "feature_names_in_", None)
-        if self._box_ is None:
-            state = replace(state, centers=self.cluster_centers_)
-        if names is None:
-            names = [f"x{j}" for j in range(self.n_features_in_)]
-        return Model(
-            **state_fields(state, self.algorithm_),
-            columns=tuple(map(str, names)),
-            algorithm={"m": getattr(self, "m", None)},
-            preprocessor=self.preprocessor_ if self._box_ is None else self._box_,
-        )
-
-    @property
-    def _has_gaps(self) -> bool:
-        """Whether prepared rows keep missing values."""
-        return self.preprocessor_ is not None and self.preprocessor_.missing == "ignore"
+        return Model.from_estimator(self)
 
     @property
     def _n_features_out(self) -> int:
@@ -320,16 +301,12 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     @property
     def row_form_(self) -> RowForm:
         """What new rows must hold, and how they are prepared."""
-        return replace(self._model.row_form, reader=type(self).__name__)
-
-    def _rows(self, X: Any) -> Rows:
-        """Return rows to predict as they are clustered, (n, p); site after site."""
-        return self.row_form_.prepared(X)
-
-    def _within_bounds(self, X: Any, box: Preprocessor) -> Rows:
-        """Return rows (n, d) in the units of the columns, moved within the bounds of a budget."""
-        form = replace(self.row_form_, preprocessor=replace(box, box=False))
-        return box.invert(form.prepared(X).astype(np.float64))
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{j}" for j in range(self.n_features_in_)]
+        how = self.preprocessor_ if self._box_ is None else self._box_
+        return RowForm(tuple(map(str, names)), how, type(self).__name__)
 
 
 # Profiles as data frames
@@ -351,7 +328,7 @@ def pandas() -> Any:
 
 
 def profile_frame(profiles: Profiles) -> Any:
-    """Return a line for each cluster, and one for all, with a column for all that is told.
+    """Return a data frame with a line for each cluster and one for all.
 
     Of a column of numbers ``age``, that is its mean as ``age``, and ``age spread``, ``age median``
     and ``age difference``; of a text ``ward``, shares of levels as ``ward=level``, and ``ward
@@ -359,17 +336,17 @@ def profile_frame(profiles: Profiles) -> Any:
     """
     pd, weights = pandas(), profiles.weights
     k = len(weights)
-    told: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "name": [*profiles.names, "all"],
         "size": np.append(weights, weights.sum()),
         "share": np.append(profiles.shares, profiles.shares.sum()),
         "sites": [*(len(profiles.sites_of(j)) for j in range(k)), len(profiles.sizes)],
     }
     columns = [(name, values) for each in profiles.columns for name, values in _columns(each)]
-    frame = pd.DataFrame(told, index=pd.Index([*range(k), "all"], name="cluster"))
-    told_of = pd.DataFrame(dict(enumerate(values for _, values in columns)), index=frame.index)
-    told_of.columns = [name for name, _ in columns]
-    return pd.concat([frame, told_of], axis=1)
+    frame = pd.DataFrame(sizes, index=pd.Index([*range(k), "all"], name="cluster"))
+    described = pd.DataFrame(dict(enumerate(values for _, values in columns)), index=frame.index)
+    described.columns = [name for name, _ in columns]
+    return pd.concat([frame, described], axis=1)
 
 
 def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
@@ -450,10 +427,10 @@ def parameters_of(
         If one of them cannot be made.
     """
     k = model.algorithm.get("n_clusters")
-    given = {"n_components": k, "random_state": model.seed, **model.algorithm}
-    given["algorithm"] = _algorithm(given.pop("name", "auto"), model, known)
+    stored = {"n_components": k, "random_state": model.seed, **model.algorithm}
+    stored["algorithm"] = _algorithm(stored.pop("name", "auto"), model, known)
     parameters = {}
-    for name, value in given.items():
+    for name, value in stored.items():
         if name in names:
             try:
                 parameters[name] = _made(name, value)

@@ -13,10 +13,10 @@ from sklearn.utils import check_array
 
 from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
+from fedcluster.io.cells import checked_how
 from fedcluster.io.columns import columns_of, common_columns, is_blank
-from fedcluster.io.inputs import FLOATS, GivenTable, column_names, read_table
+from fedcluster.io.inputs import FLOATS, SiteTable, column_names, read_table
 from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.recoding import checked_how
 from fedcluster.jobs import tried
 from fedcluster.options.choices import INITS, PARTS, SCALES
 from fedcluster.options.refusals import refused
@@ -32,7 +32,7 @@ def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
     return ColumnRoles(raw=True, coded=tuple(prepare.named), dates=dates, numeric=frozenset(dates))
 
 
-def read_sites(parts: Sequence[GivenTable], roles: ColumnRoles) -> dict[str, Data]:
+def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data]:
     """Return the sites' rows, their columns in the order of the first site's.
 
     Rows that are still to be prepared keep their own columns, text and missing values.
@@ -58,14 +58,14 @@ def read_sites(parts: Sequence[GivenTable], roles: ColumnRoles) -> dict[str, Dat
     return data
 
 
-def _roles_of(part: GivenTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:
+def _roles_of(part: SiteTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:
     """Return the roles of a site's columns: those of the first site, where all must have them."""
     if names is None or column_names(part.table) is None:
         return roles
     return replace(roles, values=tuple(names))
 
 
-def check_same(part: GivenTable, names: Sequence[str]) -> None:
+def check_same(part: SiteTable, names: Sequence[str]) -> None:
     """Refuse a table that lacks columns of the first site, or has others besides."""
     have = column_names(part.table)
     if have is None:
@@ -89,7 +89,7 @@ def _check_dates(data: Mapping[str, Data], dates: Mapping[str, str]) -> None:
             raise ValueError(f"dates= names {name!r}, and no site has such a column")
 
 
-def _with_weights(rows: Data, part: GivenTable) -> Data:
+def _with_weights(rows: Data, part: SiteTable) -> Data:
     """Return a site's rows with the weights and persons that were given for them."""
     weight = read_weights(part.sample_weight, rows.X, part.where)
     groups = read_groups(part.groups, rows.X, part.where)
@@ -158,7 +158,7 @@ def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None
     return numbers
 
 
-def columns_told(engine: Engine) -> tuple[str, ...]:
+def disclosed_columns(engine: Engine) -> tuple[str, ...]:
     """Return the names of the columns, which all sites must have in the same order."""
     told = {
         site.name: tuple(column.name for column in site.columns)

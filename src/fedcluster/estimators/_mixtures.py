@@ -128,7 +128,9 @@ class FederatedGaussianMixture(Federated):
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""
         return on_whole_rows(
-            lambda rows: log_likelihoods(self._mixture, self.state_, rows), self._rows(X), np.nan
+            lambda rows: log_likelihoods(self._mixture, self.state_, rows),
+            self._model.prepared(X),
+            np.nan,
         )
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
@@ -140,12 +142,12 @@ class FederatedGaussianMixture(Federated):
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion on rows; the lower, the better."""
-        n = len(self._rows(X))
+        n = len(self._model.prepared(X))
         return -2 * n * self.score(X) + self._n_parameters() * log(n)
 
     def aic(self, X: Any) -> float:
         """Return the Akaike information criterion on rows; the lower, the better."""
-        return -2 * len(self._rows(X)) * self.score(X) + 2 * self._n_parameters()
+        return -2 * len(self._model.prepared(X)) * self.score(X) + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[Floats, Labels]:
         """Draw prepared rows from the components, not from noise.

@@ -171,7 +171,7 @@ class CsvFile:
 
     @contextmanager
     def _stream(self) -> Iterator[pa.NativeFile]:
-        """Open the file, decompressed, for Arrow to read from by Python's hand.
+        """Open the file, decompressed, as a stream that Arrow reads through Python.
 
         Arrow reads ahead in threads that outlive a reader which is left early. By a handle of its
         own they would go on with whichever file has got the number of the closed one.
@@ -187,7 +187,7 @@ class CsvFile:
     def _options(
         self, columns: Sequence[str], types: Mapping[str, Any], *, quotes: bool | None = None
     ) -> tuple[Any, Any, Any]:
-        """Return how Arrow reads the columns, which it knows by their places."""
+        """Return the options with which Arrow reads columns, which it knows by their places."""
         place = {name: str(i) for i, name in enumerate(self.names)}
         return (
             pa.csv.ReadOptions(
@@ -208,7 +208,7 @@ class CsvFile:
         )
 
     def _has_quotes(self) -> bool:
-        """Return whether values may stand in quotes, and so hold the ends of lines.
+        """Return whether the file has quotes, within which values can span lines.
 
         Arrow reads a file without them in less time.
         """
@@ -221,7 +221,7 @@ class CsvFile:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Name the row that Arrow cannot read."""
+        """Turn an error of Arrow into one that names the row."""
         try:
             yield
         except UnicodeError as error:
@@ -249,14 +249,14 @@ class CsvFile:
         return f"row {row + 1} (line {next(lines, '?')} of {self.path.name})"
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows below the header as Arrow counts them."""
+        """Yield the rows below the header, with the same numbers as in Arrow."""
         for line, record in _records(self.path, self.delimiter, self.encoding):
             if line > self.header_lines and (record or len(self.names) == 1):
                 yield line, record or [""]
 
 
 def _encoding(path: Path) -> str:
-    """Return how the first letters of a file are written: UTF-8, or what its bytes show."""
+    """Return the encoding of a file, as its first bytes show it: UTF-8 if they can be."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with readable(path), opened(path, "rb") as file:
         first = file.read(LOOKED_AT)
@@ -270,7 +270,7 @@ def _encoding(path: Path) -> str:
 
 
 def _known(encoding: str, path: Path) -> str:
-    """Return the name of an encoding of text as Python writes it."""
+    """Return the name of an encoding in Python; refuse an unknown one."""
     try:
         "a".encode(encoding)
     except (LookupError, UnicodeError) as error:
@@ -406,7 +406,7 @@ class BlockReader:
 
     @property
     def types(self) -> dict[str, pa.DataType]:
-        """Return what columns hold, as far as it is known."""
+        """Return the types of columns, as far as they are known."""
         return dict(self.convert.column_types)
 
     def lines(self, block: Block) -> bytes:
@@ -416,12 +416,12 @@ class BlockReader:
             return file.read(block.size)
 
     def table(self, lines: bytes) -> pa.Table:
-        """Return the columns of lines."""
+        """Parse lines into columns."""
         options = self.read, self.parse, self.convert
         return pyarrow.csv.read_csv(pa.BufferReader(lines), *options)
 
     def ends_in_quotes(self, lines: bytes) -> bool:
-        """Return whether the last line ends within quotes, as a value goes on in the next one.
+        """Return whether the last line ends within quotes, in a value that continues on the next.
 
         Within other lines Arrow tells: it finds fewer rows than lines.
         """
@@ -432,14 +432,14 @@ class BlockReader:
         return "\n" in record[-1]
 
     def with_types(self, lines: bytes) -> BlockReader:
-        """Return a reader that takes each column for what it holds in the first of some lines.
+        """Return a reader whose columns have the types that the first of some lines show.
 
         Numbers are floats, whole ones too: if all values of a column can be read so, they are
         what Arrow would find in the whole file.
         """
         head = self.table(lines[: lines.rfind(b"\n", 0, HEAD_BYTES) + 1] or lines)
-        found = {field.name: field.type for field in head.schema} | self.types
-        types = {name: pa.float64() if _is_number(kind) else kind for name, kind in found.items()}
+        kinds = {field.name: field.type for field in head.schema} | self.types
+        types = {name: pa.float64() if _is_number(kind) else kind for name, kind in kinds.items()}
         convert = pyarrow.csv.ConvertOptions(
             include_columns=self.columns,
             column_types=types,
@@ -485,7 +485,7 @@ def read_blocks(
 def _placed(
     reader: BlockReader, blocks: Sequence[Block], values: Sequence[str], *, missing: bool
 ) -> tuple[Rows, pa.Table] | None:
-    """Read blocks, each into its rows."""
+    """Read blocks in parallel, each into its own rows."""
     reader = reader.with_types(reader.lines(blocks[0]))
     numbers = [name for name in values if pa.types.is_float64(reader.types[name])]
     if not missing and len(numbers) < len(values):
@@ -519,7 +519,7 @@ def _placed(
 
 
 def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
-    """Return the blocks of whole lines below the header, none where a line is longer than one."""
+    """Return the blocks of whole lines below the header; none if a line is longer than a block."""
     blocks: list[Block] = []
     row, seen = 0, bytearray(size)
     with path.open("rb") as file:
@@ -604,7 +604,7 @@ def open_duckdb(path: Path, table: str | None = None) -> ArrowTable:
 
 
 def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
-    """Return the table that is asked for, or the only one."""
+    """Return the table of a name; without a name, the only one."""
     have = ", ".join(names) or "none"
     if wanted is not None and wanted not in names:
         raise InputError(f"{path} has no table {wanted!r}; it has {have}")
@@ -653,7 +653,7 @@ def open_statistics(path: Path) -> ArrowTable:
 
 
 def _named(cells: Sequence[Any], names: Mapping[Any, str]) -> pa.Array:
-    """Return a column, with the names of its codes where all have one.
+    """Return a column, with the names in the place of its codes if all have one.
 
     Examples
     --------

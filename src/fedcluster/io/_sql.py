@@ -1,7 +1,7 @@
-"""Rows that a database answers a query with, through SQLAlchemy.
+"""Rows of a query to a database, through SQLAlchemy.
 
 Rows come through a cursor at the server, some at a time. Passwords come from the environment or
-from a file, and every message is searched for them before anyone sees it.
+from a file, and are removed from every message.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Query:
     Parameters
     ----------
     source : SqlSource
-        Where the database is, and what is asked. A password may not be written in the URL.
+        The address of the database, and the query. A password may not be written in the URL.
     environment : mapping, optional
         The environment, by default this process's.
 
@@ -74,7 +74,7 @@ class Query:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the columns; asks the database, whose answer waits to be read."""
+        """Return the names of the columns; this runs the query, whose result is read later."""
         self._live = patiently(self._asked)
         return self._live.names
 
@@ -98,7 +98,7 @@ class Query:
         return f"row {row + 1} of the query's answer"
 
     def _asked(self) -> _Answer:
-        """Ask the database; its answer is read later."""
+        """Run the query; its result is read later."""
         url, secrets = self._resolved()
         engine = self._engine(url)
         with self._translating(secrets, engine.dialect):
@@ -144,7 +144,7 @@ class Query:
         return self._existing(url), _secrets(url)
 
     def _filled_parts(self, url: URL) -> URL:
-        """Fill the environment's values into each part of the URL, whatever signs they have."""
+        """Replace variables of the environment in each part of the URL, unescaped."""
         parts: dict[str, Any] = {
             part: self._filled(value)
             for part in ("username", "password", "host", "database")
@@ -154,14 +154,14 @@ class Query:
         return url.set(**parts, query=query)
 
     def _filled(self, text: str) -> str:
-        """Fill the environment's values into a text."""
+        """Replace variables of the environment in a text."""
         for name in PLACEHOLDER.findall(text):
             if name not in self._environment:
                 raise InputError(f"the environment has no variable {name}, which url names")
         return PLACEHOLDER.sub(lambda name: self._environment[name[1]], text)
 
     def _existing(self, url: URL) -> URL:
-        """Return the URL; of SQLite, which would make a missing file, with a path that exists."""
+        """Return the URL; for SQLite, which would create a missing file, with an existing path."""
         name = url.database
         if url.get_backend_name() != "sqlite" or not name or name.startswith((":", "file:")):
             return url
@@ -172,7 +172,7 @@ class Query:
 
     @contextmanager
     def _translating(self, secrets: Sequence[str], dialect: Any, raw: Any = None) -> Iterator[None]:
-        """Turn what a database or its driver says into one line that holds no password."""
+        """Turn an error of a database or its driver into one line without passwords."""
         try:
             yield
             return
@@ -181,21 +181,21 @@ class Query:
         raise failed  # outside: what the driver said, password and all, is not its context
 
     def _complaint(self, error: Any, secrets: Sequence[str], dialect: Any, raw: Any) -> InputError:
-        """Return one line on what went wrong, of a kind that says whether it may pass."""
+        """Return the error in one line, of a class that tells whether it may pass."""
         cause = getattr(error, "orig", None) or error
-        said = _without(secrets, cause)
+        reason = _without(secrets, cause)
         connected = getattr(error, "statement", "fetched") is not None
         lost = getattr(error, "connection_invalidated", False)
         if connected and not lost and not dialect.is_disconnect(cause, raw, None):
-            return InputError(f"the database says: {said}")
-        away = f"the database {self._source.url} cannot be reached: {said}"
-        passes = dialect.name != "sqlite" and not REFUSED.search(said)
+            return InputError(f"the database says: {reason}")
+        away = f"the database {self._source.url} cannot be reached: {reason}"
+        passes = dialect.name != "sqlite" and not REFUSED.search(reason)
         return UnreachableError(away) if passes else InputError(away)
 
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """A database's answer that waits to be read, and the secrets of its URL."""
+    """Result of a query that is still to be read, and the secrets of its URL."""
 
     connection: Connection
     result: CursorResult[Any]
@@ -204,7 +204,7 @@ class _Answer:
 
 
 def _close(connection: Connection, result: CursorResult[Any] | None) -> None:
-    """End an answer, also of a connection that is lost already."""
+    """Close a result and its connection, even if that is lost already."""
     with suppress(Exception):  # the driver's own error, which SQLAlchemy would log
         if result is not None and result.cursor is not None:
             result.cursor.close()
@@ -236,13 +236,13 @@ def _no_password(url: str) -> None:
 
 
 def _secrets(url: URL) -> list[str]:
-    """Return the password of a URL, and what its query holds of that kind."""
+    """Return the password of a URL, and the secrets in its query."""
     hidden = [url.password, *(value for name, value in url.query.items() if SECRET.search(name))]
     return [str(secret) for secret in hidden if secret]
 
 
 def _names(result: CursorResult[Any]) -> tuple[str, ...]:
-    """Return the names of an answer's columns, which must differ."""
+    """Return the names of the columns of a result, which must differ."""
     if not result.returns_rows:
         raise InputError("the query answers without a table; write a SELECT")
     names = tuple(map(str, result.keys()))
@@ -253,15 +253,15 @@ def _names(result: CursorResult[Any]) -> tuple[str, ...]:
 
 def _without(secrets: Sequence[str], error: object) -> str:
     """Return the first line of an error, without secrets."""
-    said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     for secret in secrets:
         for written in {secret, quote(secret), quote_plus(secret), repr(secret)[1:-1]}:
-            said = said.replace(written, "***")
-    return said
+            line = line.replace(written, "***")
+    return line
 
 
 def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
-    """Yield rows as the driver gives them; SQLAlchemy's own, which holds one back, cost as much."""
+    """Yield rows as the driver returns them, without the cost of SQLAlchemy's own."""
     rows: Sequence[Any] = [tuple(first)] if (first := result.fetchone()) else []
     while rows:
         cursor = result.cursor
@@ -276,13 +276,13 @@ def _read_only(connection: Any, *_rest: Any) -> None:
 
 
 def _binary(connection: Any, cursor: Any, *_rest: Any) -> None:
-    """Let psycopg send numbers as they are and not as text: reading takes a quarter."""
+    """Let psycopg transfer numbers in binary form, which takes a quarter of the time."""
     if connection.dialect.driver == "psycopg":
         cursor.format = 1
 
 
 def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Array]:
-    """Return rows of Python objects as columns; where all are numbers, without looking at each."""
+    """Return rows of Python objects as columns; fast if all are numbers."""
     if place != list(range(len(rows[0]))):
         rows = [[row[j] for j in place] for row in rows]
     try:

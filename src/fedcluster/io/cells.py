@@ -1,4 +1,4 @@
-"""Cells of tables: what a column of them holds, and the numbers that they stand for.
+"""Cells of tables: what a column of them holds, and the numbers and days that they stand for.
 
 Where numbers are written as text, their decimals begin with a point or a comma.
 """
@@ -18,8 +18,8 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
+from fedcluster.errors import InputError
 from fedcluster.io.columns import is_missing
-from fedcluster.io.recoding import days_of_numbers, days_of_texts
 
 POINT, COMMA = ".", ","
 NAMES = {POINT: "decimal points", COMMA: "decimal commas"}
@@ -36,7 +36,7 @@ HOW = '--decimal , or, in a site file, decimal = "," under [source]'
 
 
 def other(decimal: str | None) -> str:
-    """Return the sign that decimals do not begin with."""
+    """Return the other decimal sign."""
     return POINT if decimal == COMMA else COMMA
 
 
@@ -76,7 +76,7 @@ def is_number(text: str, decimal: str | None = POINT) -> bool:
 
 
 def decimals_of(columns: Mapping[str, Sequence[str]]) -> str:
-    """Return what the decimals of a file begin with: a comma only where that is certain.
+    """Return the decimal sign of a file: a comma only if that is certain.
 
     Some column must be of numbers with decimal commas, of which one cannot be a comma of
     thousands, and no column may be of numbers with decimal points.
@@ -112,7 +112,7 @@ def has_padding(text: object) -> bool:
 
 
 def may_be_number(text: str) -> bool:
-    """Return whether a text is a number with any sign before decimals and between thousands.
+    """Return whether a text is a number with any decimal sign and thousands separator.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def may_be_number(text: str) -> bool:
 
 
 def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | None:
-    """Return what is wrong with a text that is a number written otherwise, and what to do.
+    """Return the complaint about a number in another notation, and the remedy; or None.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | No
     column : sequence of str
         All texts of its column that are not missing.
     decimal : {".", ",", None}
-        What decimals were said to begin with; None where nobody can say it, since numbers need
+        What decimals begin with, by the option; None where there is no option, since numbers need
         not be texts in such a file.
 
     Examples
@@ -166,18 +166,216 @@ def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | No
 
 
 def _point(text: str, throughout: bool) -> str:
-    """Return the complaint about a point where decimals were said to begin with a comma."""
+    """Return the complaint about a point where decimals are to begin with a comma."""
     mend = f"do not say {HOW}" if throughout else "save the file with decimal commas"
     if THOUSANDS.fullmatch(text):
         mend = f"save the file without points of thousands, or {mend}"
     return f"{text!r} has a point, but its decimals were said to begin with a comma; {mend}"
 
 
+# Dates, and the numbers that are made of them
+
+
+FROM_DATES = ("age", "month", "weekday", "since")
+"""What may be made of a date."""
+YEAR = 365.2425
+"""Days of a year."""
+SINCE = "2000-01-01"
+"""The day that days are counted from where none is given."""
+FIRST, LAST = 18000101, 21001231
+"""Whole numbers between which YYYYMMDD may lie."""
+DATES_TRIED = 50
+"""Texts that are tried before all are."""
+TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[ap]m)?(?:Z| ?[+-]\d{2}:?\d{2})?)?"
+MONTHS = {
+    name: i
+    for i, names in enumerate(
+        (
+            "jan january januar janvier enero",
+            "feb february februar février febrero",
+            "mar march märz mär mrz mars marzo",
+            "apr april avril abril",
+            "may mai mayo",
+            "jun june juni juin junio",
+            "jul july juli juillet julio",
+            "aug august août agosto",
+            "sep sept september septembre septiembre",
+            "oct october okt oktober octobre octubre",
+            "nov november novembre noviembre",
+            "dec december dez dezember décembre diciembre",
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+PATTERNS = {
+    order: re.compile(pattern + TIME, re.IGNORECASE)
+    for order, pattern in {
+        "ymd": r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})",
+        "dmy": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})",
+        "mdy": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})",
+        "dmy2": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{2})",
+        "mdy2": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{2})",
+        "dby": r"(\d{1,2})[-. ]+([^\W\d]{3,})[-. ]+(\d{4})",
+        "bdy": r"([^\W\d]{3,})[-. ]+(\d{1,2}),? +(\d{4})",
+    }.items()
+}
+
+
+def days_of_texts(texts: Sequence[str]) -> Floats | None:
+    """Return the days since 1970 of texts, (n,), or None where one of them is no date.
+
+    Where 3/4/2021 may be March or April throughout, the day is taken to stand first.
+
+    Examples
+    --------
+    >>> days_of_texts(["02.01.1970", "1.2.1970"]), days_of_texts(["12/31/1970", "01/02/1970"])
+    (array([ 1., 31.]), array([364.,   1.]))
+    >>> days_of_texts(["2 Jan 1970"]), days_of_texts(["1970-01-02 08:30"])
+    (array([1.]), array([1.]))
+    >>> days_of_texts(["1.5", "2.5"])
+    """
+    for order, pattern in PATTERNS.items():
+        head = _days(texts[:DATES_TRIED], order, pattern) if len(texts) > DATES_TRIED else texts
+        if head is not None and (days := _days(texts, order, pattern)) is not None:
+            return days
+    return None
+
+
+def _days(texts: Sequence[str], order: str, pattern: re.Pattern[str]) -> Floats | None:
+    days = np.empty(len(texts))
+    for i, text in enumerate(texts):
+        match = pattern.fullmatch(text.strip())
+        day = None if match is None else _day(match.groups(), order)
+        if day is None:
+            return None
+        days[i] = day
+    return days if len(texts) else None
+
+
+def _day(parts: Sequence[str], order: str) -> float | None:
+    """Return the days since 1970 of the parts of a date, or None where there is no such day."""
+    part = dict(zip(order, parts, strict=False))
+    month = part.get("m") or str(MONTHS.get(part.get("b", "").lower(), 0))
+    year = int(part["y"])
+    if order.endswith("2"):
+        year += 2000 if year < 50 else 1900
+    try:
+        return float(datetime.date(year, int(month), int(part["d"])).toordinal() - EPOCH)
+    except ValueError:
+        return None
+
+
+EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def days_of_numbers(values: NDArray[np.floating], fewest: int = 3) -> Floats | None:
+    """Return the days since 1970 of numbers YYYYMMDD, NaN as they are, or None if they are none.
+
+    Fewer than ``fewest`` numbers are none.
+
+    Examples
+    --------
+    >>> days_of_numbers(np.array([19700102.0, np.nan, 19710101.0, 19700101.0]))
+    array([  1.,  nan, 365.,   0.])
+    >>> days_of_numbers(np.array([19701301.0, 19700101.0]))
+    """
+    head = values[:DATES_TRIED]
+    if not ((head >= FIRST) & (head <= LAST) | np.isnan(head)).all():
+        return None
+    there = ~np.isnan(values)
+    dates = values[there]
+    if len(dates) < fewest or not ((dates >= FIRST) & (dates <= LAST)).all():
+        return None
+    if not (dates == np.floor(dates)).all():
+        return None
+    numbers, place = np.unique(dates.astype(np.int64), return_inverse=True)
+    days = _days([f"{n // 10000}-{n // 100 % 100}-{n % 100}" for n in numbers.tolist()], *YMD)
+    if days is None:
+        return None
+    result = np.full(len(values), np.nan)
+    result[there] = days[place]
+    return result
+
+
+YMD = ("ymd", PATTERNS["ymd"])
+
+
+def is_date(cell: object) -> bool:
+    """Return whether a cell is a date: one of Python, a text of one, or a number YYYYMMDD.
+
+    Examples
+    --------
+    >>> [is_date(cell) for cell in ("2.1.1970", 19700102.0, 1970, "low")]
+    [True, True, False, False]
+    """
+    if isinstance(cell, int | float):
+        return days_of_numbers(np.array([float(cell)]), 1) is not None
+    return isinstance(cell, datetime.date) or days_of_texts([str(cell)]) is not None
+
+
+def checked_how(how: str, today: datetime.date | None = None) -> str:
+    """Return how a date becomes a number, completed by the day that it counts from or to.
+
+    Parameters
+    ----------
+    how : str
+        "age", "age:2024-12-31", "month", "weekday", "since" or "since:2000-01-01".
+    today : date, optional
+        The day that ages are counted to where none is given.
+
+    Examples
+    --------
+    >>> checked_how("age", datetime.date(2024, 5, 1)), checked_how("since"), checked_how("month")
+    ('age:2024-05-01', 'since:2000-01-01', 'month')
+    """
+    kind, _, day = how.partition(":")
+    try:
+        known = datetime.date.fromisoformat(day).isoformat() if day else ""
+    except ValueError:
+        kind = ""
+    if kind not in FROM_DATES or (day and kind in ("month", "weekday")):
+        raise InputError(
+            "dates become age, age:YYYY-MM-DD, month, weekday, since or since:YYYY-MM-DD, "
+            f"not {how}"
+        )
+    if kind in ("month", "weekday"):
+        return kind
+    if not known:
+        known = SINCE if kind == "since" else (today or datetime.date.today()).isoformat()
+    return f"{kind}:{known}"
+
+
+def numbers_of(days: Floats, how: str) -> Floats:
+    """Return dates, (n,), given as days since 1970, as ages, months, weekdays or days.
+
+    Examples
+    --------
+    >>> days = days_of_texts(["1970-01-01", "2000-03-01"])
+    >>> numbers_of(days, "age:2010-01-01").round(1), numbers_of(days, "month")
+    (array([40. ,  9.8]), array([1., 3.]))
+    >>> numbers_of(days, "weekday"), numbers_of(days, "since:2000-01-01")  # 1 is a Monday
+    (array([4., 3.]), array([-10957.,     60.]))
+    """
+    kind, _, day = how.partition(":")
+    if kind in ("age", "since"):
+        start = datetime.date.fromisoformat(day).toordinal() - EPOCH
+        return (start - days) / YEAR if kind == "age" else days - start
+    numbers = np.full(len(days), np.nan)
+    there = ~np.isnan(days)
+    whole = np.floor(days[there]).astype("datetime64[D]")
+    if kind == "weekday":
+        numbers[there] = (np.floor(days[there]) + 3) % 7 + 1
+    else:
+        numbers[there] = whole.astype("datetime64[M]").astype(int) % 12 + 1
+    return numbers
+
+
 # Columns as Arrow holds them
 
 
 def as_arrow(cells: Sequence[Any]) -> pa.Array:
-    """Return the cells of a column, None where one is missing, as Arrow holds them.
+    """Return the cells of a column as an Arrow array; None is missing.
 
     That is as numbers, truth values or dates, or else as texts, everything as it is written.
 
@@ -198,12 +396,16 @@ def as_arrow(cells: Sequence[Any]) -> pa.Array:
         return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())
     for kinds in TIMES:
         if all(isinstance(cell, kinds) for cell in there):
-            return pa.array([_without_zone(cell) for cell in cells])
+            times = [  # as they are written where they were taken
+                cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
+                for cell in cells
+            ]
+            return pa.array(times)
     return pa.array([None if cell is None else _written(cell) for cell in cells], pa.string())
 
 
 def column_of(cells: Sequence[Any]) -> pa.Array:
-    """Return the cells of a column of a database, of the type that they are of.
+    """Return the cells of a column of a database as an Arrow array of their type.
 
     Where they are of many types, a column of numbers is of floats, another one of texts.
     """
@@ -215,13 +417,8 @@ def column_of(cells: Sequence[Any]) -> pa.Array:
         return pa.array([None if cell is None else kind(cell) for cell in cells])
 
 
-def _without_zone(cell: Any) -> Any:
-    """Return a date as it is written where it was taken."""
-    return cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
-
-
 def _written(cell: Any) -> str:
-    """Return a cell as text; where columns are mixed, whole numbers may be floats."""
+    """Return a cell as text; whole numbers, which are floats in mixed columns, without a point."""
     if not isinstance(cell, str | bytes | Number | datetime.date | datetime.time):
         raise TypeError(f"argument must be a string or a real number, not {type(cell).__name__!r}")
     if isinstance(cell, bytes):
@@ -265,25 +462,20 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
     end = 0
     for chunk in column.chunks:  # to_numpy of Arrow would import pandas, half a second
         start, end = end, end + len(chunk)
-        _write_floats(chunk, values[start:end])
+        values[start:end] = _values(chunk, dtype)
+        values[start:end][_is_null(chunk)] = np.nan
     return values
 
 
-def _write_floats(chunk: pa.Array, out: NDArray[np.floating[Any]]) -> None:
-    """Write an array of floats, NaN where a value is missing."""
-    out[:] = _values(chunk, out.dtype)
-    out[_is_null(chunk)] = np.nan
-
-
 def _values(array: pa.Array, dtype: Any) -> NDArray[Any]:
-    """Return the numbers of an array, anything where one is missing."""
+    """Return the numbers of an array; where one is missing, any number."""
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 
 
 def _is_null(array: pa.Array) -> NDArray[np.bool_]:
-    """Return where an array has no value."""
+    """Return a mask of the missing values of an array."""
     if not array.null_count:
         return np.zeros(len(array), dtype=bool)
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
@@ -292,7 +484,7 @@ def _is_null(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _places_of(texts: pa.ChunkedArray) -> tuple[list[str | None], NDArray[np.intp]]:
-    """Return the different texts and then None, and the place of each cell's among them, (n,)."""
+    """Return the distinct texts, then None, and the index of each cell among them, (n,)."""
     coded = texts.combine_chunks().dictionary_encode()
     different = [*coded.dictionary.to_pylist(), None]
     places = _values(coded.indices, str(coded.indices.type)).astype(np.intp)
@@ -301,7 +493,7 @@ def _places_of(texts: pa.ChunkedArray) -> tuple[list[str | None], NDArray[np.int
 
 
 def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
-    """Return what a column holds: "number", "text", "date", "mixed", or "empty" without a value.
+    """Return the kind of a column: "number", "text", "date", "mixed" or "empty".
 
     Numbers whose decimals begin with the other sign are "decimal commas" or "decimal points".
     """
@@ -341,11 +533,11 @@ def dates_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Floats | N
     if not is_text(column.type):
         return days_of_numbers(as_floats(column), 1) if is_numeric(column) else None
     levels, codes = levels_of(column)
-    found = days_of_texts(levels)
-    if found is None:
+    days = days_of_texts(levels)
+    if days is None:
         numbers = as_floats(column, decimal) if is_numeric(column, decimal) else None
         return None if numbers is None else days_of_numbers(numbers, 1)
-    return at_codes(found, codes)
+    return at_codes(days, codes)
 
 
 def missing_in(column: pa.ChunkedArray) -> int:
@@ -385,7 +577,7 @@ def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
 
 
 def numbered_groups(names: Any) -> NDArray[np.int64]:
-    """Return names of persons as numbers that mean nothing, (n,): equal where the names are."""
+    """Return hashes of the names of persons, (n,): equal if the names are."""
     different, places = _places_of(pa.chunked_array([pa.array(names)]))
     digests = b"".join(
         blake2b((name or "").strip().encode(), digest_size=8).digest() for name in different

@@ -1,4 +1,4 @@
-"""Columns: their names, what they hold, and what a site tells of them.
+"""Columns: their names, what they hold, and what a site discloses of them.
 
 Text is held as the codes 0, 1, ... of its levels, NaN where it is missing. Each part of a site's
 rows may have codes of its own; what a level is called is the same everywhere.
@@ -25,7 +25,7 @@ KINDS = ("number", "text", "date", "mixed", "empty")
 """What a column may hold."""
 
 HELD = {"date": "dates", "mixed": "numbers and texts"}
-"""What is said of a column of a kind that is neither number nor text."""
+"""Words for the content of a column that is neither of numbers nor of text."""
 
 MOST_LEVELS = 1000
 """Levels of one column that a site names, the most frequent ones."""
@@ -46,14 +46,14 @@ Passes = Callable[[Floats, int], NDArray[np.bool_]]
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a cell holds nothing: None, NaN, a blank, or a library's own sign for it."""
+    """Return whether a cell is empty: None, NaN, blank, or a library's own missing value."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return bool(value != value) or (isinstance(value, str) and not value.strip())
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value of any source is missing: nothing, or a text that stands for that.
+    """Return whether a value of any source is missing: empty, or a text that means so.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def is_missing(value: Any) -> bool:
 
 
 def merged_kind(kinds: Iterable[str]) -> str:
-    """Return what a column holds that holds these kinds in its parts."""
+    """Return the kind of a column whose parts have these kinds."""
     held = set(kinds) - {"empty"}
     return "mixed" if len(held) > 1 else next(iter(held), "empty")
 
@@ -96,7 +96,7 @@ def first_twice(names: Iterable[str]) -> str | None:
 
 
 def choose(columns: Sequence[str]) -> str:
-    """Return the advice to choose columns, ready to be copied."""
+    """Return the advice to choose columns, with the option to copy."""
     if not columns:
         return "there is no other column"
     line = io.StringIO()
@@ -119,7 +119,7 @@ def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None
 
 
 def kind_refused(data: Data, j: int, owner: str = "", mend: str = AS_IN_MODEL) -> None:
-    """Refuse a column of rows that is to hold numbers and holds something else.
+    """Refuse a column that must be of numbers and is not.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def is_index(name: str) -> bool:
 
 
 def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the columns of all sites, which must be the same, in the order of the first."""
+    """Return the columns, which must be the same at all sites, in the order of the first."""
     first, *others = names
     common = [name for name in names[first] if all(name in names[site] for site in others)]
     for site in others:
@@ -177,7 +177,7 @@ def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 
 def columns_of(data: Data) -> tuple[Column, ...]:
-    """Return what the columns of rows are; where nothing is known, numbers called x0, x1, ...
+    """Return the columns of rows; by default numbers with the names x0, x1, ...
 
     Examples
     --------
@@ -211,7 +211,7 @@ def _written(value: float) -> str:
 
 
 class Coding:
-    """One number for each text of a column, over parts that come with codes of their own.
+    """Common codes for the texts of columns whose parts have codes of their own.
 
     Examples
     --------
@@ -229,7 +229,7 @@ class Coding:
         self._numbers: dict[str, dict[str, int]] = {}
 
     def recoded(self, data: Data) -> Rows:
-        """Return the rows of a part (n, d) in the common coding."""
+        """Return the rows (n, d) of a part with the common codes."""
         X = data.X
         for j, column in enumerate(data.columns):
             empty = bool(np.isnan(data.X[:, j]).all()) and column.kind == "number"
@@ -245,7 +245,7 @@ class Coding:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return what the columns hold in all parts together."""
+        """Return the columns of all parts together."""
         return tuple(
             Column(name, merged_kind(kinds), tuple(self._numbers.get(name, ())))
             for name, kinds in self._kinds.items()
@@ -262,7 +262,7 @@ def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
     Raises
     ------
     InputError
-        If a column holds a code of which nothing is said.
+        If a column holds a code without a meaning.
 
     Examples
     --------
@@ -293,7 +293,7 @@ def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
 def renamed(
     code: Rows, meant: Sequence[str | None], levels: Iterable[str]
 ) -> tuple[Floats, tuple[str, ...]]:
-    """Return codes (n,) of what levels are called instead, None if missing; and these in order."""
+    """Return codes (n,) of the new names of levels, None if missing, and these names in order."""
     levels = tuple(sorted(set(levels)))
     place = np.array([np.nan if each is None else levels.index(each) for each in (*meant, None)])
     return place[np.where(np.isnan(code), len(meant), code).astype(np.intp)], levels
@@ -312,13 +312,13 @@ def _named(levels: Counter[str], n_rows: int, passes: Passes) -> tuple[str, ...]
 
 
 def described_groups(data: Data, texts: Collection[str]) -> tuple[Column, ...]:
-    """Return what a site tells of the columns of its groups.
+    """Return what a site discloses of the columns of its groups.
 
     Raises
     ------
     InputError
-        If a column of numbers is to be text: how often each number occurs in a group would tell
-        the values of its rows.
+        If a column of numbers is to be text: how often each number occurs in a group would
+        disclose the values of its rows.
     """
     columns = []
     for j, column in enumerate(columns_of(data)):
@@ -331,8 +331,8 @@ def described_groups(data: Data, texts: Collection[str]) -> tuple[Column, ...]:
             columns.append(Column(column.name, column.kind))
             continue
         is_empty = bool(np.isnan(data.X[:, j]).all())
-        told = column.kind in ("number", "text")
-        columns.append(Column(column.name, "empty") if is_empty and told else column)
+        is_described = column.kind in ("number", "text")
+        columns.append(Column(column.name, "empty") if is_empty and is_described else column)
     return tuple(columns)
 
 
@@ -372,7 +372,7 @@ def chosen_columns(data: Data, names: Sequence[str], owner: str, *, raw: bool) -
 
 
 def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
-    """Return the reference labels that a site tells of: those that at least two rows have.
+    """Return the reference labels that a site discloses: those that at least two rows have.
 
     Parameters
     ----------
@@ -402,7 +402,7 @@ def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
 
 
 def label_counts(chunks: Iterable[Data]) -> Counter[str] | None:
-    """Count the rows of each reference label, which no row may lack; None without labels."""
+    """Return the number of rows of each reference label, which every row must have; or None."""
     labels: Counter[str] = Counter()
     for chunk in chunks:
         if chunk.y is None:
@@ -471,7 +471,7 @@ class NumberSample:
         *,
         is_padded: bool = False,
     ) -> NumberSample:
-        """Return the sample of a column (n,), of which some rows were taken already.
+        """Return the sample of a column (n,), whose rows may be drawn already.
 
         The smallest and the largest value of all rows may be known, too.
         """
@@ -496,7 +496,7 @@ class NumberSample:
 
     @property
     def is_distinct(self) -> bool:
-        """Return whether no two rows of the sample have one value."""
+        """Return whether all values of the sample differ."""
         return len(self.values) == self.n
 
     def quantile(self, share: float) -> float:
@@ -516,7 +516,7 @@ class NumberSample:
 
 @dataclass(slots=True, eq=False)
 class ColumnSummary:
-    """What a column of one source holds.
+    """Summary of a column of one source.
 
     Parameters
     ----------
@@ -541,14 +541,14 @@ class ColumnSummary:
 
     @property
     def kind(self) -> str:
-        """Return what the column holds in all parts together."""
+        """Return the kind of all parts together."""
         otherwise = {kind for kind in self.kinds if kind.startswith("decimal ")}
         return merged_kind(self.kinds - {"number"} if otherwise else self.kinds)
 
 
 @dataclass(slots=True, eq=False)
 class SourceSummary:
-    """What the columns of a source hold: the one account of it, which stays at the site.
+    """Summary of the columns of a source, which stays at the site.
 
     Parameters
     ----------
@@ -621,7 +621,7 @@ class SourceSummary:
         return column
 
     def disclosed(self, passes: Passes) -> tuple[Column, ...]:
-        """Return what a site tells of its columns.
+        """Return what a site discloses of its columns.
 
         With the levels in alphabetical order, those that at least two rows have and that pass.
         """

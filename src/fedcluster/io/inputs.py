@@ -1,4 +1,4 @@
-"""Inputs of a program: arrays, data frames of any library and dicts of columns, read as files are.
+"""Inputs in Python: arrays, data frames of any library and dicts of columns, read as files are.
 
 They come as one table for each site, or as one whose rows name their sites.
 """
@@ -82,7 +82,7 @@ class Frame:
         return replace(self, names=tuple(name for name in self.names if name != column))
 
     def column(self, name: str) -> Any:
-        """Return a column, (n,), as numpy or Arrow holds it."""
+        """Return a column, (n,), as an array of numpy or Arrow."""
         values = self.source[name]
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return pa.chunked_array(values) if isinstance(values, pa.Array) else values
@@ -92,19 +92,23 @@ class Frame:
         return np.asarray(values)
 
     def part(self, names: Sequence[str], *, raw: bool) -> TablePart:
-        """Return some columns, those of numbers side by side and the others as Arrow holds them."""
+        """Return some columns: numbers side by side, others as Arrow arrays."""
         block = None if raw else self._block(names)
         if block is not None:
             return TablePart(self, 0, pa.table({}), block)
         columns = {name: self.column(name) for name in names}
-        numbers = {name: each for name, each in columns.items() if _is_numeric(each)}
+        numbers = {
+            name: each
+            for name, each in columns.items()
+            if isinstance(each, np.ndarray) and each.dtype.kind in "fiub"
+        }
         others = {name: _arrow(columns[name], name) for name in names if name not in numbers}
         room = np.full(self.n_rows, np.nan)
         X = side_by_side([_floats(numbers[n]) if n in numbers else room for n in names])
         return TablePart(self, 0, pa.table(others), X)
 
     def _block(self, names: Sequence[str]) -> Rows | None:
-        """Return columns of numbers that lie side by side already, without reading each."""
+        """Return columns that are all of numpy numbers as one array; otherwise None."""
         kinds = getattr(self.source, "dtypes", ())
         are_numbers = (isinstance(each, np.dtype) and each.kind in "fiub" for each in set(kinds))
         if not len(kinds) or not all(are_numbers):
@@ -118,17 +122,13 @@ class Frame:
         return f"row {row}"
 
 
-def _is_numeric(values: Any) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
-
-
 def _floats(values: NDArray[Any]) -> Rows:
     """Return numbers as floats; float32 stays float32."""
     return values if values.dtype in FLOATS else values.astype(np.float64)
 
 
 def _arrow(values: Any, name: str) -> Any:
-    """Return a column that is no array of numbers as Arrow holds it."""
+    """Return a column that is no array of numbers as an Arrow array."""
     if not isinstance(values, np.ndarray):
         return values
     if values.dtype.kind == "M":
@@ -195,7 +195,7 @@ def read_table(
     owner: str = OWNER,
     reader: str = "Model",
 ) -> Data:
-    """Return a table in memory as rows, by the rules by which files are read.
+    """Return a table in memory as rows, by the same rules as for files.
 
     Columns are found by name, others are ignored. Text that is a number is one; what is no number
     is refused, unless rows are still to be prepared. Of an array, columns are those that are asked
@@ -252,19 +252,19 @@ def _named_columns(data: Data, names: Sequence[str]) -> Data:
 
 
 def _of_frame(frame: Frame, roles: ColumnRoles, owner: str) -> Data:
-    """Return the columns of a frame that are asked for."""
+    """Return some columns of a frame as rows."""
     names = frame.names if roles.values is None else roles.values
     has_columns(owner, frame.names, names)
     if not (frame.n_rows and names):
         raise InputError(f"{owner} has no rows or no columns")
     part = frame.part(names, raw=roles.raw)
-    data = Reader(owner, part, other_columns).data(replace(roles, values=tuple(names)))
+    data = Reader(owner, part, replace(roles, values=tuple(names)), other_columns).data()
     check_finite(data.X, names, owner, gaps=roles.raw)
     return data
 
 
 def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
-    """Return rows whose columns are known, in the order that is asked for unless it may be any."""
+    """Return rows with the chosen columns, in their order unless it may be any."""
     if roles.values is None:
         return data
     if not data.columns:
@@ -285,7 +285,7 @@ def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
 
 
 def _matrix(table: Any, owner: str) -> NDArray[Any]:
-    """Return rows without names as an array (n, d), in scikit-learn's words where they are none."""
+    """Return rows without names as an array (n, d); errors have scikit-learn's words."""
     if isinstance(table, np.ma.MaskedArray):
         table = np.ma.filled(table.astype(np.float64), np.nan)
     try:
@@ -311,7 +311,7 @@ def _matrix(table: Any, owner: str) -> NDArray[Any]:
 
 
 def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: str) -> None:
-    """Refuse rows without names of another number of columns than those that are asked for."""
+    """Refuse rows without names of columns, if there are more or fewer than are chosen."""
     if rows.shape[1] != len(names):
         raise InputError(
             f"{owner}: X has {rows.shape[1]} features, but {reader} is expecting {len(names)} "
@@ -330,12 +330,12 @@ def column_names(table: Any) -> list[str] | None:
 
 
 ReadPath = Callable[[Path, str], Data]
-"""Read the rows of a file; errors begin with the given words."""
+"""``read_path(path, owner)`` reads the rows of a file; its errors begin with the owner."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GivenTable:
-    """A table that was given for one site.
+class SiteTable:
+    """Table of one site in the input of an estimator or a model.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ class GivenTable:
     sample_weight : array of shape (n,) or None
         Their weights.
     place : ndarray of shape (n,) or slice
-        Where they lie among all rows that were given.
+        Their places among all rows of the input.
     where : str
         How an error message begins, such as "site 'north', ".
     groups : array of shape (n,) or None
@@ -362,7 +362,7 @@ class GivenTable:
 
     @property
     def owner(self) -> str:
-        """Return how an error message begins that names a column next."""
+        """Return the beginning of an error message before it names a column."""
         return self.where.removesuffix(", ") or OWNER
 
 
@@ -372,8 +372,8 @@ def by_site(
     sample_weight: Any = None,
     groups: Any = None,
     read_path: ReadPath | None = None,
-) -> list[GivenTable]:
-    """Part what was given into sites.
+) -> list[SiteTable]:
+    """Return the tables of an input, one for each site.
 
     Parameters
     ----------
@@ -403,21 +403,21 @@ def by_site(
     X = _dense(X, "", read_path)
     weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
     if sites is None:
-        return [GivenTable("site", X, weight, slice(None), "", group)]
+        return [SiteTable("site", X, weight, slice(None), "", group)]
     names, order, bounds = places_of(sites, _n_rows(X))
-    for what, given in (("sample_weight", weight), ("groups", group)):
-        if given is not None and len(given) != len(order):
-            raise ValueError(f"{what} has {len(given)} entries for {len(order)} rows")
+    for what, values in (("sample_weight", weight), ("groups", group)):
+        if values is not None and len(values) != len(order):
+            raise ValueError(f"{what} has {len(values)} entries for {len(order)} rows")
     places = [order[start:stop] for start, stop in pairwise(bounds.tolist())]
     none = [None] * len(places)
     weights = none if weight is None else [weight[at] for at in places]
     whose = none if group is None else [group[at] for at in places]
     parts = zip(names, _parts(X, places), weights, places, map(_at, names), whose, strict=True)
-    return [GivenTable(*part) for part in parts]
+    return [SiteTable(*part) for part in parts]
 
 
 def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDArray[np.intp]]:
-    """Return the names of sites, the rows site after site, and where those of each begin.
+    """Return the names of sites, the row numbers ordered by site, and where each site begins.
 
     Examples
     --------
@@ -430,7 +430,7 @@ def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDA
         raise ValueError(
             f"sites must name the site of each of the {n_rows} rows; its shape is {sites.shape}"
         )
-    names, number = numbered(sites)
+    names, number = unique_ids(sites)
     order = np.argsort(number.astype(np.min_scalar_type(len(names))), kind="stable")
     return names.tolist(), order, np.concatenate([[0], np.cumsum(np.bincount(number))])
 
@@ -451,7 +451,7 @@ def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
 
 
 def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
-    """Return what was given as an array, a `Frame` or `Data`."""
+    """Return a table as an array, a `Frame` or `Data`."""
     if isinstance(table, str | Path) and read_path is not None:
         return read_path(Path(table), where.removesuffix(", ") or str(table))
     if hasattr(table, "var_names") and hasattr(table, "to_df"):
@@ -462,31 +462,31 @@ def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
     return table if frame is None else frame
 
 
-def _of_rows(what: str, given: Any) -> NDArray[Any] | None:
-    """Return what was given for each row of one table."""
-    if given is None:
+def _of_rows(what: str, values: Any) -> NDArray[Any] | None:
+    """Return weights or groups of the rows of one table as an array."""
+    if values is None:
         return None
-    if _is_mapping(given):
+    if _is_mapping(values):
         raise ValueError(f"{what} must be one array, as X is one table, not one for each site")
-    return np.atleast_1d(np.asarray(given))
+    return np.atleast_1d(np.asarray(values))
 
 
 def _site_names(sites: Any) -> NDArray[Any]:
     """Return the site of each row, text or numbers, none of them missing."""
-    given = np.asarray(sites)
-    if given.dtype.kind in "fO":
-        missing = [i for i, name in enumerate(given.ravel()) if name is None or name != name]
+    names = np.asarray(sites)
+    if names.dtype.kind in "fO":
+        missing = [i for i, name in enumerate(names.ravel()) if name is None or name != name]
         if len(missing):
             raise ValueError(f"row {missing[0]} has no site: sites holds a missing value there")
-    return given if given.dtype.kind in "biu" else given.astype(str)
+    return names if names.dtype.kind in "biu" else names.astype(str)
 
 
-def numbered(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
-    """Return the names of the sites in their order as text, and the number of that of each row.
+def unique_ids(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+    """Return the names of the sites, ordered as text, and the index of the site of each row.
 
     Examples
     --------
-    >>> numbered(np.array([10, 9, 10]))
+    >>> unique_ids(np.array([10, 9, 10]))
     (array(['10', '9'], dtype='<U21'), array([0, 1, 0]))
     """
     if sites.dtype.kind == "U":  # sorting as many texts as rows takes ten times as long
@@ -501,7 +501,7 @@ def numbered(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
 
 
 def _numbers(sites: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the different numbers of sites, rising, and the place of each among them."""
+    """Return the distinct numbers of sites, rising, and the index of each among them."""
     if sites.dtype.kind in "iu" and len(sites):
         low, high = int(sites.min()), int(sites.max())
         if high - low < len(sites) and max(-low, high) < 1 << 62:  # counted sooner than sorted
@@ -524,42 +524,42 @@ def _is_list_of_tables(X: Any) -> bool:
 
 def _from_tables(
     X: Any, sample_weight: Any, groups: Any, read_path: ReadPath | None
-) -> list[GivenTable]:
+) -> list[SiteTable]:
     tables: dict[str, Any] = dict(_named(X))
     weights = _of_each("sample_weight", sample_weight, tables)
     whose = _of_each("groups", groups, tables)
     if len(tables) != len(X):
         raise ValueError(f"two sites have the same name: {sorted(map(str, X))}")
     parts, start = [], 0
-    for name, given in tables.items():
-        table = _dense(given, _at(name), read_path)
+    for name, own in tables.items():
+        table = _dense(own, _at(name), read_path)
         stop = start + _n_rows(table)
         weight, group = weights.get(name), whose.get(name)
-        parts.append(GivenTable(name, table, weight, slice(start, stop), _at(name), group))
+        parts.append(SiteTable(name, table, weight, slice(start, stop), _at(name), group))
         start = stop
     if not parts:
         raise ValueError("no site was given: X is empty")
     return parts
 
 
-def _of_each(what: str, given: Any, tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given for the rows of each site, if anything was."""
-    if given is None:
+def _of_each(what: str, values: Any, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return weights or groups of the rows by site; empty without any."""
+    if values is None:
         return {}
-    arrays = dict(_named(given)) if _is_mapping(given) or isinstance(given, list | tuple) else {}
+    arrays = dict(_named(values)) if _is_mapping(values) or isinstance(values, list | tuple) else {}
     if arrays.keys() != tables.keys():
-        got = sorted(arrays) if arrays else f"one {type(given).__name__}"
+        got = sorted(arrays) if arrays else f"one {type(values).__name__}"
         raise ValueError(
             f"{what} must have one array for each of the sites {sorted(tables)}, not {got}"
         )
     return arrays
 
 
-def _named(given: Any) -> list[tuple[str, Any]]:
-    if isinstance(given, Mapping):
-        return [(str(name), table) for name, table in given.items()]
-    width = len(str(len(given) - 1))
-    return [(f"site-{i:0{width}d}", table) for i, table in enumerate(given)]
+def _named(tables: Any) -> list[tuple[str, Any]]:
+    if isinstance(tables, Mapping):
+        return [(str(name), table) for name, table in tables.items()]
+    width = len(str(len(tables) - 1))
+    return [(f"site-{i:0{width}d}", table) for i, table in enumerate(tables)]
 
 
 def _n_rows(table: Any) -> int:

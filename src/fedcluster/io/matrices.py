@@ -36,7 +36,7 @@ Array = FileFingerprint | NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """Rows of numbers (n, d), read some at a time: what a format of matrices gives.
+    """Rows of numbers (n, d), read some at a time: a format of matrices returns it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Matrix:
         return dense
 
     def chunks(self) -> Iterator[Data]:
-        """Return all columns of the rows, some rows at a time, whatever their values are."""
+        """Return all columns of the rows in chunks, without checks of the values."""
         columns, size = tuple(map(Column, self.names)), chunk_rows_of(None, len(self.names))
         for start in range(0, self.n_rows, size):
             yield Data(self.dense(slice(start, start + size)), columns=columns)
@@ -96,7 +96,7 @@ class Matrix:
 def matrix_rows(
     matrix: Matrix, roles: ColumnRoles, owner: str, chunk_rows: int | None = None
 ) -> StreamedRows:
-    """Return the rows of a matrix, with what is known beside it; every column must be there.
+    """Return the rows of a matrix in chunks, with weights, groups and labels.
 
     Parameters
     ----------
@@ -155,10 +155,10 @@ def matrix_rows(
     )
 
 
-def _checked_weights(given: NDArray[Any], where: str, start: int) -> Floats:
+def _checked_weights(values: NDArray[Any], where: str, start: int) -> Floats:
     """Return weights as numbers, none of them negative."""
     try:
-        weights: Floats = given.astype(np.float64, copy=False)
+        weights: Floats = values.astype(np.float64, copy=False)
     except ValueError as error:
         raise InputError(f"{where}: weights must be numbers") from error
     bad = ~(np.isfinite(weights) & (weights >= 0))
@@ -199,9 +199,9 @@ def _files(source: Array) -> tuple[FileFingerprint, ...]:
     return (source,) if isinstance(source, FileFingerprint) else ()
 
 
-def _checked(given: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, NDArray[Any]]:
-    """Return an array of numbers with ``ndim`` axes and some rows, and what it is read from."""
-    source = FileFingerprint.now(given) if isinstance(given, Path) else given
+def _checked(place: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, NDArray[Any]]:
+    """Return the source of an array, and the array, checked to be of numbers with ``ndim`` axes."""
+    source = FileFingerprint.now(place) if isinstance(place, Path) else place
     array = _mapped(source)
     if array.ndim != ndim or array.dtype.kind not in "fiub" or not array.size:
         raise InputError(
@@ -212,7 +212,7 @@ def _checked(given: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, N
 
 
 def _mapped(source: Array) -> NDArray[Any]:
-    """Return an array, of a file its map."""
+    """Return an array; of a file, its memory map."""
     if not isinstance(source, FileFingerprint):
         return source
     with readable(source.path):
@@ -243,7 +243,7 @@ def sparse_matrix(matrix: Any, names: Sequence[str] | None = None) -> Matrix:
 
 
 def open_h5ad(path: Path, matrix: str | None = None) -> Matrix:
-    """Open a matrix of an ``.h5ad`` file; what is known of each row is its table ``obs``.
+    """Open a matrix of an ``.h5ad`` file; its table ``obs`` describes the rows.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def check_folder(out: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
-    """Write a folder's files elsewhere; they appear in it when all are whole.
+    """Write the files of a folder in a temporary place; all appear at once when they are whole.
 
     Files of the same names are replaced, everything else in the folder stays. After an error
     nothing is left of the new files and the old ones are as they were. New files and folders are
@@ -89,7 +89,9 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
         new, old = temporary / "new", temporary / "old"
         new.mkdir()
         yield new
-        _make_private([new, *new.rglob("*")])
+        for path in (new, *new.rglob("*")):
+            if not path.is_symlink():  # its owner may do with it what he could, others nothing
+                path.chmod(stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXU)
         if out.exists():
             _replace(new, out, old, obsolete)
         else:
@@ -104,7 +106,7 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Write a file under a temporary name beside it; it gets its own name when it is whole.
+    """Write a file under a temporary name; it gets its own name when it is whole.
 
     It is for its owner alone, and so is what is written until then.
     """
@@ -119,24 +121,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def private_file(path: str | Path, flags: int) -> IO[bytes]:
-    """Open a file to write it; one that is made by that is for its owner alone."""
+    """Open a file for writing; a new one is readable by its owner only."""
     mode = "ab" if flags & os.O_APPEND else "wb"
     return os.fdopen(os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR), mode)
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Append to a file of the owner alone; the content is on the disk when this returns."""
+    """Append to a file of its owner, and wait until the content is on the disk."""
     with private_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _make_private(paths: Iterable[Path]) -> None:
-    """Leave files and folders to their owner, who may do with them what he could."""
-    for path in paths:
-        if not path.is_symlink():
-            path.chmod(stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXU)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -210,7 +205,7 @@ def write_labels(
 
 
 def _column(values: NDArray[Any]) -> pa.Array:
-    """Return numbers as a column; to hand them to Arrow as they are would import pandas."""
+    """Return numbers as an Arrow array without the conversion of Arrow, which imports pandas."""
     values = np.ascontiguousarray(values)
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
@@ -232,22 +227,19 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return a text with an apostrophe before it where it begins as a formula and is no number.
+    """Return a text with an apostrophe in front if a spreadsheet could take it for a formula.
 
     Examples
     --------
     >>> [harmless(text) for text in ("=1+1", "@sum", "-36,6", "-", "north-east")]
     ["'=1+1", "'@sum", '-36,6', '-', 'north-east']
     """
-    return f"'{text}" if re.match(FORMULA, text) and not _means_a_value(text) else text
-
-
-def _means_a_value(text: str) -> bool:
-    return may_be_number(text.strip()) or (is_missing(text) and "\t" not in text)
+    is_value = may_be_number(text.strip()) or (is_missing(text) and "\t" not in text)
+    return f"'{text}" if re.match(FORMULA, text) and not is_value else text
 
 
 def harmless_cells(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column as it can be written: texts harmless, what is no single value as text."""
+    """Return a column that can be written: texts made harmless, nested values as text."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return harmless_cells(column.cast(kind.value_type))
@@ -292,7 +284,7 @@ def write_joined(
 
 
 def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return numbers as an array; of a range, without a Python object for each."""
+    """Return numbers as an array; fast for a range."""
     if isinstance(rows, range):
         return np.arange(rows.start, rows.stop, rows.step)
     return np.asarray(rows)

@@ -18,6 +18,9 @@ from fedcluster.options.choices import OWN_STEPS, PARTS, PREPARATIONS
 GROUP = "fedcluster"
 """The group of entry points under which an installed package names its plugins."""
 
+LOADED: list[str] = []
+"""Names of the plugins of this process, in order: those that it starts load them, too."""
+
 
 def import_from_current_folder() -> None:
     """Let modules of the current folder be imported, after all that is installed."""
@@ -55,6 +58,8 @@ def load_plugins(names: Iterable[str]) -> None:
         if not isinstance(module, ModuleType):
             raise InputError(f"plugin {name!r} is no module")
         _register(name, module)
+        if name not in LOADED:
+            LOADED.append(name)
 
 
 def _register(plugin: str, module: ModuleType) -> None:

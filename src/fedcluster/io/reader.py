@@ -1,6 +1,6 @@
-"""Tables with named columns, whose cells become numbers, or one line says which does not.
+"""Tables with named columns, and the reader that turns their cells into numbers.
 
-A format that holds a table needs only what `Table` asks for.
+A format of tables implements the protocol `Table`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,27 @@ from fedcluster.io.cells import (
     complaint,
     dates_in,
     days_of,
+    days_of_numbers,
+    days_of_texts,
+    is_date,
+    is_number,
     is_numeric,
     is_text,
     levels_of,
     mostly_numbers,
     numbered_groups,
+    numbers_of,
     reads_as_number,
 )
-from fedcluster.io.columns import AS_IN_MODEL, Meanings, choose, in_common_codes, is_missing
-from fedcluster.io.recoding import Recoding, days_of_numbers, days_of_texts, is_date, numbers_of
+from fedcluster.io.columns import (
+    AS_IN_MODEL,
+    Meanings,
+    choose,
+    columns_of,
+    in_common_codes,
+    is_missing,
+    renamed,
+)
 from fedcluster.io.rows import FileFingerprint, side_by_side
 
 NO_DATE = "this column is to hold dates: mend it or drop the row"
@@ -40,8 +52,61 @@ Advise = Callable[[Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
+class Recoding:
+    """Changes of values as they are read, the same wherever the rows come from.
+
+    Parameters
+    ----------
+    missing : tuple of str
+        Values, of numbers or texts, that mean that there is none.
+    codes : mapping of str to mapping of str to str
+        By column, what some of its texts are called instead; the others stay.
+    factors : mapping of str to mapping of str to float
+        By site, what its columns are multiplied with.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[18.0, 0.0], [-999.0, 1.0]]),
+    ...             columns=(Column("sbp"), Column("sex", "text", ("F", "female"))))
+    >>> recoding = Recoding(("-999",), {"sex": {"female": "F"}}, {"west": {"sbp": 7.5}})
+    >>> recoded = recoding.apply(rows, "west")
+    >>> recoded.X, recoded.columns[1].levels
+    (array([[135.,   0.],
+           [ nan,   0.]]), ('F',))
+    """
+
+    missing: tuple[str, ...] = ()
+    codes: Meanings = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def apply(self, data: Data, site: str) -> Data:
+        """Return the recoded rows of a site."""
+        factors = self.factors.get(site, {})
+        if not (self.missing or self.codes or factors):
+            return data
+        columns = list(columns_of(data))
+        names = [column.name for column in columns]
+        if unknown := [name for name in factors if name not in names]:
+            raise InputError(f"--factor: site {site!r} has no column {unknown[0]!r} to multiply")
+        X = data.X.copy()
+        numbers = [float(text) for text in self.missing if is_number(text)]
+        for j, column in enumerate(columns):
+            if column.kind == "number":
+                X[np.isin(X[:, j], numbers), j] = np.nan
+                X[:, j] *= factors.get(column.name, 1.0)
+            elif column.kind == "text":
+                meaning = {**self.codes.get(column.name, {}), **dict.fromkeys(self.missing)}
+                if not meaning.keys().isdisjoint(column.levels):
+                    meant = [meaning.get(level, level) for level in column.levels]
+                    named = (level for level in meant if level is not None)
+                    X[:, j], levels = renamed(X[:, j], meant, named)
+                    columns[j] = Column(column.name, "text", levels)
+        return replace(data, X=X, columns=tuple(columns) if data.columns else ())
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """The parts that columns of a table play.
+    """Roles of the columns of a table.
 
     Parameters
     ----------
@@ -120,22 +185,22 @@ class ColumnRoles:
 
 
 class Origin(Protocol):
-    """Where rows come from: what messages about their cells need."""
+    """Origin of rows, for messages about their cells."""
 
     @property
     def path(self) -> Path:
-        """Return what messages call it: the file."""
+        """Return the file, for messages."""
 
     @property
     def decimal(self) -> str | None:
-        """Return what decimals begin with; None where numbers need not be written as text."""
+        """Return the decimal sign; None of a source whose numbers are no text."""
 
     def where(self, row: int) -> str:
         """Return where a row, counted from 0, is found in it."""
 
 
 class Table(Origin, Protocol):
-    """Named columns, read some rows at a time: what a format of tables gives."""
+    """Named columns, read some rows at a time: a format of tables returns it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,7 +208,7 @@ class Table(Origin, Protocol):
 
     @property
     def fingerprint(self) -> FileFingerprint | None:
-        """Return the file as it was when it was opened; None of what is no file."""
+        """Return the file as it was when it was opened; None of a source that is no file."""
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
@@ -153,7 +218,7 @@ class Table(Origin, Protocol):
 
 @runtime_checkable
 class WholeTable(Protocol):
-    """A `Table` that is quicker, or knows more of its columns, when it is read at once."""
+    """`Table` that can be read at once, faster or with better types of columns."""
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
         """Read columns by name, all rows; those among ``texts`` as they are written."""
@@ -161,7 +226,7 @@ class WholeTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Some rows of a table that were read.
+    """Rows of a table, as they were read.
 
     Parameters
     ----------
@@ -232,34 +297,38 @@ class ArrowTable:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the cells of rows; its complaints begin with the owner: a site, or a file of all.
+    """Reads the cells of some rows of a table as numbers and codes.
 
     Parameters
     ----------
     owner : str
-        How an error message begins.
+        How an error message begins: a site, or a file of all.
     part : TablePart
         The rows.
+    roles : ColumnRoles
+        The columns to read.
     advise : callable
         What to do where columns are no numbers, given those that are.
     """
 
     owner: str
     part: TablePart
+    roles: ColumnRoles = field(default_factory=ColumnRoles)
     advise: Advise = choose
 
-    def data(self, roles: ColumnRoles) -> Data:
-        """Return the rows with all that is known of them.
+    def data(self) -> Data:
+        """Return the rows with weights, labels, groups and columns.
 
         Values are finite numbers; of rows that are still to be prepared also the codes of texts,
         NaN where a value is missing. Where a label is missing, it is "".
         """
+        roles = self.roles
         if not self.part.n_rows:
             raise InputError(
                 f"{self.owner}: {self.part.table.path} has a header but no rows; "
                 "add rows or leave the file out"
             )
-        columns, X = self._read(roles) if self.part.X is None else self._completed(roles)
+        columns, X = self._values()
         data = Data(
             X,
             None if roles.weight is None else self._weights(roles.weight),
@@ -269,41 +338,59 @@ class Reader:
         )
         return in_common_codes(data, roles.meanings, self.owner)
 
-    def _read(self, roles: ColumnRoles) -> tuple[tuple[Column, ...], Rows]:
-        """Return what the columns to cluster by hold, and their values side by side."""
-        columns = {name: self.part.rows[name] for name in roles.chosen}
-        if roles.raw:
-            read = [self._coded(name, columns[name], roles) for name in roles.chosen]
-        else:
-            self._all_numeric(columns, mend=self._advise_for(roles))
-            read = [(Column(name), self._finite(name, columns[name])) for name in roles.chosen]
-        return tuple(column for column, _ in read), side_by_side([values for _, values in read])
+    def _values(self) -> tuple[tuple[Column, ...], Rows]:
+        """Return the columns to cluster by, and their values side by side, (n, d)."""
+        X, rows, names = self.part.X, self.part.rows, self.roles.chosen
+        cells: dict[str, Any] = {
+            name: rows[name] if X is None or name in rows.column_names else X[:, j]
+            for j, name in enumerate(names)
+        }
+        if not self.roles.raw:
+            self._all_numeric(cells)
+        columns, values = zip(
+            *(self._read(name, each) for name, each in cells.items()), strict=True
+        )
+        if X is None:
+            return columns, side_by_side(values)
+        for j, (own, read) in enumerate(zip(cells.values(), values, strict=True)):
+            if read is not own:
+                X[:, j] = read
+        return columns, X
 
-    def _completed(self, roles: ColumnRoles) -> tuple[tuple[Column, ...], Rows]:
-        """Return the same where columns of numbers lie side by side already."""
-        X, rows, columns = self.part.X, self.part.rows, []
-        assert X is not None
-        for values, name in zip(X.T, roles.chosen, strict=True):
-            if name in rows.column_names and roles.raw:
-                column, read = self._coded(name, rows[name], roles)
-            elif name in rows.column_names:
-                self._all_numeric({name: rows[name]}, mend=self._advise_for(roles))
-                column, read = Column(name), self._finite(name, rows[name])
-            elif roles.raw:
-                column, read = self._measured(name, values, roles)
-            else:
-                column, read = Column(name), values
-            if read is not values:
-                values[:] = read
-            columns.append(column)
-        return tuple(columns), X
+    def _read(
+        self, name: str, cells: pa.ChunkedArray | Floats
+    ) -> tuple[Column, NDArray[np.floating[Any]]]:
+        """Return a column, and its values or the codes of its texts, (n,)."""
+        if not self.roles.raw:
+            is_read = isinstance(cells, np.ndarray)
+            return Column(name), cells if is_read else self._finite(name, cells)
+        if isinstance(cells, np.ndarray):
+            return self._measured(name, cells)
+        roles, decimal = self.roles, self.part.table.decimal
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.cast(pa.string())
+        if name in roles.numeric:
+            return Column(name), self._known_numbers(name, cells)
+        if pa.types.is_temporal(cells.type):
+            return self._dated(name, days_of(cells))
+        if not is_text(cells.type):
+            return self._measured(name, self._not_infinite(name, cells))
+        is_coded = name in roles.coded
+        if not is_coded and is_numeric(cells, decimal):
+            return self._measured(name, as_floats(cells, decimal))
+        levels, codes = levels_of(cells)
+        if not is_coded and (days := days_of_texts(levels)) is not None:
+            return self._dated(name, at_codes(days, codes))
+        if not is_coded and mostly_numbers(levels, codes):
+            self._all_numeric({name: cells}, "leave the column out")
+        return Column(name, "text", levels), codes
 
-    def unreadable(self, roles: ColumnRoles) -> dict[str, str]:
+    def unreadable(self) -> dict[str, str]:
         """Return the columns that cannot be read, of rows to be prepared, with the complaints."""
         complaints = {}
-        for name in roles.chosen:
+        for name in self.roles.chosen:
             try:
-                self._coded(name, self.part.rows[name], roles)
+                self._read(name, self.part.rows[name])
             except InputError as error:
                 complaints[name] = str(error).removeprefix(f"{self.owner}, column {name!r}, ")
         return complaints
@@ -321,7 +408,7 @@ class Reader:
         return np.array([text.strip() if text else "" for text in texts], dtype=np.str_)
 
     def groups(self, column: str) -> NDArray[np.int64]:
-        """Return whose row each is, as a number that means nothing; two persons rarely share one.
+        """Return a hash of the person of each row, (n,); two persons rarely share one.
 
         Persons who share one are counted as one, which no limit takes for more than they are.
         """
@@ -331,44 +418,18 @@ class Reader:
             self._complain(column, int(nobody.argmax()), "it is not said whose row this is")
         return numbered_groups(texts)
 
-    def _coded(
-        self, name: str, column: pa.ChunkedArray, roles: ColumnRoles
-    ) -> tuple[Column, NDArray[np.floating[Any]]]:
-        """Return what a column holds, and its values or the codes of its texts, (n,)."""
-        coded = roles.coded
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(pa.string())
-        if name in roles.numeric:
-            return Column(name), self._known_numbers(name, column, roles)
-        if pa.types.is_temporal(column.type):
-            return self._dated(name, days_of(column), roles)
-        if not is_text(column.type):
-            return self._measured(name, self._not_infinite(name, column), roles)
-        decimal = self.part.table.decimal
-        if name not in coded and is_numeric(column, decimal):
-            return self._measured(name, as_floats(column, decimal), roles)
-        levels, codes = levels_of(column)
-        if name not in coded and (days := days_of_texts(levels)) is not None:
-            return self._dated(name, at_codes(days, codes), roles)
-        if name not in coded and mostly_numbers(levels, codes):
-            self._all_numeric({name: column}, mend=lambda _numeric: "leave the column out")
-        return Column(name, "text", levels), codes
-
-    def _known_numbers(
-        self, name: str, column: pa.ChunkedArray, roles: ColumnRoles
-    ) -> NDArray[np.floating[Any]]:
+    def _known_numbers(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
         """Return a column that a model knows as numbers, or the numbers that it made of dates."""
-        decimal = self.part.table.decimal
-        if name in roles.dates:
-            days = dates_in(column, decimal)
-            if days is None:
-                self._no_date(name, column.to_pylist())
-                days = np.full(len(column), np.nan)
-            return numbers_of(days, roles.dates[name])
-        return self._not_infinite(name, column, self._advise_for(roles))
+        if name not in self.roles.dates:
+            return self._not_infinite(name, column, AS_IN_MODEL)
+        days = dates_in(column, self.part.table.decimal)
+        if days is None:
+            self._no_date(name, column.to_pylist())
+            days = np.full(len(column), np.nan)
+        return numbers_of(days, self.roles.dates[name])
 
     def _not_infinite(
-        self, name: str, column: pa.ChunkedArray, mend: Advise = lambda _numeric: "mend it"
+        self, name: str, column: pa.ChunkedArray, mend: str = "mend it"
     ) -> NDArray[np.floating[Any]]:
         """Return a column of numbers, (n,), of which some may be missing."""
         self._all_numeric({name: column}, mend)
@@ -380,49 +441,57 @@ class Reader:
     def _no_date(self, name: str, cells: Sequence[object]) -> None:
         """Refuse a column that holds something else than the dates of a model."""
         there = [i for i, cell in enumerate(cells) if not is_missing(cell)]
-        other = [i for i in there if not is_date(cells[i])]
         if there:
-            row = next(iter(other), there[0])
+            row = next((i for i in there if not is_date(cells[i])), there[0])
             self._complain(name, row, f"{cells[row]!r} is no date; {NO_DATE}")
 
     def _measured(
-        self, name: str, values: NDArray[np.floating[Any]], roles: ColumnRoles
+        self, name: str, values: NDArray[np.floating[Any]]
     ) -> tuple[Column, NDArray[np.floating[Any]]]:
         """Return a column of numbers, or of dates where all of them are YYYYMMDD."""
-        if name in roles.numeric and name not in roles.dates:
+        is_known = name in self.roles.numeric
+        if is_known and name not in self.roles.dates:
             return Column(name), values
-        fewest = 1 if name in roles.numeric else 3
-        days = None if name in roles.coded else days_of_numbers(values, fewest)
-        if name in roles.numeric and days is None:
+        is_coded = name in self.roles.coded
+        days = None if is_coded else days_of_numbers(values, 1 if is_known else 3)
+        if days is not None:
+            return self._dated(name, days)
+        if is_known:
             self._no_date(name, values.tolist())
-        if days is None:
-            return Column(name), values
-        return self._dated(name, days, roles)
+        return Column(name), values
 
-    def _dated(
-        self, name: str, days: Floats | None, roles: ColumnRoles
-    ) -> tuple[Column, NDArray[np.floating[Any]]]:
-        """Return a column of dates: without values, or the numbers that were asked for."""
-        how = roles.dates.get(name)
+    def _dated(self, name: str, days: Floats | None) -> tuple[Column, NDArray[np.floating[Any]]]:
+        """Return a column of dates: without values, or as numbers if its role says how."""
+        how = self.roles.dates.get(name)
         if how is None:
             return Column(name, "date"), np.full(self.part.n_rows, np.nan)
         if days is None:
             raise InputError(f"{self.owner}, column {name!r}: it holds times, and no dates")
         return Column(name), numbers_of(days, how)
 
-    def _all_numeric(
-        self,
-        columns: Mapping[str, pa.ChunkedArray],
-        mend: Advise = lambda _numeric: "mend it",
-    ) -> None:
-        """Refuse a column that is not numeric, naming its first value that is no number."""
+    def _all_numeric(self, columns: Mapping[str, Any], mend: str | None = None) -> None:
+        """Refuse a column that is not numeric, naming its first value that is no number.
+
+        Without advice on what to do, that is to choose the columns that are numeric.
+        """
         decimal = self.part.table.decimal
-        numeric = [name for name, column in columns.items() if is_numeric(column, decimal)]
+        numeric = {
+            name: column
+            for name, column in columns.items()
+            if isinstance(column, np.ndarray) or is_numeric(column, decimal)
+        }
         for name, column in columns.items():
-            if name not in numeric:
-                measured = [n for n in numeric if not counts_rows(as_floats(columns[n], decimal))]
-                row, what = _no_number(column.to_pylist(), decimal, mend(measured))
-                self._complain(name, row, what)
+            if name in numeric:
+                continue
+            if mend is None:
+                floats = {
+                    n: each if isinstance(each, np.ndarray) else as_floats(each, decimal)
+                    for n, each in numeric.items()
+                }
+                measured = [n for n, values in floats.items() if not counts_rows(values)]
+                mend = AS_IN_MODEL if self.roles.numeric else self.advise(measured)
+            row, what = _no_number(column.to_pylist(), decimal, mend)
+            self._complain(name, row, what)
 
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
         """Return a column as finite numbers, (n,)."""
@@ -443,13 +512,9 @@ class Reader:
             )
         return values
 
-    def _advise_for(self, roles: ColumnRoles) -> Advise:
-        """Return what to do where a column is no number: of a model it cannot be left out."""
-        return (lambda _numeric: AS_IN_MODEL) if roles.numeric else self.advise
-
     def _weights(self, name: str) -> Floats:
         column = self.part.rows[name]
-        self._all_numeric({name: column})
+        self._all_numeric({name: column}, "mend it")
         values = self._finite(name, column)
         if (values < 0).any():
             row = int(np.argmax(values < 0))
@@ -467,7 +532,7 @@ def counts_rows(values: Rows) -> bool:
 
 
 def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple[int, str]:
-    """Return where the first value is that is no number, and what is wrong with it."""
+    """Return the row of the first value that is no number, and the complaint about it."""
     numbers = [reads_as_number(cell, decimal) for cell in cells]
     row = numbers.index(False)
     cell = cells[row]

@@ -6,20 +6,39 @@ finds wrong with a file is said in one line: which key, what it must be, and wha
 
 from __future__ import annotations
 
+import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
 from fedcluster.errors import InputError
 
 RecordT = TypeVar("RecordT")
+
+Table = dict[str, Any]
+Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+Names = Annotated[
+    tuple[str, ...],
+    msgspec.Meta(min_length=1, description='a list of names, as in ["age", "bmi"]'),
+]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 KINDS = {
     "str": "a text",
@@ -34,6 +53,10 @@ KINDS = {
 
 BOUNDS = {" of length >= ": " of at least ", " of length ": " of ", " >= ": " of at least "}
 BOUNDS |= {" <= ": " of at most ", " > ": " above ", " < ": " below "}
+BOUNDS |= {r" matching regex '\\S'": " that is not blank"}
+
+NATIVE = (datetime.date, datetime.datetime, datetime.time)
+"""Types that TOML has and JSON has not: a text is none of them."""
 
 EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?P<bound>[^,]*)")
 FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]+)`")
@@ -61,20 +84,27 @@ def load_record(path: Path, kind: type[RecordT], *, remedy: str = "", **more: An
     Raises
     ------
     InputError
-        If the file cannot be read, or is damaged: with the key that is wrong.
+        If the file cannot be read, or a key is wrong, which it names. People write TOML, and
+        programs write JSON, which is damaged then.
     """
     try:
         raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; check the path") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    is_toml = path.suffix == ".toml"
     try:
-        is_toml = path.suffix == ".toml"
         content = tomllib.loads(raw.decode()) if is_toml else msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        what = "is not TOML" if is_toml else "is damaged"
+        raise InputError(f"{path} {what}: {error}{remedy}") from error
+    try:
         if more and isinstance(content, dict):
             content |= more
-        return record(content, kind)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}{remedy}") from error
+        return record(content, kind, native=NATIVE if is_toml else ())
+    except InputError as error:
+        raise InputError(f"{path}{'' if is_toml else ' is damaged'}: {error}{remedy}") from error
 
 
 def record_or(path: Path, kind: type[RecordT], default: RecordT) -> RecordT:
@@ -85,8 +115,10 @@ def record_or(path: Path, kind: type[RecordT], default: RecordT) -> RecordT:
         return default
 
 
-def record(content: Any, kind: type[RecordT]) -> RecordT:
-    """Return the content of a file as a record.
+def record(content: Any, kind: type[RecordT], *, native: Sequence[type] = ()) -> RecordT:
+    """Return the content of a file as a record; values of ``native`` types are there as such.
+
+    Where a type is annotated with a description, that says what a value must be.
 
     Raises
     ------
@@ -105,7 +137,7 @@ def record(content: Any, kind: type[RecordT]) -> RecordT:
     if is_dataclass(kind) and isinstance(content, Mapping):
         check_keys(content, [field.name for field in fields(kind)])
     try:
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, kind, builtin_types=native)
     except msgspec.ValidationError as error:
         refuse(error, content, kind)
 
@@ -138,24 +170,31 @@ def refuse(error: msgspec.ValidationError, content: Any, kind: Any) -> NoReturn:
     keys, value, kind = _resolved(PART.findall(place["place"]) if place else [], content, kind)
     text, where = PLACE.sub("", text), "".join(keys).removeprefix(".")
     if field := FIELD.match(text):
+        fields_of = get_type_hints(_plain(kind), include_extras=True)
         if field["what"] == "contains unknown":
-            check_keys([field["name"]], get_type_hints(kind))
-        inside = f"{where}: " if where else ""
-        raise InputError(f"{inside}{field['name']!r} is missing") from error
+            check_keys([field["name"]], fields_of)
+        described = _description(fields_of[field["name"]])
+        missing = f"{field['name']!r} is missing{described and f', {described}'}"
+        raise InputError(f"{where}: {missing}" if where else missing) from error
+    what = _description(kind) or _expected(text, _plain(kind))
+    if not what:
+        raise InputError(f"{where}: {text}" if where else text) from error
+    whole = str(value) if isinstance(value, NATIVE) else repr(value)
+    shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}..."
+    raise InputError(f"{where or 'its content'} must be {what}, not {shown}") from error
+
+
+def _expected(text: str, kind: Any) -> str:
+    """Return what msgspec says that a value must be, empty if it says something else."""
     if expected := EXPECTED.match(text):
         kinds = [KINDS.get(each, each) for each in expected["kinds"].split(" | ")]
         bound = expected["bound"]
         for sign, words in BOUNDS.items():
             bound = bound.replace(sign, words)
-        what = " or ".join(each for each in kinds if each != "null") + bound.removesuffix(".0")
-    elif kind is date:
-        what = KINDS["date"]
-    elif get_origin(kind) is Literal:
-        what = f"one of {', '.join(map(str, get_args(kind)))}"
-    else:
-        raise InputError(f"{where}: {text}" if where else text) from error
-    shown = repr(value) if len(repr(value)) <= LONGEST else f"{repr(value)[:LONGEST]}..."
-    raise InputError(f"{where or 'its content'} must be {what}, not {shown}") from error
+        return " or ".join(each for each in kinds if each != "null") + bound.removesuffix(".0")
+    if kind is datetime.date:
+        return KINDS["date"]
+    return f"one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
 
 
 def _resolved(parts: Iterable[str], value: Any, kind: Any) -> tuple[list[str], Any, Any]:
@@ -180,7 +219,18 @@ def _resolved(parts: Iterable[str], value: Any, kind: Any) -> tuple[list[str], A
             kind, name = get_type_hints(kind, include_extras=True)[part], part
         value = value.get(name)
         keys.append(f".{name}")
-    return keys, value, _plain(kind)
+    return keys, value, kind
+
+
+def _description(kind: Any) -> str:
+    """Return how an annotation describes the values of a type, empty where none does."""
+    own = [
+        each.description
+        for each in getattr(kind, "__metadata__", ())
+        if isinstance(each, msgspec.Meta)
+    ]
+    inner = get_args(kind) if get_origin(kind) in (Annotated, Union, UnionType) else ()
+    return next(filter(None, [*own, *map(_description, inner)]), "")
 
 
 def _plain(kind: Any) -> Any:

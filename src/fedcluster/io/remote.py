@@ -1,6 +1,6 @@
-"""Files elsewhere: of a web server, or of a store that pyarrow or fsspec knows, copied here first.
+"""Copies of remote files: from web servers, and from stores that pyarrow or fsspec can read.
 
-What stands in an address before the host or after the path may be secret and is never shown.
+Parts of an address before the host or after the path may be secret and are never shown.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fedcluster.errors import InputError
 WEB = ("http", "https")
 STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
 OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
-"""What fsspec alone reads, with packages of its own."""
+"""Schemes that only fsspec reads, with further packages."""
 SCHEMES = (*WEB, *STORES, *OTHERS)
-"""What an address of a file begins with; others are databases."""
+"""Schemes of addresses of files; addresses with others are of databases."""
 SECONDS = 60.0
-"""How long a web server may be silent."""
+"""Timeout of web servers."""
 
 
 @cache
 def fetched(address: str) -> Path:
-    """Return a copy of a file elsewhere, which is there until the process ends.
+    """Return a local copy of a remote file, which lasts until the process ends.
 
     Raises
     ------

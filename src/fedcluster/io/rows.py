@@ -72,12 +72,12 @@ class FileSource:
 
 
 FILE_OPTIONS = tuple(each.name for each in fields(FileSource) if each.name != "path")
-"""What can be said of a file besides its path; which format takes what, `FORMATS` says."""
+"""Options of a file besides its path; `FORMATS` has those of each format."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlSource:
-    """Rows that a database answers a query with.
+    """Rows that a query to a database returns.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class SqlSource:
 
 @dataclass(frozen=True, slots=True)
 class FederationSource:
-    """Rows that other sites hold: those of a federation, for which this site is a relay.
+    """Rows of the sites of another federation, for which this site is a relay.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class SiteRows:
     padded : tuple of str
         Columns of its file whose numbers have zeros in front.
     read_as : tuple of str
-        How its file was found to be written, where that is not the usual.
+        The dialect of its file, as it was detected, where it is not the usual one.
     """
 
     name: str
@@ -242,7 +242,7 @@ class SiteRows:
         )
 
     @property
-    def columns_told(self) -> tuple[Column, ...]:
+    def described_columns(self) -> tuple[Column, ...]:
         """Return what the columns hold, of rows in memory that are still to be prepared."""
         return self.rows.columns if isinstance(self.rows, Data) else ()
 
@@ -258,7 +258,7 @@ class SiteRows:
 
 
 def chunks_of(rows: Data | RowStream) -> Iterable[Data]:
-    """Return rows chunk by chunk where they come so, and otherwise all at once."""
+    """Return rows in chunks; rows in memory are one chunk."""
     return [rows] if isinstance(rows, Data) else rows.chunks()
 
 
@@ -297,11 +297,11 @@ def n_columns_of(rows: Data | RowStream) -> int | None:
     return len(rows.columns) if isinstance(rows, StreamedRows) else None
 
 
-def chunk_rows_of(given: int | None, d: int) -> int:
-    """Return how many rows a chunk has: few enough for the cache, enough to be worth a call."""
-    if given is not None and given < 1:
-        raise InputError(f"chunk_rows must be at least 1, not {given}")
-    return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
+def chunk_rows_of(chunk_rows: int | None, d: int) -> int:
+    """Return the number of rows in a chunk, which fits the cache and is worth a call."""
+    if chunk_rows is not None and chunk_rows < 1:
+        raise InputError(f"chunk_rows must be at least 1, not {chunk_rows}")
+    return chunk_rows or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
 
 
 def side_by_side(columns: Sequence[Rows]) -> Rows:
@@ -346,7 +346,7 @@ def check_finite(
 
 
 def prefetch(parts: Iterator[T]) -> Iterator[T]:
-    """Yield the same parts, read by a thread of its own before they are asked for."""
+    """Yield parts that another thread reads ahead."""
     with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
         coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
         while (part := coming.popleft().result()) is not None:
@@ -423,7 +423,7 @@ def readable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading_with(extra: str, path: Path) -> Iterator[None]:
-    """Import a library that an extra brings, and see that the file is there that it is to read."""
+    """Report the extra that an import needs, and check that the file can be read."""
     try:
         yield
     except ImportError as error:
@@ -434,13 +434,15 @@ def reading_with(extra: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def error_prefix(owner: str) -> Iterator[None]:
-    """Let complaints begin with whose rows they are about."""
+    """Let error messages begin with the owner of the rows."""
     try:
         yield
     except InputError as error:
         if str(error).startswith(owner):
             raise
-        raise type(error)(f"{owner}: {error}") from error
+        prefixed = type(error)(f"{owner}: {error}")
+        prefixed.refusal = error.refusal
+        raise prefixed from error
 
 
 # What may pass
@@ -451,7 +453,7 @@ class UnreachableError(InputError):
 
 
 def patiently(work: Callable[[], T]) -> T:
-    """Do what may fail for a while, four times at most."""
+    """Retry work on a database that cannot be reached, four times at most."""
     for pause in PAUSES:
         try:
             return work()

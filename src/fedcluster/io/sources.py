@@ -7,7 +7,7 @@ and returns a `Table` or a `Matrix`, and name it there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,6 @@ from fedcluster.io.table_rows import (
 
 TITLES = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
 """What encodings are called that are not the usual one."""
-NO_SITE = "the site's name is missing"
-NO_LABEL = "the label is missing; fill it in or drop the row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def _query(source: SqlSource) -> Table:
 
 
 def hold(source: SqlSource) -> SqlSource:
-    """Return a source whose query is asked now, once; every pass then reads the same rows.
+    """Return a source with the answer to its query, which every pass then reads.
 
     Raises
     ------
@@ -152,7 +150,7 @@ def hold(source: SqlSource) -> SqlSource:
 
 
 def version_of(source: SqlSource) -> str:
-    """Return a hash of the answer to the query for the rows' version; "" where there is none."""
+    """Return a hash of the result of the version query; "" without such a query."""
     if source.version is None:
         return ""
     return str(hold(replace(source, query=source.version)).held.digest)
@@ -178,7 +176,7 @@ def _check_options(source: FileSource, format: Format | None) -> None:
 
 
 def _check_names(table: Table, owner: str) -> None:
-    """See that the columns have names, each its own."""
+    """Check that the columns have names, and that these differ."""
     if twice := first_twice(name for name in table.names if name):
         raise InputError(
             f"{owner}, column {twice!r}: {table.path} has two columns of this name; "
@@ -194,7 +192,7 @@ def _check_names(table: Table, owner: str) -> None:
 
 
 def names_of(opened: list[Table] | Matrix) -> tuple[str, ...]:
-    """Return the names of the columns of what was opened."""
+    """Return the names of the columns of an opened source."""
     return opened.names if isinstance(opened, Matrix) else opened[0].names
 
 
@@ -255,7 +253,12 @@ def open_rows(
     in_place = isinstance(source, Source)
     name = owner or (str(source) if in_place else "the rows")
     with error_prefix(name):
-        opened = open_source(source, name) if in_place else _opened_in_memory(source)
+        if in_place:
+            opened = open_source(source, name)
+        elif isinstance(source, list | tuple):
+            opened = list(listed_parquet(source))
+        else:
+            opened = sparse_matrix(source) if hasattr(source, "tocsr") else open_npy(source)
         if sample_weight is not None:
             if not isinstance(opened, Matrix):
                 raise InputError(
@@ -269,13 +272,6 @@ def open_rows(
         roles = roles if sample_weight is None else replace(roles, weight="weight")
         of_each = isinstance(source, list | tuple)  # the files then name themselves
         return _stream(opened, roles, owner if of_each else name, advise, chunk_rows)
-
-
-def _opened_in_memory(rows: Any) -> list[Table] | Matrix:
-    """Open several Parquet files, or rows in memory."""
-    if isinstance(rows, list | tuple):
-        return list(listed_parquet(rows))
-    return sparse_matrix(rows) if hasattr(rows, "tocsr") else open_npy(rows)
 
 
 def _stream(
@@ -293,10 +289,47 @@ def _stream(
     return cached_rows(opened[0], roles, owner=owner or str(opened[0].path), advise=advise)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """All rows of a source.
+
+    Parameters
+    ----------
+    data : Data
+        The rows.
+    sites : ndarray of shape (n,), optional
+        The site of each row, where a column names it.
+    unreadable : dict of str to str
+        Columns that were skipped, each with the complaint.
+    """
+
+    data: Data
+    sites: NDArray[np.str_] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
 def load(
-    opened: list[Table] | Matrix, roles: ColumnRoles, owner: str, advise: Advise = choose
-) -> tuple[Data, NDArray[np.str_] | None]:
-    """Read all rows of what was opened at once, and the names of their sites, where one says it.
+    opened: list[Table] | Matrix,
+    roles: ColumnRoles,
+    owner: str,
+    advise: Advise = choose,
+    *,
+    skip: bool = False,
+) -> Loaded:
+    """Read all rows of an opened source at once.
+
+    Parameters
+    ----------
+    opened : list of Table or Matrix
+        The source.
+    roles : ColumnRoles
+        The columns to read.
+    owner : str
+        How an error message begins.
+    advise : callable, optional
+        What to do where columns are no numbers, given those that are.
+    skip : bool, default=False
+        Whether to skip columns that cannot be read, of rows that are to be prepared.
 
     Raises
     ------
@@ -304,58 +337,53 @@ def load(
         With column, row and what to do.
     """
     if isinstance(opened, Matrix):
+        sites = None if roles.site is None else opened.beside[roles.site](slice(None))
         data = matrix_rows(opened, roles, owner).load()
-        every = None if roles.site is None else opened.beside[roles.site](slice(None))
-        return data, None if every is None else every.astype(np.str_)
+        return Loaded(data, None if sites is None else sites.astype(np.str_))
     [table, *more] = opened
     if more or not isinstance(table, WholeTable):
-        return _stream(opened, roles, owner, advise).load(), None
-    return _read_whole(table, roles, owner, advise)
-
-
-def load_readable(
-    opened: list[Table] | Matrix, roles: ColumnRoles, owner: str
-) -> tuple[Data, NDArray[np.str_] | None, dict[str, str]]:
-    """Read all rows as `load` does, without the columns that cannot be read.
-
-    Returns
-    -------
-    data : Data
-        The rows.
-    homes : ndarray of shape (n,), optional
-        The names of their sites, where a column says it.
-    unreadable : dict of str to str
-        The columns that were not read, each with the complaint.
-
-    Raises
-    ------
-    InputError
-        If no column can be read, or what says weights, persons or sites cannot.
-    """
-    table = None if isinstance(opened, Matrix) or len(opened) > 1 else opened[0]
-    if not roles.raw or not isinstance(table, WholeTable):
-        return *load(opened, roles, owner), {}
-    wanted = [*roles.chosen, *roles.others]
-    has_columns(owner, table.names, wanted)
+        return Loaded(_stream(opened, roles, owner, advise).load())
+    has_columns(owner, table.names, [*roles.chosen, *roles.others])
     try:
-        return *_read_whole(table, roles, owner), {}
+        return _read_whole(table, roles, owner, advise)
     except InputError:
+        if not (skip and roles.raw):
+            raise
         with error_prefix(owner):
-            complaints = Reader(owner, table.read(wanted, roles.texts)).unreadable(roles)
+            part = table.read([*roles.chosen, *roles.others], roles.texts)
+            complaints = Reader(owner, part, roles).unreadable()
         rest = tuple(name for name in roles.chosen if name not in complaints)
         if not complaints or not rest:
             raise
-        return *_read_whole(table, replace(roles, values=rest), owner), complaints
+        read = _read_whole(table, replace(roles, values=rest), owner, advise)
+        return replace(read, unreadable=complaints)
+
+
+def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advise) -> Loaded:
+    """Read all rows of a table at once."""
+    with error_prefix(owner):
+        part = None
+        if isinstance(table, CsvFile):
+            part = table.read_rows(roles.chosen, roles.others, roles.texts, missing=roles.raw)
+        if part is None:
+            part = table.read([*roles.chosen, *roles.others], roles.texts)
+    reader = Reader(owner, part, roles, advise)
+    data = reader.data()
+    if roles.label is not None:
+        reader.texts(roles.label, "the label is missing; fill it in or drop the row")
+    if roles.site is None:
+        return Loaded(data)
+    return Loaded(data, reader.texts(roles.site, "the site's name is missing"))
 
 
 def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]:
-    """Return how a file was found to be written, where nobody said it and it is not the usual."""
+    """Return the dialect of a file, where it was detected and is not the usual one."""
     file = None if isinstance(opened, Matrix) else opened[0]
     if not isinstance(file, CsvFile):
         return ()
     decimals = [NAMES[COMMA]] if source.decimal is None and file.decimal == COMMA else []
-    said = source.encoding is not None or file.encoding not in TITLES
-    encodings = [] if said else [TITLES[file.encoding]]
+    is_usual = source.encoding is not None or file.encoding not in TITLES
+    encodings = [] if is_usual else [TITLES[file.encoding]]
     return (*decimals, *encodings)
 
 
@@ -374,25 +402,6 @@ def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
     return tuple(name for name, each in cells.items() if any(map(has_padding, each)))
 
 
-def _read_whole(
-    table: Table, roles: ColumnRoles, owner: str, advise: Advise = choose
-) -> tuple[Data, NDArray[np.str_] | None]:
-    """Read all rows of a table at once, and the names of their sites."""
-    assert isinstance(table, WholeTable)
-    wanted = [*roles.chosen, *roles.others]
-    has_columns(owner, table.names, wanted)
-    with error_prefix(owner):
-        part = None
-        if isinstance(table, CsvFile):
-            part = table.read_rows(roles.chosen, roles.others, roles.texts, missing=roles.raw)
-        reader = Reader(owner, part or table.read(wanted, roles.texts), advise)
-    data = reader.data(roles)
-    if roles.label is not None:
-        reader.texts(roles.label, NO_LABEL)
-    homes = None if roles.site is None else reader.texts(roles.site, NO_SITE)
-    return data, homes
-
-
 def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
     """Read all rows of a file or a folder at once.
 
@@ -408,7 +417,7 @@ def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
     opened = open_source(FileSource(path), owner)
     names = [name for name in names_of(opened) if not is_index(name)]
     roles = ColumnRoles.from_columns(roles, names)
-    return load(opened, roles, owner, other_columns)[0]
+    return load(opened, roles, owner, other_columns).data
 
 
 # The tables that rows were read from, as they are written: clusters are joined back to them
@@ -416,7 +425,7 @@ def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnTable:
-    """The table that rows of a site were read from, opened before they were.
+    """Table from which the rows of a site are read, for joining clusters to it.
 
     Parameters
     ----------
@@ -447,7 +456,7 @@ class OwnTable:
 
     @property
     def dialect(self) -> tuple[str, str]:
-        """Return what parts two values of a text file and what its decimals begin with."""
+        """Return the delimiter and the decimal sign of a text file."""
         first = None if isinstance(self.opened, Matrix) else self.opened[0]
         return (first.delimiter, first.decimal) if isinstance(first, CsvFile) else (",", POINT)
 
@@ -499,7 +508,7 @@ class OwnTable:
 
 
 def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of several files; where they hold a column as other kinds, as texts."""
+    """Return the rows of several files; columns whose types differ become text."""
     try:
         return pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowTypeError:
@@ -508,7 +517,7 @@ def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of_matrix(matrix: Matrix, wanted: Sequence[str]) -> pa.Table:
-    """Return columns of a matrix, and of what is beside it."""
+    """Return columns of a matrix, and of the table beside it."""
     matrix.check()
     every, place = slice(None), {name: j for j, name in enumerate(matrix.names)}
     inside = [name for name in wanted if name in place]

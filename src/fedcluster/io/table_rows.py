@@ -146,7 +146,7 @@ def parquet_rows(
     size = chunk_rows_of(chunk_rows, len(roles.chosen))
 
     def data(part: TablePart) -> Data:
-        read = Reader(owner or str(part.table.path), part, advise).data(roles)
+        read = Reader(owner or str(part.table.path), part, roles, advise).data()
         return replace(read, X=read.X.astype(dtype, copy=False))
 
     def chunks() -> Iterator[Data]:
@@ -165,7 +165,7 @@ def parquet_rows(
 
 
 def listed_parquet(paths: Sequence[str | Path]) -> list[ParquetFile]:
-    """Open Parquet files, of a folder all that lie in it."""
+    """Open Parquet files, and all those in folders."""
     files = []
     for path in (file for each in paths for file in parquet_files(Path(each))):
         if path.suffix.lower() not in SUFFIXES:
@@ -208,7 +208,7 @@ def cached_rows(
     owner: str = "the table",
     advise: Advise = choose,
 ) -> StreamedRows:
-    """Return the rows of a table that is slow to read: read once, when asked for, into a copy.
+    """Return the rows of a table that is slow to read, by a copy that is made at the first use.
 
     In memory are a few chunks. The copy takes 8 bytes a value in the folder of temporary files,
     which the environment's ``TMPDIR`` names.
@@ -254,7 +254,7 @@ def _copied(table: Table, roles: ColumnRoles, owner: str, advise: Advise) -> Dis
     copy = DiskCache(roles)
     parts = table.parts(wanted, max(1, READ // len(roles.chosen)), roles.texts)
     with error_prefix(owner):
-        for data in prefetch(Reader(owner, part, advise).data(roles) for part in parts):
+        for data in prefetch(Reader(owner, part, roles, advise).data() for part in parts):
             copy.append(data)
         if seen:
             seen.check()

@@ -15,6 +15,7 @@ from fedcluster.jobs._execute import job_from_json as job_from_json
 from fedcluster.jobs._execute import limits_of as limits_of
 from fedcluster.jobs._execute import plan_of as plan_of
 from fedcluster.jobs._execute import preprocessing_of as preprocessing_of
+from fedcluster.jobs._execute import procedure_of as procedure_of
 from fedcluster.jobs._execute import steps_of as steps_of
 from fedcluster.jobs._execute import within as within
 from fedcluster.jobs._execute import write_job as write_job

@@ -49,6 +49,7 @@ from fedcluster.report.messages import (
 from fedcluster.report.page import reported
 from fedcluster.report.pictures import pictured
 from fedcluster.report.records import SiteRecord, plain
+from fedcluster.report.run import Run
 from fedcluster.rounds import Plan, run_plan, with_preprocessing
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection.sweep import clustered_by, select_k_plan
@@ -141,10 +142,6 @@ class Clustering(Procedure):
             return selection
         return _chosen_mixture(selection, fit, preprocessor)
 
-    def within(self, n_rows: float) -> Any:
-        """Return the job with no more numbers of clusters than there are rows for; see `within`."""
-        raise NotImplementedError
-
     def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
         """Return what sites hold back that say nothing of it themselves; see `limits_of`."""
         self.check()
@@ -176,7 +173,7 @@ class FitProcedure(Clustering):
 
     def __init__(self, job: Fit) -> None:
         super().__init__(job)
-        self.fit, self.auto = job, isinstance(job.n_clusters, str)
+        self.fit, self.auto, self.faults = job, isinstance(job.n_clusters, str), job.robust
 
     def check_schema(self, schema: Schema) -> None:
         """Refuse weights of columns of text, where a mixture is fitted to the rows."""
@@ -267,13 +264,46 @@ class FitProcedure(Clustering):
         """Write the model, the history and the page, and how k was chosen where it was."""
         files = [] if tried(self.fit.n_clusters) is None else write_selection(folder, report)
         content = {**self.content(report), "warnings": list(doubts)}
-        model_of(report).save(folder / "model.json")
-        write_history(folder, report, content, [*files, "model.json", "history.json"], name)
+        model = model_of(report)
+        model.save(folder / "model.json")
+        files += ["model.json", "history.json"]
+        write_history(folder, report, content, files, Run(name or folder.name, model.plain()))
         return content
 
 
 class PrivateFitProcedure(FitProcedure):
     """Procedure of a fit under a privacy budget."""
+
+    def __init__(self, job: Fit) -> None:
+        super().__init__(job)
+        self.rows_per_person = job.group_size
+
+    def public_columns(self, chosen: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the columns that are chosen, or have bounds.
+
+        Raises
+        ------
+        InputError
+            If there are none.
+        """
+        bounds = self.fit.bounds
+        named = tuple(chosen or (bounds if isinstance(bounds, Mapping) else ()))
+        if not named:
+            raise InputError(
+                "under a privacy budget no site is asked which columns it has: name them in "
+                "--bounds, as in age=0:120, or by --columns"
+            )
+        return named
+
+    def with_public(
+        self,
+        columns: Sequence[str] | None,
+        ranges: Mapping[str, tuple[float, float]],
+        n_rows: float | None,
+    ) -> Fit:
+        """Return the fit with the ranges as bounds, unless it has some, and the number of rows."""
+        stated = {name: ranges[name] for name in columns or ranges if name in ranges}
+        return replace(self.fit, bounds=self.fit.bounds or stated or None, n_rows=n_rows)
 
     def run(
         self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
@@ -339,18 +369,17 @@ class SelectProcedure(Clustering):
 def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
     """Return the model of a fit; ``more`` are parameters besides those of the job."""
     job, result = report.job, report.clustering
-    assert isinstance(job, Fit)
     values = {each.name: getattr(job, each.name) for each in fields(job)} | more
-    values["n_init"] = job.n_init or "auto"
+    values["n_init"] = values["n_init"] or "auto"
     omitted = NOT_PARAMETERS | {name for name in WHERE_SET if not values[name]}
-    omitted |= OF_MIXTURES if job.model == "k-means" else set()
-    omitted |= OF_PRIVACY if job.epsilon is None else set()
+    omitted |= OF_MIXTURES if values["model"] == "k-means" else set()
+    omitted |= OF_PRIVACY if values["epsilon"] is None else set()
     parameters = {name: values[name] for name in sorted(values.keys() - omitted)}
     return Model(
         **state_fields(result.state, result.algorithm),
         columns=report.columns,
         algorithm=plain_parameters(
-            job.algorithm, parameters | {"objective": report.objective}, report.outcome.steps
+            values["algorithm"], parameters | {"objective": report.objective}, report.outcome.steps
         ),
         sites=report.sites,
         rounds=len(report.outcome.communication_rounds),
@@ -367,9 +396,9 @@ def write_history(
     report: JobReport,
     content: Mapping[str, Any],
     files: Sequence[str],
-    page: str | None,
+    page: Run | None,
 ) -> list[str]:
-    """Write ``history.json``: what happened, round by round; and the page on all files.
+    """Write ``history.json``: what happened, round by round; and the page on it and the model.
 
     Parameters
     ----------
@@ -378,24 +407,23 @@ def write_history(
     report : JobReport
         What came of the job.
     content : mapping
-        What is told of it.
+        The content of the report.
     files : sequence of str
         The names of all files.
-    page : str or None
-        What the page calls the run; None for no page.
+    page : Run or None
+        The name of the run and its model, for the page; None for no page.
 
     Returns
     -------
     list of str
         The names of all files, with that of the page.
     """
-    path, history = folder / "history.json", plain(report.clustering.history)
-    whole = {**content, "files": list(files), "history": history}
-    report.write(path, HISTORY, whole)
-    if page is not None and (more := reported(folder, page)):
-        whole["files"] += more
-        report.write(path, HISTORY, whole)
-    return list(whole["files"])
+    whole = {**content, "history": plain(report.clustering.history)}
+    if page is not None:
+        rounds = {"communication_rounds": report.outcome.account()}
+        files = [*files, *reported(folder, replace(page, history=whole | rounds))]
+    report.write(folder / "history.json", HISTORY, {**content, "files": list(files), **whole})
+    return list(files)
 
 
 HISTORY = "fedcluster-history"

@@ -9,7 +9,6 @@ from typing import Any
 
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
 from fedcluster.jobs._clusterings import (
-    Clustering,
     FitProcedure,
     KJob,
     PrivateFitProcedure,
@@ -24,7 +23,7 @@ from fedcluster.rounds import Plan
 from fedcluster.selection import Rule
 
 JOBS: Mapping[str, type[Any]] = MappingProxyType(
-    {"fit": Fit, "select-k": SelectK, "evaluate": Evaluate, "profile": Profile}
+    {job.kind: job for job in (Fit, SelectK, Evaluate, Profile)}
 )
 """The jobs by their names."""
 
@@ -36,7 +35,7 @@ PROCEDURES: Mapping[type[Any], type[Procedure]] = MappingProxyType(
         Profile: ProfileProcedure,
     }
 )
-"""How jobs are carried out, by their kind; a fit under a privacy budget has its own way."""
+"""How jobs are carried out, by their kind."""
 
 
 def execute(
@@ -87,12 +86,13 @@ def execute(
     >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
     ([[1.0], [9.0]], 9)
     """
-    procedure = _procedure_of(job)
+    procedure = procedure_of(job)
     procedure.check()
-    return procedure.run(engine, columns, watch, enough)
+    return procedure.informed_by(engine).run(engine, columns, watch, enough)
 
 
-def _procedure_of(job: Job) -> Procedure:
+def procedure_of(job: Job) -> Procedure:
+    """Return how a job is carried out, and what it needs for that."""
     if isinstance(job, Fit) and job.epsilon is not None:
         return PrivateFitProcedure(job)
     return PROCEDURES[type(job)](job)
@@ -106,7 +106,7 @@ def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
     InputError
         With what to do.
     """
-    _procedure_of(job).check(sites)
+    procedure_of(job).check(sites)
 
 
 def steps_of(job: Job) -> tuple[PlannedStep, ...]:
@@ -125,7 +125,7 @@ def steps_of(job: Job) -> tuple[PlannedStep, ...]:
     >>> steps_of(Fit(3))
     (Lloyd(tol=0.0001), Inertia())
     """
-    return _procedure_of(job).steps()
+    return procedure_of(job).steps()
 
 
 def plan_of(
@@ -142,12 +142,12 @@ def plan_of(
         If the job makes no sense for these sites.
     """
     drawn_seed = drawn(job.seed) if seed is None else seed
-    return _procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
+    return procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
 
 
 def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
     """Return how rows are prepared: what is to be fitted, what was fitted, or not at all."""
-    return _procedure_of(job).preprocessing
+    return procedure_of(job).preprocessing
 
 
 def limits_of(
@@ -164,9 +164,7 @@ def limits_of(
     alone : bool
         Whether all rows are one site's: they have nowhere to leave.
     """
-    procedure = _procedure_of(job)
-    assert isinstance(procedure, Clustering)
-    return procedure.limits(smallest, alone=alone)
+    return procedure_of(job).limits(smallest, alone=alone)
 
 
 def within(job: KJob, n_rows: float) -> KJob:
@@ -177,9 +175,7 @@ def within(job: KJob, n_rows: float) -> KJob:
     InputError
         If it asks for more clusters than rows by name.
     """
-    procedure = _procedure_of(job)
-    assert isinstance(procedure, Clustering)
-    bounded: KJob = procedure.within(n_rows)
+    bounded: KJob = procedure_of(job).within(n_rows)
     return bounded
 
 
@@ -203,7 +199,7 @@ def doubts_of(report: JobReport, labels: Iterable[Labels] | None = None) -> list
     labels : iterable of ndarray, optional
         The labels of the rows, which say what clusters have rows; else those with a weight have.
     """
-    return _procedure_of(report.job).doubts(report, labels)
+    return procedure_of(report.job).doubts(report, labels)
 
 
 def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
@@ -216,12 +212,12 @@ def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[st
     records : sequence of SiteRecord
         What sites of this machine hold and sent, which is told besides.
     """
-    return _procedure_of(report.job).content(report, records)
+    return procedure_of(report.job).content(report, records)
 
 
 def write_report(folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
     """Write the content of a choice of k, of scores or of profiles; return the names of files."""
-    return _procedure_of(report.job).write(folder, report, content)
+    return procedure_of(report.job).write(folder, report, content)
 
 
 def write_job(
@@ -240,4 +236,4 @@ def write_job(
     doubts : sequence of str
         What casts a doubt on a fit, which its files say.
     """
-    return _procedure_of(report.job).write_all(folder, report, name, doubts)
+    return procedure_of(report.job).write_all(folder, report, name, doubts)

@@ -133,7 +133,7 @@ class EvaluateProcedure(OfModel):
         yield from evaluation_steps(self.model.algorithm.get("m"), labels=self.job.labels)
         yield from super()._steps() if self.job.profile else ()
 
-    def asked(self, engine: Engine, steps: Sequence[PlannedStep]) -> Self:
+    def informed_by(self, engine: Engine) -> Self:
         """Return the procedure; a comparison with labels with those known, or all that sites tell.
 
         Raises
@@ -143,7 +143,7 @@ class EvaluateProcedure(OfModel):
         """
         job = replace(self.job, metrics=self.metrics)
         if job.labels or job.classes is not None:
-            sites = engine.introduce(labels=True, steps=steps)
+            sites = engine.introduce(labels=True, steps=self.steps())
             by_site = {site.name: site.labels for site in sites if site.answered}
             lacking = [site for site, classes in by_site.items() if classes is None]
             if lacking:

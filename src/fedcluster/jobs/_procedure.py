@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.random import RandomState
 
-from fedcluster.core import Column, Engine, Labels, PlannedStep, Result, SiteInfo
+from fedcluster.core import Column, Engine, Filter, Labels, PlannedStep, Result, SiteInfo
 from fedcluster.engines.recorder import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.io.outputs import json_text
@@ -137,7 +137,7 @@ class JobReport:
         return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes))
 
     def account(self, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return what is told of every job: rounds, sites, who was missing, the preprocessing.
+        """Return the account of a job: rounds, sites, who was missing, the preprocessing.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class JobReport:
                     "limits": plain(site.limits),
                     "values_sent": sent.get(site.name, 0),
                     **({"secure": True} if site.secure else {}),
-                    **(here[site.name].told_here if site.name in here else {}),
+                    **(here[site.name].local_facts if site.name in here else {}),
                 }
                 for site in self.sites
             ],
@@ -163,7 +163,7 @@ class JobReport:
         }
 
     def _preprocessing(self) -> dict[str, Any]:
-        """Return what is told of a preprocessing that was fitted: sentences, and data."""
+        """Return the description of a fitted preprocessing: sentences, and data."""
         if not (lines := self.prepared):
             return {}
         met = self.fit_report
@@ -180,9 +180,9 @@ class JobReport:
         }
 
     def described(self) -> dict[str, Any]:
-        """Return what is told of profiles and stability of clusters, where they were asked for."""
-        found = {"profiles": self.profiles, "stability": self.stability}
-        return {name: plain(each.plain()) for name, each in found.items() if each is not None}
+        """Return profiles and stability of clusters, where they were asked for."""
+        parts = {"profiles": self.profiles, "stability": self.stability}
+        return {name: plain(each.plain()) for name, each in parts.items() if each is not None}
 
     def write(self, path: Path, kind: str, content: Mapping[str, Any]) -> None:
         """Write a file of a job: its content, and every round with the sites."""
@@ -192,7 +192,7 @@ class JobReport:
 
 
 class Procedure(ABC):
-    """Procedure of a job of one kind: what it asks of the sites, and what it tells and writes.
+    """Procedure of a job of one kind: what it asks of the sites, reports and writes.
 
     Parameters
     ----------
@@ -202,6 +202,12 @@ class Procedure(ABC):
 
     file: ClassVar[str]
     """The name of the file that holds the content; its format has the same name."""
+
+    faults = 0
+    """How many sites that lie, or do not answer, the job allows for."""
+
+    rows_per_person: int | None = None
+    """The most rows of one person, where a privacy budget depends on it."""
 
     def __init__(self, job: Any) -> None:
         self.job = job
@@ -231,9 +237,41 @@ class Procedure(ABC):
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
         """Return what the file and ``--json`` say of the job, without its rounds."""
 
-    def asked(self, _engine: Engine, _steps: Sequence[PlannedStep]) -> Self:
-        """Return the procedure with what the sites are asked before its plan is made."""
+    def informed_by(self, _engine: Engine) -> Self:
+        """Return the procedure with what it must know of the sites before it plans anything."""
         return self
+
+    def own_code(self) -> list[str]:
+        """Return the dotted names of code of one's own that the job imports."""
+        job = self.job
+        names = [getattr(job, "algorithm", ""), getattr(getattr(job, "prepare", None), "then", "")]
+        names += [*getattr(job, "algorithms", ()), *getattr(job, "metrics", ())]
+        return [name for name in names if isinstance(name, str) and "." in name]
+
+    def public_columns(self, _chosen: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return the columns of a job that asks no site which it has, else None."""
+        return None
+
+    def with_public(
+        self,
+        _columns: Sequence[str] | None,
+        _ranges: Mapping[str, tuple[float, float]],
+        _n_rows: float | None,
+    ) -> Job:
+        """Return the job with public ranges of columns and numbers of rows, if it needs them.
+
+        Sites are then not asked for either.
+        """
+        job: Job = self.job
+        return job
+
+    def limits(self, _smallest: int | None, *, alone: bool) -> list[Filter]:
+        """Return what sites hold back that say nothing of it themselves; see `limits_of`."""
+        return []
+
+    def within(self, _n_rows: float) -> Any:
+        """Return the job with no more numbers of clusters than there are rows for; see `within`."""
+        return self.job
 
     def check_schema(self, schema: Schema) -> None:  # noqa: B027
         """Refuse columns on which the sites agree, if the job cannot use them."""
@@ -267,7 +305,6 @@ class Procedure(ABC):
     ) -> JobReport:
         """Agree on columns, fit the preprocessing, run the plan, account for it; see `execute`."""
         seed, steps = drawn(self.job.seed), self.steps()
-        self = self.asked(engine, steps)
         engine, fitting = self._agreed(engine, steps, enough)
         # refuses what makes no sense for these sites, before they are asked
         self.plan(Stage(engine.introduce(steps=steps), seed))
@@ -366,7 +403,7 @@ def drawn(seed: int | RandomState) -> int:
 def _width_of(
     preprocessor: Preprocessor | None, columns: Sequence[str], sites: Sequence[SiteInfo]
 ) -> int:
-    """Return how many columns prepared rows have; 0 if neither names nor sites tell."""
+    """Return the number of columns of prepared rows; 0 where it is unknown."""
     if preprocessor is not None:
         return len(preprocessor.names_out)
     return len(columns) or next((site.n_columns for site in sites if site.n_columns), 0)

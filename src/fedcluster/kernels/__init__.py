@@ -8,13 +8,12 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.kernels._groups import partition
-    from fedcluster.kernels._hard import found_labels, hard_pass, hard_sums, nearest
+    from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
     from fedcluster.kernels.fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels.iteration import kmeans
     from fedcluster.kernels.seeding import kmeans_plusplus
 
 __all__ = [
-    "found_labels",
     "fuzzy_pass",
     "hard_pass",
     "hard_sums",
@@ -29,7 +28,7 @@ __getattr__ = names_from(  # to load a model takes no compiler
     __name__,
     {
         "fuzzy_pass memberships": "fuzzy",
-        "found_labels hard_pass hard_sums nearest": "_hard",
+        "hard_pass hard_sums nearest": "_hard",
         "partition": "_groups",
         "kmeans": "iteration",
         "kmeans_plusplus": "seeding",

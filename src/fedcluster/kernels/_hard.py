@@ -138,8 +138,7 @@ def nearest(
     sample_weight : array_like of shape (n,), optional
         The rows' weights, where there is a cache: those of its ``hard_sums``.
     cache : dict, optional
-        What ``hard_sums`` left: bounds for similar centres save time. It never changes a result;
-        `found_labels` reads the labels from it later.
+        What ``hard_sums`` left: bounds for similar centres save time. It never changes a result.
 
     Returns
     -------
@@ -160,18 +159,8 @@ def nearest(
     memory: Memory | None = None if cache is None else cache.get("hard_sums")
     labels = memory.labels(rows, centers, weights) if memory else None
     if labels is None:
-        labels, squared = assign(rows, centers)
-    else:
-        squared = measured(rows, centers, labels)
-    if cache is not None:
-        cache["nearest"] = centers, labels
-    return labels, squared
-
-
-def found_labels(centers: Floats, cache: dict[str, Any]) -> Labels | None:
-    """Return the labels that `nearest` found last with this cache, if it was for these centres."""
-    asked, labels = cache.get("nearest", (None, None))
-    return labels if asked is not None and np.array_equal(asked, centers) else None
+        return assign(rows, centers)
+    return labels, measured(rows, centers, labels)
 
 
 def hard_sums(

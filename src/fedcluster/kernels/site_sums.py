@@ -38,14 +38,14 @@ class Sites(NamedTuple):
     ----------
     bounds : ndarray of shape (s + 1,)
         The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
-    heard : ndarray of shape (s,), bool
+    responding : ndarray of shape (s,), bool
         Whether the site lets out anything.
     least : int
         The fewest rows behind a line that a site lets out.
     """
 
     bounds: Places
-    heard: NDArray[np.bool_]
+    responding: NDArray[np.bool_]
     least: int
 
 
@@ -106,8 +106,8 @@ def means_of_sites(
     """
     (k, begins, chances), d, line = draws, X.shape[1], 0
     sums, weights = np.empty((k.sum(), d)), np.empty(k.sum())
-    sent, (max_iter, tol, relocate, drop) = np.zeros((3, len(sites.heard)), np.int64), how
-    for site in range(len(sites.heard)):
+    sent, (max_iter, tol, relocate, drop) = np.zeros((3, len(sites.responding)), np.int64), how
+    for site in range(len(sites.responding)):
         start, stop = sites.bounds[site], sites.bounds[site + 1]
         chance = chances[begins[site] : begins[site + 1]]
         spread, own = chance.reshape(1, k[site], len(chance) // k[site]), sample_weight[start:stop]
@@ -116,7 +116,7 @@ def means_of_sites(
         fit = best_of_restarts(rows, across, own, own, spread, max_iter, absolute, relocate, drop)
         _, _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
         for j in range(len(counts)):
-            if lets_out(sites, site, counts[j], sent):
+            if passes_limits(sites, site, counts[j], sent):
                 sums[line], weights[line] = own_sums[j], own_weights[j]
                 line += 1
     return sums[:line], weights[:line], sent
@@ -156,11 +156,11 @@ def columns_of_sites(points: Floats, bounds: Places) -> Floats:
 
 
 @native
-def lets_out(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
+def passes_limits(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
     """Return whether a line of so many rows leaves its site, and count it."""
     if rows == 0:
         return False
-    if rows < sites.least or not sites.heard[site]:
+    if rows < sites.least or not sites.responding[site]:
         sent[2, site] += rows
         return False
     sent[0, site] += 1
@@ -187,7 +187,7 @@ EXPONENTS = (-800, 900)
 """Exponents of numbers that are cut; others are added one by one."""
 
 
-class Bank(NamedTuple):
+class ExactAccumulator(NamedTuple):
     """Exact sums of sites: of each number, an expansion, and sums of digits that do not round.
 
     Attributes
@@ -220,30 +220,32 @@ class Bank(NamedTuple):
     largest: Floats
 
 
-def empty_bank(k: int, p: int) -> Bank:
+def empty_accumulator(k: int, p: int) -> ExactAccumulator:
     """Return sums (k, p) of no site."""
     partials, used = np.zeros((k, p, MOST_PARTIALS)), np.zeros((k, p), np.int64)
     cut, counts = np.zeros((4, k, p)), np.zeros(k, np.int64)
     lines, places = np.zeros((MOST_WAITING + k, p)), np.zeros(MOST_WAITING + k, np.int64)
     n_waiting, largest = np.zeros(1, np.int64), np.zeros(1)
-    return Bank(partials, used, cut, counts, lines, places, n_waiting, largest)
+    return ExactAccumulator(partials, used, cut, counts, lines, places, n_waiting, largest)
 
 
-def may_exceed(bank: Bank, most: float) -> bool:
+def may_exceed(accumulator: ExactAccumulator, most: float) -> bool:
     """Return whether a number of a line that was added may be above ``most``, or not finite.
 
     Numbers of sites can cancel, so their sums do not tell. But a number is either as large as those
     that are remembered in ``largest``, or was cut at a step that was made for one of these.
     """
     above_its_maker = 2.0 ** (ROOM + 1) * MARGIN
-    return not bank.largest[0] * above_its_maker <= most
+    return not accumulator.largest[0] * above_its_maker <= most
 
 
-def planes_of(bank: Bank) -> list[Floats]:
+def planes_of(accumulator: ExactAccumulator) -> list[Floats]:
     """Return arrays (k, p) whose exact sum is what was added, at least one."""
-    most = int(bank.used.max(initial=0))
-    partials = [np.where(i < bank.used, bank.partials[:, :, i], 0.0) for i in range(most)]
-    return [*bank.cut[1:], *partials]
+    most = int(accumulator.used.max(initial=0))
+    partials = [
+        np.where(i < accumulator.used, accumulator.partials[:, :, i], 0.0) for i in range(most)
+    ]
+    return [*accumulator.cut[1:], *partials]
 
 
 @inner_as_written
@@ -285,21 +287,21 @@ def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -
 
 
 @native_as_written
-def _add_waiting(bank: Bank) -> None:
+def _add_waiting(accumulator: ExactAccumulator) -> None:
     """Add the lines that wait exactly to their sums: where all numbers of one can be cut, at once.
 
     With a step s well above x, (s + x) - s is x to a multiple of the last digit of s. Sums of these
     are exact, and so are those of what is left, cut at smaller steps, until nothing is left.
     """
-    cut, lines, n_columns = bank.cut, bank.lines, bank.lines.shape[1]
-    for i in range(bank.n_waiting[0]):
-        j, unfit, left = bank.places[i], 0, 0
-        if bank.counts[j] >= MOST_LINES:
-            _settle(bank, j)
+    cut, lines, n_columns = accumulator.cut, accumulator.lines, accumulator.lines.shape[1]
+    for i in range(accumulator.n_waiting[0]):
+        j, unfit, left = accumulator.places[i], 0, 0
+        if accumulator.counts[j] >= MOST_LINES:
+            _settle(accumulator, j)
         for f in range(n_columns):
             unfit += not abs(lines[i, f]) <= cut[0, j, f] * MARGIN
         if unfit:
-            _take_unfit(bank, i, j)
+            _take_unfit(accumulator, i, j)
         for f in range(n_columns):
             x, s, t, u = lines[i, f], cut[0, j, f], cut[0, j, f] * CUT, cut[0, j, f] * CUT * CUT
             high = (s + x) - s
@@ -311,28 +313,28 @@ def _add_waiting(bank: Bank) -> None:
             lines[i, f] = x - high - middle - low
             left += lines[i, f] != 0.0
         for f in range(n_columns if left else 0):
-            _grow(bank.partials, bank.used, j, f, lines[i, f])
-        bank.counts[j] += 1
-    bank.n_waiting[0] = 0
+            _grow(accumulator.partials, accumulator.used, j, f, lines[i, f])
+        accumulator.counts[j] += 1
+    accumulator.n_waiting[0] = 0
 
 
 @native
-def _room(bank: Bank) -> int:
+def _room(accumulator: ExactAccumulator) -> int:
     """Return how many lines wait, when there is room for those of one more site."""
-    if bank.n_waiting[0] > MOST_WAITING:
-        _add_waiting(bank)
-    return bank.n_waiting[0]
+    if accumulator.n_waiting[0] > MOST_WAITING:
+        _add_waiting(accumulator)
+    return accumulator.n_waiting[0]
 
 
 @inner_as_written
-def _take_unfit(bank: Bank, waiting: int, j: int) -> None:
+def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
     """Add numbers of a line that are too large for their steps, and make larger steps."""
     partials, used, cut, line, largest = (
-        bank.partials,
-        bank.used,
-        bank.cut,
-        bank.lines[waiting],
-        bank.largest,
+        accumulator.partials,
+        accumulator.used,
+        accumulator.cut,
+        accumulator.lines[waiting],
+        accumulator.largest,
     )
     for f in range(len(line)):
         x = line[f]
@@ -351,20 +353,20 @@ def _take_unfit(bank: Bank, waiting: int, j: int) -> None:
 
 
 @inner_as_written
-def _settle(bank: Bank, j: int) -> None:
+def _settle(accumulator: ExactAccumulator, j: int) -> None:
     """Add the sums of digits j to the expansions, before they could round."""
-    for f in range(bank.lines.shape[1]):
+    for f in range(accumulator.lines.shape[1]):
         for i in range(1, 4):
-            _grow(bank.partials, bank.used, j, f, bank.cut[i, j, f])
-            bank.cut[i, j, f] = 0.0
-    bank.counts[j] = 0
+            _grow(accumulator.partials, accumulator.used, j, f, accumulator.cut[i, j, f])
+            accumulator.cut[i, j, f] = 0.0
+    accumulator.counts[j] = 0
 
 
 @native
 def add_sums_of_sites(
-    X: Rows, sample_weight: Weights, sites: Sites, centers: Floats, bank: Bank
+    X: Rows, sample_weight: Weights, sites: Sites, centers: Floats, accumulator: ExactAccumulator
 ) -> NDArray[np.int64]:
-    """Add w x, w ||x - c||^2 and w over the rows nearest to each centre, (k, d + 2), to a bank.
+    """Add w x, w ||x - c||^2 and w over the rows nearest to each centre, (k, d + 2).
 
     Parameters
     ----------
@@ -376,7 +378,7 @@ def add_sums_of_sites(
         The sites.
     centers : ndarray of shape (k, d)
         The centres.
-    bank : Bank
+    accumulator : ExactAccumulator
         The sums of sites that were asked before.
 
     Returns
@@ -384,9 +386,9 @@ def add_sums_of_sites(
     ndarray of shape (3, s), int64
         Lines, lone rows and rows held back of each site.
     """
-    packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.heard)), np.int64)
-    _add_rows(X, sample_weight, sites, packed, zero_parts(packed), bank, sent)
-    _add_waiting(bank)
+    packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.responding)), np.int64)
+    _add_rows(X, sample_weight, sites, packed, zero_parts(packed), accumulator, sent)
+    _add_waiting(accumulator)
     return sent
 
 
@@ -397,10 +399,10 @@ def _add_rows(
     sites: Sites,
     packed: PackedCenters,
     part: Parts,
-    bank: Bank,
+    accumulator: ExactAccumulator,
     sent: NDArray[np.int64],
 ) -> None:
-    """Add the rows of each site to its own sums, and these to the bank.
+    """Add the rows of each site to its own sums, and these to the accumulator.
 
     Sums are an argument: what an inlined function writes elsewhere, numba may take for unused.
     """
@@ -411,10 +413,10 @@ def _add_rows(
         score_block(X, start, packed, block, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             if i == sites.bounds[site + 1]:
-                _hand_over(sites, site, part, packed, bank, sent)
+                _hand_over(sites, site, part, packed, accumulator, sent)
                 site += 1
             add(X, sample_weight, i, nearest[i - start], packed, part)
-    _hand_over(sites, site, part, packed, bank, sent)
+    _hand_over(sites, site, part, packed, accumulator, sent)
 
 
 @native
@@ -423,16 +425,21 @@ def _hand_over(
     site: int,
     part: Parts,
     packed: PackedCenters,
-    bank: Bank,
+    accumulator: ExactAccumulator,
     sent: NDArray[np.int64],
 ) -> None:
-    """Add what leaves a site to the bank, and set its own sums to 0."""
-    d, lines, places, n_waiting = bank.lines.shape[1] - 2, bank.lines, bank.places, _room(bank)
+    """Add what leaves a site to the accumulator, and set its own sums to 0."""
+    d, lines, places, n_waiting = (
+        accumulator.lines.shape[1] - 2,
+        accumulator.lines,
+        accumulator.places,
+        _room(accumulator),
+    )
     residuals, weights, counts, errors = part
-    for j in range(len(bank.partials)):
+    for j in range(len(accumulator.partials)):
         if counts[j] == 0:
             continue
-        if lets_out(sites, site, counts[j], sent):
+        if passes_limits(sites, site, counts[j], sent):
             weight, error = weights[j], 0.0
             for f in range(d):
                 lines[n_waiting, f] = residuals[j, f] + weight * packed.anchors[j, f]
@@ -445,7 +452,7 @@ def _hand_over(
             residuals[j, f] = 0.0
         for lane in range(errors.shape[1]):
             errors[j, lane] = 0.0
-    bank.n_waiting[0] = n_waiting
+    accumulator.n_waiting[0] = n_waiting
 
 
 @native
@@ -457,25 +464,25 @@ def add_leaf_sums_of_sites(
     cuts: Cuts,
     following: Following,
     places: Leaves,
-    bank: Bank,
+    accumulator: ExactAccumulator,
 ) -> NDArray[np.int64]:
-    """Add the sums over the rows of each leaf of a tree, (l, 2 d + 1), to a bank; see `leaf_sums`.
+    """Add the sums over the rows of each leaf of a tree, (l, 2 d + 1); see `leaf_sums`.
 
     Returns lines, lone rows and rows held back of each site, (3, s).
     """
-    (n_leaves, d), n_sites = reference.shape, len(sites.heard)
-    sent, lines, belongs = np.zeros((3, n_sites), np.int64), bank.lines, bank.places
+    (n_leaves, d), n_sites = reference.shape, len(sites.responding)
+    sent, lines, belongs = np.zeros((3, n_sites), np.int64), accumulator.lines, accumulator.places
     own, own_weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
     for site in range(n_sites):
         start, stop = sites.bounds[site], sites.bounds[site + 1]
-        rows, weight, n_waiting = X[start:stop], sample_weight[start:stop], _room(bank)
+        rows, weight, n_waiting = X[start:stop], sample_weight[start:stop], _room(accumulator)
         add_to_leaves(
             rows, weight, reference, cuts, following, places[start:stop], (own, own_weights, counts)
         )
         for leaf in range(n_leaves):
             if counts[leaf] == 0:
                 continue
-            if lets_out(sites, site, int(counts[leaf]), sent):
+            if passes_limits(sites, site, int(counts[leaf]), sent):
                 for f in range(2 * d):
                     lines[n_waiting, f] = own[leaf, f]
                 lines[n_waiting, 2 * d], belongs[n_waiting] = own_weights[leaf], leaf
@@ -483,15 +490,19 @@ def add_leaf_sums_of_sites(
             own_weights[leaf], counts[leaf] = 0.0, 0.0
             for f in range(2 * d):
                 own[leaf, f] = 0.0
-        bank.n_waiting[0] = n_waiting
-    _add_waiting(bank)
+        accumulator.n_waiting[0] = n_waiting
+    _add_waiting(accumulator)
     return sent
 
 
 @native
-def add_lines(lines: Floats, bank: Bank) -> None:
-    """Add lines (s, p), of a site each, to the first line of a bank."""
+def add_lines(lines: Floats, accumulator: ExactAccumulator) -> None:
+    """Add lines (s, p), of a site each, to the first line of an accumulator."""
     for start in range(0, len(lines), MOST_WAITING):
         some = lines[start : start + MOST_WAITING]
-        bank.lines[: len(some)], bank.places[: len(some)], bank.n_waiting[0] = some, 0, len(some)
-        _add_waiting(bank)
+        (
+            accumulator.lines[: len(some)],
+            accumulator.places[: len(some)],
+            accumulator.n_waiting[0],
+        ) = some, 0, len(some)
+        _add_waiting(accumulator)

@@ -10,10 +10,16 @@ if TYPE_CHECKING:
     from fedcluster.metrics._fuzzy import FuzzyObjective
     from fedcluster.metrics.clusters import Inertia
     from fedcluster.metrics.indices import METRICS, Index
+    from fedcluster.metrics.objectives import nearest_present as nearest_present
 
 __all__ = ["METRICS", "FuzzyObjective", "Index", "Inertia"]
 
 __getattr__ = names_from(  # column moments are used where nothing compiled is
     __name__,
-    {"Inertia": "clusters", "FuzzyObjective": "_fuzzy", "METRICS Index": "indices"},
+    {
+        "Inertia": "clusters",
+        "FuzzyObjective": "_fuzzy",
+        "METRICS Index": "indices",
+        "nearest_present": "objectives",
+    },
 )

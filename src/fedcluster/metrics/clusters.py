@@ -167,7 +167,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Clusters of all rows, as the total answer to `Scatter` tells of them.
+    """Clusters of all rows, from the total answer to `Scatter`.
 
     Parameters
     ----------

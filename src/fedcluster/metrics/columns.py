@@ -91,7 +91,7 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shapes:
-    """What `ColumnShape` tells of d columns.
+    """Shapes of d columns, from the total of `ColumnShape`.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Shapes:
 
     @classmethod
     def from_total(cls, state: State, total: Summary) -> Shapes:
-        """Return what the total answer tells.
+        """Return the shapes from the total answer.
 
         Examples
         --------

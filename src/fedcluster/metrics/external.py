@@ -87,7 +87,7 @@ class Contingency:
         names: list[str] = json.loads(self.classes)
         return names
 
-    def told_only(self, labels: Collection[str]) -> Self:
+    def disclosed_only(self, labels: Collection[str]) -> Self:
         """Return the same step; a class that is none of these labels is none that a row has."""
         names = [name if name in labels else UNTOLD + name for name in self.names]
         return replace(self, classes=json.dumps(names))

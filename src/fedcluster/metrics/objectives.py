@@ -165,5 +165,5 @@ def shown_value(name: str, value: float) -> float:
 
 
 def round_name(name: str) -> str:
-    """Return what each round of a run with an objective of this name tells."""
+    """Return the name of what each round of a run with this objective reports."""
     return name if name in MEANINGS else REPORTED

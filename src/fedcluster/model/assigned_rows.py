@@ -109,7 +109,7 @@ class AssignedRows:
         if self.told is not None and (self.preprocessor is None or self.told.missing != "keep"):
             raise ValueError("rows with clusters are told as prepared rows that keep gaps")
 
-    def told_only(self, describe: Describe) -> Self:
+    def disclosed_only(self, describe: Describe) -> Self:
         """Return the transform bound to what a site tells of its columns.
 
         Raises
@@ -118,8 +118,8 @@ class AssignedRows:
             If a column of text is taken for one of numbers.
         """
         if self.preprocessor is not None:
-            told = None if self.told is None else self.told.told_only(describe)
-            return replace(self, preprocessor=self.preprocessor.told_only(describe), told=told)
+            told = None if self.told is None else self.told.disclosed_only(describe)
+            return replace(self, preprocessor=self.preprocessor.disclosed_only(describe), told=told)
         if any(column.kind not in ("number", "empty") for column in describe(())):
             raise PolicyError("preparation: a column of numbers must hold numbers")
         return self

@@ -18,7 +18,7 @@ from fedcluster import kernels
 from fedcluster.core import Assigns, Data, Floats, Labels, Rows, State
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError
-from fedcluster.io.inputs import OWNER, GivenTable, by_site, frame_of, is_column, read_table
+from fedcluster.io.inputs import OWNER, SiteTable, by_site, frame_of, is_column, read_table
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.io.rows import error_prefix
 from fedcluster.io.sources import read_file
@@ -271,7 +271,7 @@ class RowForm:
         """Return the rows of a fit as they are clustered, (n, p), NaN where one is dropped."""
         return data.X if self.preprocessor is None else self.preprocessor.aligned(data)
 
-    def _of_part(self, data: Data, part: GivenTable) -> Rows:
+    def _of_part(self, data: Data, part: SiteTable) -> Rows:
         with error_prefix(part.owner) if part.where else nullcontext():
             return self.aligned(data)
 

@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
+import msgspec
 import numpy as np
 
-from fedcluster import __version__
+from fedcluster import __version__, kernels, metrics
 from fedcluster.core import Algorithm, Assigns, Floats, Labels, Limit, Rows, SiteInfo, State
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import write_json
+from fedcluster.io.records import record
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.model.profiles import checked_names
-from fedcluster.options.choices import ASSIGNING, assigning, imported
+from fedcluster.options.choices import ASSIGNING, OWN_STEPS, assigning, imported
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing.transform import on_whole_rows
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 3
 """Of models whose algorithm assigns rows itself. Others are version 2, of rows that are prepared,
 or 1, which older programs read."""
-
-
-PRIVACY = {"epsilon", "delta", "group_size", "rho", "answers", "budget"}
-"""What a model tells of a privacy budget."""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -83,88 +82,145 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}")
 
 
+LARGEST = float(np.finfo(np.float64).max)
+Finite = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Site(msgspec.Struct, forbid_unknown_fields=True):
+    """A site in a model file, with its limits."""
+
+    name: str
+    limits: list[dict[str, Any]]
+
+
+class _Assigns(msgspec.Struct, forbid_unknown_fields=True):
+    """The algorithm in a model file that assigns rows."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+class _Privacy(msgspec.Struct, forbid_unknown_fields=True):
+    """Privacy budget that a model was fitted under."""
+
+    epsilon: Finite
+    delta: Finite
+    group_size: Count
+    rho: Finite
+    answers: Count
+    budget: Finite
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The content of a model file, whose shapes `checked` compares."""
+
+    format: str
+    format_version: Count
+    fedcluster_version: str
+    columns: Annotated[list[str], msgspec.Meta(min_length=1)]
+    centers: list[list[Finite]]
+    weights: list[Finite]
+    inertia: Finite | None
+    rounds: Count
+    seed: Count | None
+    dtype: Literal["float32", "float64"]
+    last_round: Count
+    converged: bool
+    algorithm: dict[str, Any]
+    sites: list[_Site]
+    names: list[str] = []
+    privacy: _Privacy | None = None
+    memory: dict[str, Any] = {}
+    assigned_by: _Assigns | None = None
+    preprocessing: dict[str, Any] | None = None
+    centers_in_units: dict[str, list[Finite]] = {}
+
+
 def checked(
     content: Mapping[str, Any], path: Path, algorithms: Iterable[str | type]
 ) -> dict[str, Any]:
-    """Return the fields of a model, each of the right type and shape."""
-    content = {"memory": {}, "assigned_by": None, "names": [], "privacy": {}, **content}
-    first = _values(content, path, _FIRST)
-    d = len(
-        first["columns"] if first["preprocessing"] is None else first["preprocessing"].names_out
-    )
-    values = _values(content, path, {**_shapes(content, d), **_FIELDS})
-    algorithm = _algorithm(values["assigned_by"], path, algorithms)
-    k = len(values["weights"])
+    """Return the fields of a model, each of the right type and shape.
+
+    Raises
+    ------
+    InputError
+        If a key is missing or unknown, or its value is not what the file holds there.
+    """
+    try:
+        held = record(dict(content), _Content)
+        preprocessor = _preprocessor(held.preprocessing)
+        d = len(held.columns if preprocessor is None else preprocessor.names_out)
+        _check_shapes(held, d)
+        memory = {name: _array(name, each) for name, each in held.memory.items()}
+        sites = tuple(
+            SiteInfo(site.name, tuple(map(Limit.from_plain, site.limits))) for site in held.sites
+        )
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}; fit again") from error
+    algorithm, k = _algorithm(held.assigned_by, path, algorithms), len(held.weights)
     if algorithm is not None:
         try:
-            allowed_of(algorithm).check_kept(algorithm, values["memory"], {"k": k, "d": d})
+            allowed_of(algorithm).check_kept(algorithm, memory, {"k": k, "d": d})
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}; fit again") from error
     try:
-        names = checked_names(values["names"], k) if values["names"] else ()
+        names = checked_names(held.names, k) if held.names else ()
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}; name the clusters anew") from error
     return {
-        **values,
-        "columns": first["columns"],
-        "preprocessor": first["preprocessing"],
+        **{name: getattr(held, name) for name in AS_HELD},
+        "centers": np.array(held.centers, dtype=np.float64),
+        "weights": np.array(held.weights, dtype=np.float64),
+        "columns": tuple(held.columns),
+        "inertia": math.nan if held.inertia is None else held.inertia,
+        "sites": sites,
+        "memory": memory,
+        "privacy": {} if held.privacy is None else msgspec.structs.asdict(held.privacy),
+        "preprocessor": preprocessor,
         "assigned_by": algorithm,
         "names": names,
     }
 
 
-Reader = Callable[[Any], Any]
-"""Returns the value of a field from that of a file, or raises an error of `UNREADABLE`."""
-UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
+AS_HELD = (
+    "algorithm",
+    "rounds",
+    "seed",
+    "dtype",
+    "fedcluster_version",
+    "last_round",
+    "converged",
+)
+"""Keys of a file that are fields of a model as they are."""
 
 
-def _values(
-    content: Mapping[str, Any], path: Path, readers: Mapping[str, tuple[Reader, str]]
-) -> dict[str, Any]:
-    """Return the values of these keys, each as its reader returns it.
-
-    Raises
-    ------
-    InputError
-        If a key is lacking, or its value is not what the reader expects.
-    """
-    values = {}
-    for key, (reader, what) in readers.items():
-        if key not in content and key != "preprocessing":
-            raise InputError(f"{path} is damaged: {key!r} is missing; fit again")
-        try:
-            values[key] = reader(content.get(key))
-        except UNREADABLE as error:
-            fault = f"{what} ({error})" if key == "preprocessing" else what
-            raise InputError(f"{path} is damaged: {key!r} is not {fault}; fit again") from error
-    return values
+def _check_shapes(held: _Content, d: int) -> None:
+    """Refuse centres of another width, or other weights; without centres, the algorithm assigns."""
+    k = len(held.centers)
+    if any(len(center) != d for center in held.centers) or not (k or held.assigned_by):
+        raise ValueError(f"centers must be centres with {d} numbers each")
+    if len(held.weights) != (k or max(1, len(held.weights))):
+        raise ValueError(f"weights must be a list of {k or 'some'} numbers")
 
 
-def _shapes(content: Mapping[str, Any], d: int) -> dict[str, tuple[Reader, str]]:
-    """Return the readers of centres and weights; without centres, the algorithm assigns."""
-    k = len(content["centers"])
-    assigns = not k and content["assigned_by"] is not None
-    centers = _list_of(_list_of(_number, d), 0 if assigns else None)
-    weights = _list_of(_number, None if assigns else k)
-    return {
-        "centers": (
-            lambda value: _floats(centers(value)),
-            f"a list of centres with {d} numbers each",
-        ),
-        "weights": (lambda value: _floats(weights(value)), f"a list of {k} numbers"),
-    }
+def _preprocessor(content: Mapping[str, Any] | None) -> Preprocessor | None:
+    """Return how rows are prepared, from what a file holds of it."""
+    try:
+        return None if content is None else Preprocessor.from_plain(content)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"'preprocessing' is not one ({error})") from error
 
 
-def _floats(values: Any) -> Floats:
-    return np.array(values, dtype=np.float64)
-
-
-def _array(value: Any) -> Floats:
+def _array(name: str, value: Any) -> Floats:
     """Return nested lists of numbers as an array."""
-    array = np.array(value)
-    if array.dtype.kind not in "if" or not np.isfinite(array).all():
-        raise ValueError("not an array of numbers")
-    return array.astype(np.float64)
+    try:
+        array = np.array(value)
+        if array.dtype.kind in "if" and np.isfinite(array).all():
+            return array.astype(np.float64)
+    except (OverflowError, ValueError):
+        pass
+    raise ValueError(f"memory.{name} must be an array of numbers")
 
 
 def named(algorithm: Any) -> dict[str, Any]:
@@ -172,17 +228,15 @@ def named(algorithm: Any) -> dict[str, Any]:
     kind = type(algorithm)
     own = not kind.__module__.startswith("fedcluster.")
     name = _dotted(kind) if own else kind.__name__
-    given = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
-    return {"name": name, "parameters": given}
+    parameters = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+    return {"name": name, "parameters": parameters}
 
 
 def _dotted(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _algorithm(
-    content: Mapping[str, Any] | None, path: Path, algorithms: Iterable[str | type]
-) -> Any:
+def _algorithm(content: _Assigns | None, path: Path, algorithms: Iterable[str | type]) -> Any:
     """Return the algorithm that a model file names: one of the package, or one that is allowed.
 
     Raises
@@ -192,11 +246,12 @@ def _algorithm(
     """
     if content is None:
         return None
-    name = content["name"]
+    name = content.name
     try:
-        by_name = {each if isinstance(each, str) else _dotted(each): each for each in algorithms}
+        own = [*algorithms, *OWN_STEPS.values()]
+        by_name = {each if isinstance(each, str) else _dotted(each): each for each in own}
         kind = assigning(name) if name in ASSIGNING else by_name[name]
-        algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content["parameters"])
+        algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content.parameters)
     except KeyError as error:
         raise InputError(
             f"{path}: rows are assigned by {name}, which is no algorithm of fedcluster; allow it "
@@ -207,73 +262,6 @@ def _algorithm(
     if not isinstance(algorithm, Assigns):
         raise InputError(f"{path}: algorithm {name!r} has no assign(state, X); fit again")
     return algorithm
-
-
-def _if(fits: Callable[[Any], object]) -> Reader:
-    """Return a reader that returns a value as it is, if it fits."""
-
-    def reader(value: Any) -> Any:
-        if not fits(value):
-            raise ValueError(value)
-        return value
-
-    return reader
-
-
-def _list_of(reader: Reader, n: int | None = None) -> Reader:
-    """Return a reader of a list, of n parts or of at least one, as a tuple of what is in it."""
-    some = _if(lambda v: isinstance(v, list) and (len(v) == n if n is not None else bool(v)))
-    return lambda value: tuple(map(reader, some(value)))
-
-
-_number = _if(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v))
-_count = _if(lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
-_text = _if(lambda v: isinstance(v, str))
-_list = _if(lambda v: isinstance(v, list))
-_object = _if(lambda v: isinstance(v, dict))
-
-
-def _site(value: Any) -> SiteInfo:
-    return SiteInfo(_text(value["name"]), tuple(map(Limit.from_plain, _list(value["limits"]))))
-
-
-def _privacy(value: Any) -> Any:
-    if set(_object(value)) not in (set(), PRIVACY):
-        raise ValueError(value)
-    return {name: _number(each) for name, each in value.items()}
-
-
-def _named(value: Any) -> Any:
-    if value is not None:
-        _text(value["name"]), _object(value["parameters"])
-    return value
-
-
-_FIRST: Mapping[str, tuple[Reader, str]] = {
-    "format_version": (_count, "a whole number"),
-    "columns": (_list_of(_text), "a list of names"),
-    "centers": (_list, "a list of centres"),
-    "preprocessing": (lambda v: None if v is None else Preprocessor.from_plain(v), "one"),
-}
-"""What the shapes of the others follow from."""
-_FIELDS: Mapping[str, tuple[Reader, str]] = {
-    "inertia": (lambda v: math.nan if v is None else float(_number(v)), "a number"),
-    "algorithm": (_object, "an object"),
-    "sites": (lambda v: tuple(map(_site, _list(v))), "a list of names with limits"),
-    "rounds": (_count, "a whole number"),
-    "seed": (lambda v: v if v is None else _count(v), "a whole number"),
-    "dtype": (_if(lambda v: v in ("float32", "float64")), "float32 or float64"),
-    "fedcluster_version": (_text, "a text"),
-    "last_round": (_count, "a whole number"),
-    "converged": (_if(lambda v: isinstance(v, bool)), "true or false"),
-    "names": (lambda v: tuple(map(_text, _list(v))), "a list of names"),
-    "privacy": (_privacy, "an object of numbers"),
-    "memory": (
-        lambda v: {name: _array(each) for name, each in _object(v).items()},
-        "an object of arrays of numbers",
-    ),
-    "assigned_by": (_named, "a name with parameters"),
-}
 
 
 __all__ = ["Model"]
@@ -326,6 +314,8 @@ class Model:
         What the clusters are called, where they have names.
     privacy : mapping
         What the fit has spent of its privacy budget, empty without one.
+    reader : str
+        What asks for the columns, for messages; it is not in the file.
     """
 
     centers: Floats
@@ -345,6 +335,7 @@ class Model:
     assigned_by: Algorithm | None = None
     names: tuple[str, ...] = ()
     privacy: Mapping[str, Any] = field(default_factory=dict)
+    reader: str = "Model"
 
     @classmethod
     def from_estimator(
@@ -361,16 +352,16 @@ class Model:
         dtype : str
             The type of the rows.
         """
-        if columns is None:
-            columns = getattr(estimator, "feature_names_in_", None)
-        if columns is None:
-            columns = [f"x{j}" for j in range(estimator.n_features_in_)]
+        form: RowForm = estimator.row_form_
+        state = estimator.state_
+        if estimator.privacy_ is None:
+            state = replace(state, centers=estimator.cluster_centers_)
         parameters = {"algorithm": "auto", **estimator.get_params()}
         seed = parameters.pop("random_state", None)
         parameters.pop("verbose", None)
         return cls(
-            **state_fields(estimator.state_, estimator.algorithm_),
-            columns=tuple(map(str, columns)),
+            **state_fields(state, estimator.algorithm_),
+            columns=form.columns if columns is None else tuple(map(str, columns)),
             algorithm=plain_parameters(
                 parameters.pop("algorithm"),
                 {**parameters, "objective": estimator.objective_},
@@ -380,9 +371,10 @@ class Model:
             rounds=int(estimator.n_iter_),
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
-            preprocessor=estimator.row_form_.preprocessor,
+            preprocessor=form.preprocessor,
             names=tuple(estimator.cluster_names_),
             privacy={} if estimator.privacy_ is None else estimator.privacy_.plain(),
+            reader=form.reader,
         )
 
     def predict(self, X: Any) -> Labels:
@@ -435,11 +427,38 @@ class Model:
     @property
     def row_form(self) -> RowForm:
         """Return what rows must hold, and how they are prepared."""
-        return RowForm(self.columns, self.preprocessor)
+        return RowForm(self.columns, self.preprocessor, self.reader)
 
     def prepared(self, X: Any) -> Rows:
         """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
         return self.row_form.prepared(X)
+
+    def measurable(self, X: Any) -> tuple[Rows, Floats]:
+        """Return rows, (n, p), and centres, (k, p), between which distances are told.
+
+        They are as clustered; after a fit with a privacy budget, whose bounds scale the columns, in
+        the units of the columns, with rows moved within the bounds.
+        """
+        how, form = self.preprocessor, self.row_form
+        if how is None or not how.box:
+            return form.prepared(X), self.centers
+        rows = replace(form, preprocessor=replace(how, box=False)).prepared(X)
+        return how.invert(rows.astype(np.float64)), how.invert(self.centers)
+
+    def squared_errors(self, X: Any) -> Floats:
+        """Return the squared distance of each row to its nearest centre, (n,); 0 of a dropped row.
+
+        The distance is that over the values which a prepared row has.
+        """
+        rows = self.prepared(X)
+        if self.has_gaps:
+            return metrics.nearest_present(rows, self.centers)[1]
+        return on_whole_rows(lambda whole: kernels.nearest(whole, self.centers)[1], rows, 0.0)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Return whether prepared rows keep missing values."""
+        return self.preprocessor is not None and self.preprocessor.missing == "ignore"
 
     @property
     def fuzzy(self) -> bool:

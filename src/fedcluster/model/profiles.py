@@ -61,7 +61,7 @@ class NumberProfile:
         return np.abs(self.differences)
 
     def plain(self, j: int) -> dict[str, Any]:
-        """Return what is told of cluster j, or of all of them as cluster -1."""
+        """Return the profile of cluster j as JSON can hold it; -1 stands for all clusters."""
         told = {
             "weight": float(self.weights[j]),
             "mean": float(self.means[j]),
@@ -135,7 +135,7 @@ class TextProfile:
         return int(np.argmax(apart))
 
     def plain(self, j: int) -> dict[str, Any]:
-        """Return what is told of cluster j, or of all of them as cluster -1."""
+        """Return the profile of cluster j as JSON can hold it; -1 stands for all clusters."""
         shares = dict(zip(self.levels, self.shares[j].tolist(), strict=True))
         told = {"weight": float(self.weights[j]), "shares": shares}
         return told if j < 0 else told | {"association": float(self.associations[j])}
@@ -240,7 +240,7 @@ class Profiles:
         return {"clusters": clusters, "all": {"weight": sum(weights), "columns": every}}
 
     def _silhouette(self, j: int) -> dict[str, float]:
-        """Return what is told of the silhouettes of cluster j, nothing where they are not known."""
+        """Return the silhouettes of cluster j as JSON can hold them; empty if unknown."""
         if self.silhouettes is None:
             return {}
         mean, spread = self.silhouettes[:, j].tolist()

@@ -46,8 +46,8 @@ class Stability:
     Examples
     --------
     >>> jaccards = np.array([[1.0, 0.7], [0.9, 0.5]])
-    >>> found = Stability(jaccards, np.array([1, 0]), np.array([5.0, 2.0]))
-    >>> found.means.round(2), found.words
+    >>> stability = Stability(jaccards, np.array([1, 0]), np.array([5.0, 2.0]))
+    >>> stability.means.round(2), stability.words
     (array([0.95, 0.6 ]), ('stable', 'unstable'))
     """
 
@@ -80,18 +80,18 @@ class Stability:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a table, and what it means."""
-        told = self.plain()
-        table = stability_table(told).plain_html()
-        return joined(table, [element("p", each) for each in told["meaning"]])
+        content = self.plain()
+        table = stability_table(content).plain_html()
+        return joined(table, [element("p", each) for each in content["meaning"]])
 
     def plain(self) -> dict[str, Any]:
         """Return the stability as JSON can hold it; numbers may be NaN."""
-        told = {"replicates": len(self.jaccards), "left_out": self.left_out}
+        content = {"replicates": len(self.jaccards), "left_out": self.left_out}
         clusters = [self._cluster(j) for j in range(len(self.neighbours))]
-        return told | {"clusters": clusters, "meaning": self.sentences()}
+        return content | {"clusters": clusters, "meaning": self.sentences()}
 
     def _cluster(self, j: int) -> dict[str, Any]:
-        """Return what is told of one cluster."""
+        """Return the stability of one cluster as JSON can hold it."""
         own, separation = self.jaccards[:, j], float(self.separations[j])
         return {
             "cluster": j,
@@ -108,13 +108,13 @@ class Stability:
     def sentences(self) -> list[str]:
         """Return in words what that means."""
         groups = {each: [j for j, own in enumerate(self.words) if own == each] for each in WHY}
-        said = [
+        sentences = [
             f"{_clusters(those)} {'is' if len(those) == 1 else 'are'} {why}"
             for why, those in zip(WHY.values(), groups.values(), strict=True)
             if those
         ]
         every = "All clusters are found again if the rows are drawn again."
-        return [*(said or [every]), *self._lacking(), NO_PROOF]
+        return [*(sentences or [every]), *self._lacking(), NO_PROOF]
 
     def _lacking(self) -> list[str]:
         """Return the sentence on the replicates that are left out, if there are any."""
@@ -197,16 +197,16 @@ def stability_table(stability: Mapping[str, Any]) -> Table:
 
     Examples
     --------
-    >>> told = Stability(np.array([[1.0], [0.9]]), np.array([0]), np.array([np.nan])).plain()
-    >>> stability_table(told).rows
+    >>> content = Stability(np.array([[1.0], [0.9]]), np.array([0]), np.array([np.nan])).plain()
+    >>> stability_table(content).rows
     (('0', 'stable', '0.95', '0.90', '2', '0', '–'),)
     """
     rows = []
     for each in stability["clusters"]:
         numbers = (each["stability"], each["lowest"], each["separation"])
         mean, lowest, apart = ("–" if x is None or np.isnan(x) else f"{x:.2f}" for x in numbers)
-        found = (str(each["found_again"]), str(each["neighbour"]), apart + GAPS[each["apart"]])
-        rows.append((str(each["cluster"]), each["word"], mean, lowest, *found))
+        nearest = (str(each["found_again"]), str(each["neighbour"]), apart + GAPS[each["apart"]])
+        rows.append((str(each["cluster"]), each["word"], mean, lowest, *nearest))
     return Table(
         f"Stability in {stability['replicates']} replicates",
         ("cluster", "stability", "mean", "lowest", "found again", "nearest", "separation"),

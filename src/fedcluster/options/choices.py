@@ -98,7 +98,7 @@ person who runs this process has named is here; no message and no file adds to i
 
 
 def imported(path: str) -> Any:
-    """Return what stands under a dotted name, such as ``"my_module.Mine"``; it is imported."""
+    """Import and return the object of a dotted name, such as ``"my_module.Mine"``."""
     module, _, name = path.rpartition(".")
     return getattr(import_module(module), name)
 
@@ -113,7 +113,7 @@ def assigning(name: str) -> type[Any]:
 def builder(
     name: str, *, fuzzy: bool, wish: str | None = None
 ) -> Callable[[FitParameters], Algorithm]:
-    """Return what builds the algorithm of a name from the parameters of a fit.
+    """Return the function that builds an algorithm from the parameters of a fit.
 
     Parameters
     ----------

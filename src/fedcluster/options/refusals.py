@@ -51,20 +51,6 @@ class RefusedCombination:
     command: str = ""
     when: tuple[str, ...] = ()
 
-    def matches(self, message: str) -> bool:
-        """Return whether a message is this line, with some values in its places.
-
-        Examples
-        --------
-        >>> row = table()["trim-fuzzy"]
-        >>> row.matches("trim=0.1 does not go with fuzzy clusters: leave out the fuzzifier or trim")
-        True
-        >>> row.matches("trim=0.1 does not go with fuzzy clusters")
-        False
-        """
-        templates = filter(None, (self.line, self.command))
-        return any(re.fullmatch(_pattern(each, ".+"), message) for each in templates)
-
 
 @cache
 def table() -> Mapping[str, RefusedCombination]:
@@ -88,13 +74,8 @@ def table() -> Mapping[str, RefusedCombination]:
     )
 
 
-def _pattern(template: str, value: str) -> str:
-    """Return the regular expression of a template, with that of a value in its places."""
-    return _PLACE.sub(lambda _: value, re.escape(template))
-
-
 _PLACE = re.compile(r"\\\{.*?\\\}")
-"""A place for a value in an escaped template."""
+"""Place for a value in an escaped template."""
 
 
 class RefusedError(InputError):
@@ -134,7 +115,7 @@ def _error(row: RefusedCombination, line: str) -> RefusedError:
 
 
 def refusal_in(reason: str) -> RefusedError | None:
-    """Return the error that a site's reason not to answer stands for, if it is one of the table.
+    """Return the error of the table that a site's reason for not answering means, if any.
 
     Examples
     --------
@@ -143,6 +124,7 @@ def refusal_in(reason: str) -> RefusedError | None:
     >>> refusal_in("not connected")
     """
     for row in table().values():
-        if found := re.search(_pattern(row.line, r"\S+") + "$", reason):
-            return _error(row, found[0])
+        pattern = _PLACE.sub(lambda _: r"\S+", re.escape(row.line))
+        if line := re.search(f"{pattern}$", reason):
+            return _error(row, line[0])
     return None

@@ -1,4 +1,4 @@
-"""Displays of a fitted estimator: its clusters, how sure they are, and how they were found."""
+"""Displays of a fitted estimator: its clusters, their stability, and how it converged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedcluster.selection import Selection
 
 
 def fitted(estimator: Any, name: str) -> Any:
-    """Return what a fit has left in an estimator."""
+    """Return a fitted attribute of an estimator."""
     try:
         return getattr(estimator, name)
     except AttributeError as error:
@@ -33,7 +33,7 @@ def fitted(estimator: Any, name: str) -> Any:
 
 
 def axes_of(ax: Any) -> tuple[Any, Any]:
-    """Return a figure and its axes: those that are given, or new ones."""
+    """Return a figure and its axes, new ones by default."""
     if ax is not None:
         return ax.figure, ax
     return pyplot.subplots(layout="constrained")
@@ -168,7 +168,7 @@ class CenterProfilesDisplay:
 
 
 class SilhouetteDisplay:
-    """Bars of the clusters: how much nearer their rows are to their centre than to the next one.
+    """Bars of the clusters: mean and deviation of the silhouettes of their rows.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class SilhouetteDisplay:
 
 
 class StabilityDisplay:
-    """Dots of the replicates: how well each cluster is found again where rows are drawn anew.
+    """Dots of the replicates: how well each cluster is found again in bootstrap samples.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fedcluster.core import Column, Data, Floats
 from fedcluster.core.ranges import UNTOLD, Box
 from fedcluster.errors import InputError
+from fedcluster.io.cells import checked_how
 from fedcluster.io.columns import codes, columns_of
-from fedcluster.io.recoding import checked_how
 from fedcluster.metrics.moments import row_weights
 from fedcluster.privacy.budget import PolicyError
 
@@ -99,7 +99,7 @@ class NumericColumn:
             raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST_SCALE:g}")
         _check_scale(self.scale)
 
-    def told_only(self, told: Column) -> Self:
+    def disclosed_only(self, told: Column) -> Self:
         """Return the column for any values; refuse one whose values are the codes of texts.
 
         Negative values become 0 before a logarithm: that there is one would tell of a single row.
@@ -228,7 +228,7 @@ class Category:
             raise ValueError(f"a category must have at most {MOST_LEVELS:,} different levels")
         _check_scale(self.scale)
 
-    def told_only(self, told: Column) -> Self:
+    def disclosed_only(self, told: Column) -> Self:
         """Return the same column, in which no value has a level that the site does not tell.
 
         Such a level keeps its place, under a name that no text has.

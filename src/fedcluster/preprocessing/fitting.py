@@ -431,9 +431,9 @@ def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tupl
     else:
         plan = _quantiles([0.25, 0.5, 0.75], mean, weights)
         [low, shift, high], steps, deviation = yield from plan
-        told_apart = high - low > steps[0] + steps[2]
+        is_distinct = high - low > steps[0] + steps[2]
         instead = np.where(_is_constant(mean, deviation**2, weights), 1.0, deviation)
-        spread = np.where(told_apart, high - low, instead)
+        spread = np.where(is_distinct, high - low, instead)
     return list(zip(shift.tolist(), spread.tolist(), strict=True))
 
 

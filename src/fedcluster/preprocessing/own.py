@@ -76,14 +76,14 @@ def own_from_plain(content: Mapping[str, Any]) -> Preparation:
             f"preparation {str(name)[:100]!r} is of no plugin that is loaded here: name its module "
             "by --plugin or, at a site, by plugins in its site.toml"
         )
-    made: Preparation = PREPARATIONS[name](**{key: _frozen(each) for key, each in values.items()})
+    made: Preparation = PREPARATIONS[name](**{key: frozen(each) for key, each in values.items()})
     return made
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """Return a value of JSON with tuples for lists; numbers must be finite."""
     if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(frozen, value))
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("numbers of a preparation must be finite")
     if value is not None and not isinstance(value, str | int | float | bool):

@@ -304,7 +304,7 @@ class Preprocessor:
         if self.principal is not None:
             self.principal.check(len(self.names))
 
-    def told_only(self, describe: Describe) -> Self:
+    def disclosed_only(self, describe: Describe) -> Self:
         """Return the preprocessor bound to what a site tells of its columns, and for any rows.
 
         An error would tell that there is a row of that kind, so one that lacks a value is dropped.
@@ -324,7 +324,7 @@ class Preprocessor:
             raise PolicyError(
                 "preparation: its columns must be some of those asked about, each once"
             )
-        columns = tuple(c.told_only(told[c.name]) for c in self.columns)
+        columns = tuple(c.disclosed_only(told[c.name]) for c in self.columns)
         missing = "drop" if self.missing == "error" else self.missing
         return replace(self, columns=columns, missing=missing)
 

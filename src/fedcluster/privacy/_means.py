@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats, Grouped
 from fedcluster.core.exact import ExactSums, exact_product
-from fedcluster.privacy._survey import SiteTable, placed, told_codes, whole
+from fedcluster.privacy._survey import SiteTable, disclosed_codes, placed, whole
 from fedcluster.privacy.partition import Partition
 
 ENOUGH = 10
 """Groups that must be new before the scatter is computed anew."""
 DOMINATES = 0.8
-"""Share of the weight of a sum that one unit may have at most; else the sum is not told."""
+"""Share of the weight of a sum that one unit may have at most; else the sum is not disclosed."""
 LARGEST = 5
 """No group counts more in the scatter of a column than the one whose scatter is fifth largest."""
 DIGITS = 2.0**-7
@@ -88,7 +88,9 @@ class GroupMeans:
         self._weights = np.column_stack([each.total for each in self._exact_weights])
         self._weights /= self._unit
         self._count_units()
-        self._told = (self._behind >= partition.p) & (self._largest <= DOMINATES * self._weights)
+        self._disclosed = (self._behind >= partition.p) & (
+            self._largest <= DOMINATES * self._weights
+        )
         self.partition = self._with_scatter(partition)
 
     def _none(self, width: int) -> scipy.sparse.csr_array:
@@ -129,7 +131,7 @@ class GroupMeans:
                     self._exact[j].add(product, part.group)
             elif column.levels:
                 self._levels[j] += self._crossed(
-                    part, told_codes(part.rows, j, column), column.levels
+                    part, disclosed_codes(part.rows, j, column), column.levels
                 )
         if part.rows.y is not None and self._table.classes is not None:
             codes = self._label_codes(part.rows.y)
@@ -151,7 +153,7 @@ class GroupMeans:
         return scipy.sparse.csr_array((weight[named], pairs), shape=(len(self.numbers), len(names)))
 
     def _label_codes(self, y: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the place of each label among those that are told, (n,); -1 for others."""
+        """Return the place of each label among those that are disclosed, (n,); -1 for others."""
         place = {name: i for i, name in enumerate(self._table.classes or ())}
         names, code = np.unique(y.astype(str), return_inverse=True)
         return np.array([place.get(name, -1) for name in names.tolist()], dtype=np.intp)[code]
@@ -174,31 +176,36 @@ class GroupMeans:
         squares = np.zeros((len(numbers), len(self.numbers)))
         for part in self._parts():
             for i, j in enumerate(numbers):
-                told = self._is_told(j)[part.group] & part.there[:, j % part.there.shape[1]]
-                apart = np.where(told, part.rows.X[:, j] - self._mean(j)[part.group], 0.0)
+                disclosed = (
+                    self._is_disclosed(j)[part.group] & part.there[:, j % part.there.shape[1]]
+                )
+                apart = np.where(disclosed, part.rows.X[:, j] - self._mean(j)[part.group], 0.0)
                 squares[i] += self._by_group(part, part.weight * apart**2)
         scatter = {
-            self._table.columns[j].name: _told_scatter(squares[i]) for i, j in enumerate(numbers)
+            self._table.columns[j].name: _disclosed_scatter(squares[i])
+            for i, j in enumerate(numbers)
         }
         every = np.union1d(partition.scatter_groups, self.numbers)
         return replace(partition, scatter=scatter, scatter_groups=every)
 
-    def _is_told(self, j: int) -> NDArray[np.bool_]:
-        told: NDArray[np.bool_] = self._told[:, j % self._told.shape[1]]
-        return told
+    def _is_disclosed(self, j: int) -> NDArray[np.bool_]:
+        disclosed: NDArray[np.bool_] = self._disclosed[:, j % self._disclosed.shape[1]]
+        return disclosed
 
     def _weight(self, j: int) -> Floats:
-        """Return the weight of the values of a column in each group, 1 where it is not told."""
-        return np.where(self._is_told(j), self._weights[:, j % self._weights.shape[1]], 1.0)
+        """Return the weight of the values of a column in each group, 1 where it is held back."""
+        return np.where(self._is_disclosed(j), self._weights[:, j % self._weights.shape[1]], 1.0)
 
     def _mean(self, j: int) -> Floats:
         sums = self._exact[j].total / 10.0 ** max(self._table.digits[j], 0) / self._unit
-        return np.where(self._is_told(j), sums / self._weight(j), np.nan)
+        return np.where(self._is_disclosed(j), sums / self._weight(j), np.nan)
 
     def _shares(self, j: int) -> scipy.sparse.csr_array:
-        """Return the share of each level in each group, 0 where the column is not told."""
+        """Return the share of each level in each group, 0 where the column is not disclosed."""
         return scipy.sparse.csr_array(
-            self._levels[j].multiply((self._is_told(j) / (self._weight(j) * self._unit))[:, None])
+            self._levels[j].multiply(
+                (self._is_disclosed(j) / (self._weight(j) * self._unit))[:, None]
+            )
         )
 
     def data(self) -> Data:
@@ -209,7 +216,7 @@ class GroupMeans:
             if column.kind == "number":
                 X[:, j] = self._mean(j)
             elif column.levels:
-                X[:, j] = np.where(self._is_told(j), 0.0, np.nan)
+                X[:, j] = np.where(self._is_disclosed(j), 0.0, np.nan)
         has_labels = self._table.classes is not None
         grouped = Grouped(
             self._counts,
@@ -217,25 +224,25 @@ class GroupMeans:
             self._table.classes,
             self._labels.toarray() / self._unit if has_labels else None,
             self.partition.scatter,
-            np.where(self._told, self._there, np.inf).min(axis=1),
+            np.where(self._disclosed, self._there, np.inf).min(axis=1),
             even=not (self._of_unit.size or self._table.log_weight),
         )
-        weight = np.where(self._told, self._weights, 0.0).max(axis=1, initial=0.0)
+        weight = np.where(self._disclosed, self._weights, 0.0).max(axis=1, initial=0.0)
         every = Data(X, weight, None, columns, None, grouped)
-        return every.take(np.asarray(self._told.any(axis=1)))
+        return every.take(np.asarray(self._disclosed.any(axis=1)))
 
 
-def _told_scatter(squares: Floats) -> float:
-    """Return the scatter of a column that may be told, from that of each group, (g,).
+def _disclosed_scatter(squares: Floats) -> float:
+    """Return the scatter of a column that may be disclosed, from that of each group, (g,).
 
-    Few groups that vary, or one that varies most, would be told by it: a sum and a sum of squares
+    It would disclose few groups that vary, or one that varies most: a sum and a sum of squares
     are the values, where these are whole numbers.
 
     Examples
     --------
-    >>> _told_scatter(np.array([1.0, 1.0, 2.0, 0.0]))
+    >>> _disclosed_scatter(np.array([1.0, 1.0, 2.0, 0.0]))
     0.0
-    >>> _told_scatter(np.append(np.full(63, 4.0), 1e9))
+    >>> _disclosed_scatter(np.append(np.full(63, 4.0), 1e9))
     256.0
     """
     varied = np.sort(squares[squares > 0])

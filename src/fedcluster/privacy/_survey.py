@@ -14,7 +14,7 @@ from fedcluster.io.columns import Passes, columns_of, merged_kind
 from fedcluster.privacy.partition import Numbers, UnitReader, Units
 
 MOST_LEVELS = 1000
-"""Levels of one column of text that are told, the most frequent ones."""
+"""Levels of one column of text that are disclosed, the most frequent ones."""
 FEW_LEVELS = 20
 """Levels up to which a column of text counts in the distances and in the scatter."""
 MOST_DIGITS = 15
@@ -36,17 +36,17 @@ class SiteTable:
     Parameters
     ----------
     columns : tuple of Column
-        The d columns; of text with the levels that are told.
+        The d columns; of text with the levels that are disclosed.
     mean, deviation : ndarray of shape (d,)
         Of the numbers that are there.
     missing : ndarray of shape (d,)
         Whether a value is missing.
     hiding : tuple of int
-        Columns of which the texts that are not told are of so few units that they count as missing.
+        Columns whose other texts are of so few units that they count as missing.
     units : Units
         Rows, or persons.
     classes : tuple of str, optional
-        The labels that are told; None of rows without labels.
+        The labels that are disclosed; None of rows without labels.
     log_weight : tuple of float, optional
         Mean and deviation of the logarithm of the rows' weights, where these differ.
     dtype : dtype
@@ -77,7 +77,7 @@ class SiteTable:
             return chunk
         X = chunk.X.copy()
         for j in self.hiding:
-            X[told_codes(chunk, j, self.columns[j]) < 0, j] = np.nan
+            X[disclosed_codes(chunk, j, self.columns[j]) < 0, j] = np.nan
         return replace(chunk, X=X)
 
     def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
@@ -105,8 +105,8 @@ class SiteTable:
         return np.empty((len(chunk), 0))
 
 
-def told_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
-    """Return the place of each row's text among the levels that are told, (n,); -1 for others."""
+def disclosed_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
+    """Return the place of each row's text among the disclosed levels, (n,); -1 for others."""
     place = {level: i for i, level in enumerate(column.levels)}
     own = [place.get(level, -1) for level in columns_of(chunk)[j].levels]
     codes = np.nan_to_num(chunk.X[:, j], nan=len(own)).astype(np.intp)
@@ -114,8 +114,8 @@ def told_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
 
 
 def one_hot(chunk: Data, j: int, column: Column) -> Floats:
-    """Return 1 where a row has a level that is told, (n, l)."""
-    is_level = told_codes(chunk, j, column)[:, None] == np.arange(len(column.levels))
+    """Return 1 where a row has a level that is disclosed, (n, l)."""
+    is_level = disclosed_codes(chunk, j, column)[:, None] == np.arange(len(column.levels))
     return np.asarray(is_level, dtype=np.float64)
 
 
@@ -143,16 +143,16 @@ class _Texts:
             for code, person in np.unique(np.column_stack([codes, groups]), axis=0).tolist():
                 self._persons.setdefault(names[code], set()).add(person)
 
-    def told(self, p: int, passes: Passes, n_units: int) -> list[str]:
+    def disclosed(self, p: int, passes: Passes, n_units: int) -> list[str]:
         """Return the texts of at least p units that pass, the most frequent first."""
         behind = {name: self._behind([name]) for name in self._rows}
         may = passes(np.array([*behind.values()], dtype=np.float64), n_units)
         shared = [name for (name, n), m in zip(behind.items(), may, strict=True) if n >= p and m]
         return sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
 
-    def others(self, told: Iterable[str]) -> int:
-        """Return how many units have a text that is not among those that are told."""
-        return self._behind(set(self._rows).difference(told))
+    def others(self, disclosed: Iterable[str]) -> int:
+        """Return how many units have a text that is not among those that are disclosed."""
+        return self._behind(set(self._rows).difference(disclosed))
 
     def _behind(self, names: Iterable[str]) -> int:
         """Return how many units have one of these texts."""
@@ -267,21 +267,21 @@ class _Survey:
             self.labels.add(names.tolist(), codes, chunk.groups)
 
     def table(self, p: int, first: Data, passes: Passes) -> SiteTable:
-        """Return what was found out."""
+        """Return the summary of the rows that were read."""
         units = self.units.units()
 
-        def told_of(texts: _Texts) -> list[str]:
-            return texts.told(p, passes, len(units))
+        def disclosed_levels(texts: _Texts) -> list[str]:
+            return texts.disclosed(p, passes, len(units))
 
         mean, deviation = self.numbers.mean_and_deviation()
         (log_mean,), (log_deviation,) = self.weights.mean_and_deviation()
         kinds = map(merged_kind, self.kinds)
         columns = [
-            Column(name, kind, tuple(sorted(told_of(texts))) if kind == "text" else ())
+            Column(name, kind, tuple(sorted(disclosed_levels(texts))) if kind == "text" else ())
             for name, kind, texts in zip(self.names, kinds, self.texts, strict=True)
         ]
-        told = enumerate(zip(columns, self.texts, strict=True))
-        hiding = tuple(j for j, (c, t) in told if c.levels and 0 < t.others(c.levels) < p)
+        numbered = enumerate(zip(columns, self.texts, strict=True))
+        hiding = tuple(j for j, (c, t) in numbered if c.levels and 0 < t.others(c.levels) < p)
         self.missing[list(hiding)] = True
         return SiteTable(
             tuple(columns),
@@ -290,7 +290,7 @@ class _Survey:
             self.missing,
             hiding,
             units,
-            None if first.y is None else self._classes(p, told_of(self.labels)),
+            None if first.y is None else self._classes(p, disclosed_levels(self.labels)),
             None if first.sample_weight is None else (float(log_mean), float(log_deviation)),
             first.X.dtype,
             tuple(each.digits for each in self.decimals),
@@ -298,11 +298,11 @@ class _Survey:
             self.flags,
         )
 
-    def _classes(self, p: int, told: list[str]) -> tuple[str, ...]:
-        """Return the labels that are told: the others are of p units, or there are none."""
-        if 0 < self.labels.others(told) < p:
-            told = told[:-1]
-        return tuple(sorted(told))
+    def _classes(self, p: int, disclosed: list[str]) -> tuple[str, ...]:
+        """Return the labels that are disclosed: the others are of p units, or there are none."""
+        if 0 < self.labels.others(disclosed) < p:
+            disclosed = disclosed[:-1]
+        return tuple(sorted(disclosed))
 
 
 def any_passes(counts: Floats, n_units: int) -> NDArray[np.bool_]:  # noqa: ARG001
@@ -318,7 +318,7 @@ def survey(chunks: Iterable[Data], p: int, key: bytes, passes: Passes = any_pass
     chunks : iterable of Data
         The rows that have a weight.
     p : int
-        The smallest number of units behind a text that is told.
+        The smallest number of units behind a text that is disclosed.
     key : bytes
         The site's key of identities; empty where none are kept.
     passes : callable, optional

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from math import fsum
 from typing import Any
@@ -36,6 +36,7 @@ import scipy  # its parts wait until they are used, as commands are to start at 
 
 from fedcluster.core import RowTransform
 from fedcluster.errors import InputError
+from fedcluster.io.records import Names, Positive
 from fedcluster.privacy.site_state import SiteState, get, last, put
 
 MOST_RHO = 1e3
@@ -117,6 +118,7 @@ def noise_of(rho: float) -> float:
     return math.sqrt(1 / (2 * rho))
 
 
+@lru_cache(maxsize=64)
 def epsilon_of(rho: float, delta: float) -> float:
     """Return epsilon at a delta of Gaussian answers that cost rho together.
 
@@ -215,15 +217,15 @@ class PolicyLimits:
         Those of them that may not.
     """
 
-    max_clusters: int = 500
-    max_tasks: int = 4000
-    max_numbers: int = 12_500_000
-    max_rounds_per_run: int = 2000
-    max_rounds_per_day: int = 10_000
-    max_runs_per_day: int = 200
-    max_preparations: int = 7
-    steps: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
+    max_clusters: Positive = 500
+    max_tasks: Positive = 4000
+    max_numbers: Positive = 12_500_000
+    max_rounds_per_run: Positive = 2000
+    max_rounds_per_day: Positive = 10_000
+    max_runs_per_day: Positive = 200
+    max_preparations: Positive = 7
+    steps: Names = ()
+    denied: Names = ()
 
 
 def _today() -> date:

@@ -32,7 +32,7 @@ from fedcluster.core import Data, Floats, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io.columns import Passes, columns_of
 from fedcluster.io.rows import chunks_of
-from fedcluster.privacy._disclosure import Contents, Rules, members_of
+from fedcluster.privacy._group_rules import Contents, Rules, members_of
 from fedcluster.privacy._means import GroupMeans
 from fedcluster.privacy._survey import Chunks, SiteTable, any_passes, placed, survey
 from fedcluster.privacy.limits import Groups
@@ -86,7 +86,7 @@ class Grouping:
     def examined(
         self, rows: Data | RowStream, *, all_columns: bool = False
     ) -> tuple[Data, Examined]:
-        """Return what `grouped` does, with what its owner alone is told of it; keep nothing.
+        """Return the result of `grouped` with facts for the owner alone; keep nothing.
 
         That is of sensitive columns in which groups agree, or of all.
         """
@@ -269,7 +269,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examined:
-    """What the owner of a site is told of its groups, and nobody else.
+    """Facts about the groups of a site, for its owner alone.
 
     Parameters
     ----------

@@ -2,31 +2,19 @@
 
 Owned by the site and applied to every summary, those of seeding and of metrics included. They
 protect a single round; over many rounds two nearly equal sums can still be subtracted.
-
-Where rows are grouped, limits count the rows behind the groups: as few as stand behind so many of
-the smallest groups. Groups of p rows already keep limits up to p, which are left out then.
-
-Where one person has many rows, limits count persons. A line knows how many rows stand behind it,
-and not whose they are. Counts of distinct persons do not add up over chunks or sites' parts, but a
-bound holds for any rows: as few persons stand behind r rows as if they were those who have the
-most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Filter, Floats, Grouped, Limit, Summary
-
-MANY = 32
-"""Parts whose counts are kept apart before they are added."""
-ROUNDING = 1e-6
-"""Tolerance for sums of memberships just above a whole number."""
+from fedcluster.core import Filter, Floats, Limit, Summary
+from fedcluster.io.records import Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +83,8 @@ class Limits:
         A sum over fewer rows is not sent.
     """
 
-    min_rows: int = 2
-    min_cluster_size: int = 2
+    min_rows: Positive = 2
+    min_cluster_size: Positive = 2
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -270,115 +258,11 @@ class Groups:
             "diversity": "none" if self.diversity == 1 else f"{self.diversity} of {columns}",
         }
 
-    def keep(self, rule: Filter) -> bool:
-        """Return whether every sum over groups keeps a limit, whatever is asked."""
-        return (isinstance(rule, MinRows) and rule.n <= self.p) or (
-            isinstance(rule, MinClusterSize) and rule.p <= self.p
-        )
-
     @property
     def limit(self) -> Limit:
-        """Return what a site tells of its protection."""
-        told: dict[str, Any] = {"p": self.p, "min_rows": self.min_rows}
-        told |= {} if self.dominance is None else {"dominance": str(self.dominance)}
-        told |= {} if self.diversity == 1 else {"diversity": self.diversity}
-        told |= {} if self.preset == "standard" else {"preset": self.preset}
-        return Limit("Groups", tuple(told.items()))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Persons:
-    """Persons of one site, sorted by how many rows they have.
-
-    Parameters
-    ----------
-    most : ndarray of shape (p + 1,), float64
-        The most rows that 0, 1, ..., p persons have together.
-
-    Examples
-    --------
-    >>> counter = GroupCounter()
-    >>> counter.add(np.array([7, 7, 7, 7, 8]))
-    >>> counter.add(np.array([9, 9]))
-    >>> persons = counter.persons()
-    >>> len(persons)
-    3
-    >>> persons.min_groups(np.array([0.0, 4.0, 5.0, 7.0]))
-    array([0., 1., 2., 3.])
-    """
-
-    most: Floats
-
-    def __len__(self) -> int:
-        return len(self.most) - 1
-
-    def min_groups(self, rows: Floats) -> Floats:
-        """Return the fewest persons who can have so many rows, (k,); never more than the rows.
-
-        Rows of a fuzzy clustering, sums of memberships, need not be whole.
-        """
-        fewest = np.interp(rows, self.most, np.arange(len(self.most)))
-        return np.minimum(np.ceil(fewest - ROUNDING), rows)
-
-    def rows_of(self, persons: int) -> float:
-        """Return the fewest rows that so many persons must have; infinite if they are too few."""
-        return float(self.most[persons - 1]) + 1 if persons <= len(self) else np.inf
-
-
-class GroupCounter:
-    """Counter of the rows of each person, part after part."""
-
-    def __init__(self) -> None:
-        self._counted = [(np.zeros(0, np.int64), np.zeros(0))]
-
-    def add(self, groups: NDArray[np.int64]) -> None:
-        """Count the rows of a part, (n,) numbers of persons."""
-        names, times = np.unique(groups, return_counts=True)
-        self._counted.append((names, times.astype(np.float64)))
-        if len(self._counted) > MANY:
-            self._counted = [self._together()]
-
-    def persons(self) -> Persons:
-        """Return the persons of all parts."""
-        _, rows = self._together()
-        return Persons(np.concatenate([[0.0], np.cumsum(np.sort(rows)[::-1])]))
-
-    def _together(self) -> tuple[NDArray[np.int64], Floats]:
-        """Return each person once, with the number of their rows."""
-        names, times = (np.concatenate(each) for each in zip(*self._counted, strict=True))
-        once, place = np.unique(names, return_inverse=True)
-        return once, np.bincount(place, times, len(once)).astype(np.float64)
-
-
-def behind_groups(summary: Summary, data: Data, grouped: Grouped) -> Summary:
-    """Return an answer about groups with the fewest rows, or persons, behind each of its lines.
-
-    Parameters
-    ----------
-    summary : Summary
-        The answer, whose support is how many groups stand behind each line; a group may count by a
-        share. Without a support, as few groups are taken for it as can have so much weight.
-    data : Data
-        The groups that were asked about.
-    grouped : Grouped
-        What stands behind them.
-
-    Examples
-    --------
-    >>> groups = Grouped(np.array([5.0, 9.0, 6.0]))
-    >>> data = Data(np.zeros((3, 1)), groups.counts, grouped=groups)
-    >>> lines = Summary(np.zeros((3, 0)), np.array([9.0, 11.0, 20.0]), np.array([1.0, 2.0, 3.0]))
-    >>> behind_groups(lines, data, groups).support
-    array([ 5., 11., 20.])
-    """
-    numbers = np.arange(len(data) + 1)
-    n_groups = summary.support
-    if n_groups is None:
-        weights = np.zeros(len(data)) if data.sample_weight is None else data.sample_weight
-        heaviest = np.append(0.0, np.cumsum(np.sort(weights)[::-1]))
-        n_groups = np.interp(summary.weights, heaviest, numbers)
-    if "smallest first" not in data.cache:
-        data.cache["smallest first"] = grouped.smallest_first
-    whole = np.rint(n_groups)
-    n_groups = np.where(np.abs(n_groups - whole) < ROUNDING, whole, n_groups)
-    return replace(summary, support=np.interp(n_groups, numbers, data.cache["smallest first"]))
+        """Return what a site states of its groups."""
+        stated: dict[str, Any] = {"p": self.p, "min_rows": self.min_rows}
+        stated |= {} if self.dominance is None else {"dominance": str(self.dominance)}
+        stated |= {} if self.diversity == 1 else {"diversity": self.diversity}
+        stated |= {} if self.preset == "standard" else {"preset": self.preset}
+        return Limit("Groups", tuple(stated.items()))

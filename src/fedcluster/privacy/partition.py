@@ -26,7 +26,7 @@ from fedcluster.core.exact import exact_group_sums, exact_sum
 from fedcluster.errors import InputError
 from fedcluster.io.columns import columns_of
 from fedcluster.io.outputs import atomic_write
-from fedcluster.privacy._disclosure import MOST_TIMES, Rules
+from fedcluster.privacy._group_rules import MOST_TIMES, Rules
 
 Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -114,13 +114,13 @@ class Partition:
         return now.numbers[few.any(axis=1)]
 
     def noting(self, units: Units) -> Partition:
-        """Return the partition that knows what its groups tell of these units."""
+        """Return the partition with digests of what its groups disclose of these units."""
         now = self._grouped(units)
         every = np.union1d(self.told, np.concatenate([now.of_units.ravel(), now.of_groups.ravel()]))
         return self if len(every) == len(self.told) else replace(self, told=every)
 
     def _grouped(self, units: Units) -> _Telling:
-        """Return digests of what the groups tell of units that are in one."""
+        """Return digests of what the groups disclose of the units in them."""
         member = np.append(self.members, -1)[self.places(units)]
         here = member >= 0
         numbers, place = np.unique(member[here], return_inverse=True)
@@ -310,7 +310,7 @@ def _first_layout(arrays: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Telling:
-    """Digests of what groups tell now.
+    """Digests of what groups disclose now.
 
     Parameters
     ----------
@@ -404,12 +404,12 @@ def person_ids(persons: Numbers, key: bytes) -> Ids:
     return np.frombuffer(each, np.uint64).copy()
 
 
-def told_apart(ids: Ids) -> Ids:
+def unique_ids(ids: Ids) -> Ids:
     """Return identities of rows, with those of equal rows told apart by a running number.
 
     Examples
     --------
-    >>> apart = told_apart(np.array([7, 5, 7], np.uint64))
+    >>> apart = unique_ids(np.array([7, 5, 7], np.uint64))
     >>> apart[:2].tolist(), len(set(apart.tolist()))
     ([7, 5], 3)
     """
@@ -567,7 +567,7 @@ class UnitReader:
         """Return all units."""
         if not self._persons:
             rows = np.concatenate(self._rows)
-            ids, none = told_apart(rows) if self._key else rows, np.empty((len(rows), 0))
+            ids, none = unique_ids(rows) if self._key else rows, np.empty((len(rows), 0))
             contents, present = none.astype(np.uint64), none.astype(np.bool_)
             return Units(ids, contents, present, np.arange(len(rows)), are_persons=False)
         persons, unit = np.unique(np.concatenate(self._persons), return_inverse=True)
@@ -628,7 +628,7 @@ class NewGroups:
         return out
 
     def take_in(self, units: Numbers, points: Floats) -> None:
-        """Let units (w,) whose group has left join the nearest new one that is not too large."""
+        """Assign units (w,) of dissolved groups to the nearest new group that is not too large."""
         if not self._sizes or not len(units):
             return
         first = self.n_groups - sum(map(len, self._sizes))

@@ -14,7 +14,7 @@ from fedcluster.core.ranges import Sizes, Whole, allowed_of
 from fedcluster.errors import InputError
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.budget import BudgetLedger, Ledger, PolicyError, PolicyLimits, rho_of
-from fedcluster.privacy.noise import check_noise
+from fedcluster.privacy.disclosure import Disclosure
 
 SEEDS = Whole(0, 2**63 - 1)
 
@@ -30,8 +30,8 @@ class Policy:
         Where rounds and runs are counted; by default in memory.
     budget : BudgetLedger, optional
         The privacy budget: with one, only questions with noise are answered, and each is charged.
-    grouped : bool, default=False
-        Whether questions see groups of rows, which cannot be asked with noise.
+    disclosure : Disclosure, optional
+        The rules of the site on what leaves it; by default those of its budget alone.
     """
 
     def __init__(
@@ -39,11 +39,17 @@ class Policy:
         limits: PolicyLimits | None = None,
         ledger: Ledger | None = None,
         budget: BudgetLedger | None = None,
-        *,
-        grouped: bool = False,
+        disclosure: Disclosure | None = None,
     ) -> None:
         self.limits = limits or PolicyLimits()
-        self._ledger, self._budget, self._grouped = ledger or Ledger(), budget, grouped
+        self._ledger, self._budget = ledger or Ledger(), budget
+        own = Disclosure(budget=None if budget is None else budget.budget)
+        self._disclosure = disclosure or own
+
+    @property
+    def refuses(self) -> str:
+        """Return which combination with noise is refused whatever the rows are; "" if none is."""
+        return "noise-unbudgeted" if self._disclosure.budget is None else ""
 
     def check_tasks(self, headers: Any) -> None:
         """Check how many tasks there are, before any is read.
@@ -99,7 +105,7 @@ class Policy:
         PolicyError
             Saying which rule the question breaks.
         """
-        self._check_noise(header, tasks)
+        self._check_disclosure(header, tasks)
         preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
         for how in preparations.values():
             _check_preparation(how, columns)
@@ -131,21 +137,18 @@ class Policy:
             rho = rho_of(task.noise for task in tasks)
             self._budget.charge(header, answers=len(tasks), rho=rho)
 
-    def _check_noise(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
-        """Refuse noise where it cannot be added, and what has none where there is a budget."""
-        if self._budget is not None:
-            if exact := [type(task.step).__name__ for task in tasks if task.noise is None]:
-                raise PolicyError(f"{exact[0]}: {refused('budget-exact')}")
-            if "described" in header or "labels" in header:
-                raise PolicyError("under a privacy budget, no kinds, texts or labels are told")
+    def _check_disclosure(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
+        """Refuse what may not leave, whatever the rows are."""
         for task in tasks:
-            if task.noise is not None:
-                try:
-                    check_noise(task)
-                except InputError as error:
-                    raise PolicyError(str(error)) from error
-                if self._grouped:
-                    raise PolicyError(str(refused("noise-groups")))
+            try:
+                self._disclosure.check(task)
+                if task.noise is not None and self.refuses:
+                    raise refused(self.refuses)
+            except InputError as error:
+                exact = f"{type(task.step).__name__}: " if task.noise is None else ""
+                raise PolicyError(f"{exact}{error}") from error
+        if self._disclosure.budget is not None and {"described", "labels"} & header.keys():
+            raise PolicyError("under a privacy budget, no kinds, texts or labels are told")
 
     def _check_name(self, name: str) -> None:
         if name in self.limits.denied or (self.limits.steps and name not in self.limits.steps):

@@ -1,18 +1,10 @@
-"""Search for a better k-means: breaths of one run, and crossover of many.
+"""Search for a better k-means than any of many starts leads to: crossover, and breathing steps.
 
-Breath: one step of a search that goes on from a Lloyd optimum.
-
-B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). A breath adds m centres
-beside those of the largest errors, iterates, drops the m of the smallest utilities, and iterates
-again; it is kept if it made the inertia smaller. There, one breath follows another. A round costs
-the same whatever it carries, so here breaths of many depths m share their rounds.
-
-Search for a better k-means than any of many starts leads to: crossover, and breaths.
-
-D. Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum sum-of-squares
-clustering, Pattern Recognition 88 (2019). A population of runs; a child takes half of the centres
-of each of two runs, loses one centre, gets another where rows are far from their centres, and is
-iterated by Lloyd; the best distinct runs are kept.
+Crossover: D. Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum
+sum-of-squares clustering, Pattern Recognition 88 (2019). The individuals of a population are runs
+of Lloyd. A child takes half of the centres of each of two individuals, loses one centre, gets
+another one where rows are far from their centres, and is iterated by Lloyd. The best distinct ones
+are kept.
 
     parents  two, each the better of two that are drawn
     match    centres of both, by the assignment of least squared distance in all
@@ -21,17 +13,23 @@ iterated by Lloyd; the best distinct runs are kept.
              weight times distance (to the power of 0, 1 or 2) to the nearest centre
 
 Deviations: there one child follows another, here all children of a generation race in the same
-rounds, beside breaths of the best run that has not had one; and there is one population, here
-four small ones settle before their best members make one, since a single one that keeps only the
-best is soon all alike. The server knows the centres, so it costs no round to breed. No new centre
-is a row. Half of the children are the best of several by the weighted means that the sites
-described their rows by, where they did.
+rounds, beside breathing steps of the best individual that has not had one. There is one population,
+here four small ones evolve apart before their best individuals form one, since a single population
+that keeps only the best soon holds one clustering. The server knows the centres, so crossover takes
+no round. No new centre is a row. Half of the children are the best of several by the weighted means
+that the sites described their rows by, where they did.
+
+Breathing step: B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). It adds m
+centres beside those of the largest errors, iterates, removes the m of the smallest utilities, and
+iterates again; it is kept if it made the inertia smaller. There, one step follows another. A round
+costs the same whatever it carries, so here steps of many depths m share their rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -50,20 +48,20 @@ from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, gather, iterate
 
 DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
-"""m of each of the breaths that share their rounds."""
+"""m of each of the breathing steps that share their rounds."""
 
 ASIDE = 0.01
 """How far from the old centre a new one lies, in standard deviations of the cluster. The less,
 the more evenly both share its rows: far aside, in many dimensions, no row is nearest."""
 
-INHALED = 5
-"""Rounds with more centres, before some are dropped."""
+ROUNDS_WITH_MORE = 5
+"""Rounds with more centres, before some are removed."""
 
 
-def breathe(
+def breathing_steps(
     lloyd: Lloyd, state: State, summary: Summary, rng: Generator, *, seed: int = 0
 ) -> Plan[list[State]]:
-    """Plan one breath of each depth: six rounds; the centres are still to be iterated.
+    """Plan one breathing step of each depth: six rounds; the centres are still to be iterated.
 
     Parameters
     ----------
@@ -80,20 +78,22 @@ def breathe(
     """
     errors = summary.sums[:, 0]
     spread = np.sqrt(errors / np.maximum(summary.weights, 1.0) / state.centers.shape[1])
-    inhaled = [_inhale(state.centers, errors, spread, m, rng) for m in DEPTHS]
-    return (yield from gather([_exhale(lloyd, each, state, seed) for each in inhaled]))
+    larger = [_with_more_centers(state.centers, errors, spread, m, rng) for m in DEPTHS]
+    return (yield from gather([_with_fewer_centers(lloyd, each, state, seed) for each in larger]))
 
 
-def _inhale(centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator) -> State:
+def _with_more_centers(
+    centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator
+) -> State:
     """Return the centres and, beside those of the m largest errors, one more each."""
     crowded = np.argsort(-errors, kind="stable")[:m]
     aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[crowded, None]
     return State.at(np.concatenate([centers, centers[crowded] + aside]))
 
 
-def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[State]:
+def _with_fewer_centers(lloyd: Lloyd, larger: State, before: State, seed: int) -> Plan[State]:
     """Plan Lloyd with more centres; then as many as before, without the least useful."""
-    result = yield from iterate(lloyd, inhaled, seed=seed, max_rounds=INHALED)
+    result = yield from iterate(lloyd, larger, seed=seed, max_rounds=ROUNDS_WITH_MORE)
     [answers] = yield [Task(ErrorAndUtility(), result.state, seed)]
     centers, utility = result.state.centers, answers.total().sums[:, 1]
     surplus = len(centers) - len(before.centers)
@@ -101,23 +101,23 @@ def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[Stat
 
 
 def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
-    """Return the m centres of smallest utility, sparing the nearest neighbour of each that goes.
+    """Return the m centres of smallest utility, but no nearest neighbour of one of them.
 
-    Where that leaves too few to choose from, the next smallest go all the same.
+    If these are too few, those of the next smallest utility follow.
     """
     distance = ((centers[:, None] - centers) ** 2).sum(axis=2)
     np.fill_diagonal(distance, np.inf)
     order = np.argsort(utility, kind="stable").tolist()
-    spared: set[int] = set()
-    gone: list[int] = []
+    kept: set[int] = set()
+    removed: list[int] = []
     for j in order:
-        if len(gone) < m and j not in spared:
-            gone.append(j)
-            spared.add(int(distance[j].argmin()))
-    return (gone + [j for j in order if j not in gone])[:m]
+        if len(removed) < m and j not in kept:
+            removed.append(j)
+            kept.add(int(distance[j].argmin()))
+    return (removed + [j for j in order if j not in removed])[:m]
 
 
-POPULATION = 12
+KEPT = 12
 """The best distinct runs that are kept."""
 
 MOST_NUMBERS = 1 << 22
@@ -140,15 +140,15 @@ ERROR, UTILITY, WEIGHT = -3, -2, -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a population lives.
+class Population:
+    """Size of a population, and how long it evolves.
 
     Parameters
     ----------
     children : int
         Children of a generation.
     patience : int
-        Generations without gain after which it is settled.
+        Generations without gain after which it ends.
     draws : int
         The first of its streams of random numbers.
     """
@@ -158,31 +158,31 @@ class Place:
     draws: int
 
 
-ISLANDS = tuple(Place(32, 3, 1_000_000 + 1000 * i) for i in range(1, 5))
-MAINLAND = Place(128, 8, 1_000_000)
-"""Populations that know nothing of each other, and the one that their best members make."""
+SUBPOPULATIONS = tuple(Population(32, 3, 1_000_000 + 1000 * i) for i in range(1, 5))
+MERGED = Population(128, 8, 1_000_000)
+"""Populations that evolve apart, and the one that their best individuals form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
-    """A run of the population, as the sites know it.
+class Individual:
+    """A run of Lloyd in a population.
 
     Parameters
     ----------
     state : State
-        Where it is.
+        Its centres.
     inertia : float
         The exact inertia of its centres, whatever limits hold back of a round.
     summary : Summary
         What the sites answer `ErrorAndUtility` about it.
-    breathed : bool, default=False
-        Whether it has had its breath.
+    had_breathing_step : bool, default=False
+        Whether it has had its breathing step.
     """
 
     state: State
     inertia: float
     summary: Summary
-    breathed: bool = False
+    had_breathing_step: bool = False
 
     @property
     def genes(self) -> Floats:
@@ -190,14 +190,14 @@ class Member:
         return np.column_stack([self.state.centers, self.summary.sums, self.summary.weights])
 
 
-Population = tuple[list[Member], tuple[Iteration, ...]]
-"""The best distinct members, and the rounds of the best racer of each of their generations."""
+Evolved = tuple[list[Individual], tuple[Iteration, ...]]
+"""The best distinct individuals, and the rounds of the best run of each generation."""
 
 
 def search(
     results: Sequence[Result], means: State, *, seed: int = 0, max_rounds: int = 300
 ) -> Plan[Result]:
-    """Plan a search that goes on from runs of Lloyd: islands, then one population of the best.
+    """Plan a search from runs of Lloyd: four populations, then one of their best individuals.
 
     Parameters
     ----------
@@ -217,92 +217,107 @@ def search(
     if len(begun.state.centers) < 2:
         return begun
     states = [replace(result.state, converged=False) for result in results]
-    members = distinct((yield from _surveyed(states, seed)))
-    islands = yield from gather(
-        [evolve(members[:1], means, island, seed=seed) for island in ISLANDS]
+    individuals = distinct((yield from _surveyed(states, seed)))
+    evolved = yield from gather(
+        [evolve(individuals[:1], means, each, seed=seed) for each in SUBPOPULATIONS]
     )
-    history = min(islands, key=lambda island: island[0][0].inertia)[1]
-    every = distinct([member for island, _ in islands for member in island])
-    members, last = yield from evolve(every, means, MAINLAND, seed=seed)
-    end = yield from iterate(Lloyd(0.0), members[0].state, seed=seed, max_rounds=max_rounds)
-    why = f"{begun.reason}; no gain in the last {MAINLAND.patience} generations"
+    history = min(evolved, key=lambda each: each[0][0].inertia)[1]
+    every = distinct([individual for each, _ in evolved for individual in each])
+    individuals, last = yield from evolve(every, means, MERGED, seed=seed)
+    end = yield from iterate(Lloyd(0.0), individuals[0].state, seed=seed, max_rounds=max_rounds)
+    why = f"{begun.reason}; no gain in the last {MERGED.patience} generations"
     return Result(end.state, begun.history + history + last + end.history, why)
 
 
-def evolve(members: list[Member], means: State, place: Place, *, seed: int) -> Plan[Population]:
-    """Plan generations of children and breaths until many of them in a row gain nothing.
+def evolve(
+    individuals: list[Individual], means: State, population: Population, *, seed: int
+) -> Plan[Evolved]:
+    """Plan generations until several of them in a row do not reduce the inertia.
 
     Parameters
     ----------
-    members : list of Member
-        The members to begin with.
+    individuals : list of Individual
+        The first individuals.
     means : State
         Weighted means that describe all rows, if any.
-    place : Place
-        How many children there are, and for how long.
+    population : Population
+        The number of children, and how long it evolves.
     seed : int
         As in `iterate`.
     """
-    newcomers = _newcomers(means, len(members[0].state.centers), stream(seed, place.draws))
+    new_states = _new_states(
+        means, len(individuals[0].state.centers), stream(seed, population.draws)
+    )
     history: tuple[Iteration, ...] = ()
     failed = generation = 0
-    while failed < place.patience and generation < GENERATIONS and members[0].inertia > 0:
+    while failed < population.patience and generation < GENERATIONS and individuals[0].inertia > 0:
         generation += 1
-        rng, best = stream(seed, place.draws + generation), members[0].inertia
-        children = _children(members, means, place.children, rng)
-        raced, newcomers, members = yield from _generation(members, newcomers + children, rng, seed)
+        rng, best = stream(seed, population.draws + generation), individuals[0].inertia
+        children = _children(individuals, means, population.children, rng)
+        raced, new_states, individuals = yield from _generation(
+            individuals, new_states + children, rng, seed
+        )
         surveyed = yield from _surveyed([result.state for result in raced], seed)
-        members, history = distinct([*members, *surveyed]), history + raced[0].history
-        failed = 0 if members[0].inertia < best * (1 - GAIN) else failed + 1
-    return members, history
+        individuals, history = distinct([*individuals, *surveyed]), history + raced[0].history
+        failed = 0 if individuals[0].inertia < best * (1 - GAIN) else failed + 1
+    return individuals, history
 
 
-def _newcomers(means: State, k: int, rng: Generator) -> list[State]:
+def _new_states(means: State, k: int, rng: Generator) -> list[State]:
     """Return k-means of the means, as many as a population holds."""
     if len(means.centers) < k:
         return []
-    fits = [kmeans(means.centers, k, means.weights, rng=rng, n_init=1) for _ in range(POPULATION)]
+    fits = [kmeans(means.centers, k, means.weights, rng=rng, n_init=1) for _ in range(KEPT)]
     return [State.at(fit.centers) for fit in fits]
 
 
-def _surveyed(states: Sequence[State], seed: int) -> Plan[list[Member]]:
-    """Plan the exact inertia of runs, and where centres are too few and where too many."""
+def _surveyed(states: Sequence[State], seed: int) -> Plan[list[Individual]]:
+    """Plan the exact inertia of runs, and the error and utility of each of their centres."""
     metric = Inertia()
     tasks = [Task(step, state, seed) for state in states for step in (metric, ErrorAndUtility())]
     totals = [answers.total() for answers in (yield tasks)]
     return [
-        Member(state, metric.score(state, error), summary)
+        Individual(state, metric.score(state, error), summary)
         for state, error, summary in zip(states, totals[::2], totals[1::2], strict=True)
     ]
 
 
-Generation = tuple[list[Result], list[State], list[Member]]
-"""The first of a race, what one member has exhaled, and the members that stay as they are."""
+Generation = tuple[list[Result], list[State], list[Individual]]
+"""The first of a race, the results of breathing steps, and the individuals that stay."""
 
 
-def _children(members: list[Member], means: State, wanted: int, rng: Generator) -> list[State]:
-    """Return children of the members; every other one is the best of several by the means."""
-    genes = [member.genes for member in members]
-    number = affordable(members[0].state, wanted)
-    return [State.at(bred(genes, means, rng, CANDIDATES if i % 2 else 1)) for i in range(number)]
+def _children(
+    individuals: list[Individual], means: State, wanted: int, rng: Generator
+) -> list[State]:
+    """Return children of individuals; every other one is the best of several by the means."""
+    genes = [individual.genes for individual in individuals]
+    number = affordable(individuals[0].state, wanted)
+    return [
+        State.at(best_child(genes, means, rng, CANDIDATES if i % 2 else 1)) for i in range(number)
+    ]
 
 
 def _generation(
-    members: list[Member], newcomers: list[State], rng: Generator, seed: int
+    individuals: list[Individual], new_states: list[State], rng: Generator, seed: int
 ) -> Plan[Generation]:
-    """Plan a race of newcomers, beside breaths of the best member that has not had one."""
-    moving = [member.state for member in members if not member.state.converged]
-    plans = [_raced([*moving, *newcomers], seed)]
-    breathing = next((member for member in members if not member.breathed), None)
+    """Plan a race of new states, beside breathing steps of the best individual without any yet."""
+    moving = [individual.state for individual in individuals if not individual.state.converged]
+    plans: list[Plan[list[Any]]] = [_race([*moving, *new_states], seed)]
+    breathing = next(
+        (individual for individual in individuals if not individual.had_breathing_step), None
+    )
     if breathing is not None:
-        plans.append(_exhaled(breathing, rng, seed))
-    raced, *exhaled = yield from gather(plans)
+        steps = breathing_steps(Lloyd(0.0), breathing.state, breathing.summary, rng, seed=seed)
+        plans.append(steps)
+    raced, *breathed = yield from gather(plans)
     resting = [
-        replace(member, breathed=member.breathed or member is breathing)
-        for member in members
-        if member.state.converged or member in (members[0], breathing)
+        replace(
+            individual, had_breathing_step=individual.had_breathing_step or individual is breathing
+        )
+        for individual in individuals
+        if individual.state.converged or individual in (individuals[0], breathing)
     ]
-    return raced, [result.state for results in exhaled for result in results], resting
+    return raced, [state for states in breathed for state in states], resting
 
 
 def affordable(state: State, wanted: int) -> int:
@@ -311,34 +326,28 @@ def affordable(state: State, wanted: int) -> int:
     return max(1, min(wanted, MOST_NUMBERS // (k * (d + 2))))
 
 
-def _raced(starts: Sequence[State], seed: int) -> Plan[list[Result]]:
+def _race(starts: Sequence[State], seed: int) -> Plan[list[Result]]:
     """Plan a generation's race: after two rounds half of it goes on, after four a fifth."""
     keep = {2: -(-len(starts) // 2), 4: -(-len(starts) // 5)}
     return race(Lloyd(0.0), starts, seed=seed, max_rounds=ROUNDS, keep=keep)
 
 
-def _exhaled(member: Member, rng: Generator, seed: int) -> Plan[list[Result]]:
-    """Plan breaths of a member."""
-    states = yield from breathe(Lloyd(0.0), member.state, member.summary, rng, seed=seed)
-    return [Result(state, (), "") for state in states]
+def distinct(individuals: Sequence[Individual]) -> list[Individual]:
+    """Return the best individuals; of those with the same inertia, the first."""
+    kept: list[Individual] = []
+    for i in places_by_rise([individual.inertia for individual in individuals]):
+        if not kept or individuals[i].inertia > kept[-1].inertia * (1 + ALIKE):
+            kept.append(individuals[i])
+    return kept[:KEPT]
 
 
-def distinct(members: Sequence[Member]) -> list[Member]:
-    """Return the best members; of those alike one, the first."""
-    kept: list[Member] = []
-    for i in places_by_rise([member.inertia for member in members]):
-        if not kept or members[i].inertia > kept[-1].inertia * (1 + ALIKE):
-            kept.append(members[i])
-    return kept[:POPULATION]
-
-
-def bred(genes: Sequence[Floats], means: State, rng: Generator, candidates: int) -> Floats:
+def best_child(genes: Sequence[Floats], means: State, rng: Generator, candidates: int) -> Floats:
     """Return the centres (k, d) of a child, the best by the means of several candidates.
 
     Parameters
     ----------
     genes : sequence of ndarray of shape (k, d + 3)
-        Centres, errors, utilities and weights of each member, best first.
+        Centres, errors, utilities and weights of each individual, best first.
     means : State
         Weighted means of all rows; where there are none, one candidate is drawn.
     rng : Generator
@@ -357,7 +366,7 @@ def bred(genes: Sequence[Floats], means: State, rng: Generator, candidates: int)
 
 
 def _child(genes: Sequence[Floats], means: State, rng: Generator) -> Floats:
-    """Return the centres of a child of two members."""
+    """Return the centres of a child of two individuals."""
     one, other = (genes[rng.integers(len(genes), size=2).min()] for _ in range(2))
     child = without_one(crossed(one, other, rng), rng)
     place = beside(child, rng)

@@ -34,10 +34,6 @@ def _is_private(job: Any, _sites: Sites) -> bool:
     return getattr(job, "epsilon", None) is not None
 
 
-def _other_algorithm(fit: FitSpec, _sites: Sites) -> bool:
-    return fit.algorithm not in ("auto", "lloyd")
-
-
 def _named_beyond(*names: str) -> Condition:
     """Return a condition: the algorithm has a name, other than these and than a dotted one."""
     return lambda fit, _: (
@@ -48,11 +44,6 @@ def _named_beyond(*names: str) -> Condition:
 def _init_is(*names: str) -> Condition:
     """Return a condition: the start is asked for by one of these names."""
     return lambda fit, _: isinstance(fit.init, str) and fit.init in names
-
-
-def _other_init(fit: FitSpec, _sites: Sites) -> bool:
-    """Return whether the start is asked for in another way than by sums."""
-    return not isinstance(fit.init, np.ndarray) and fit.init not in ("auto", "sums")
 
 
 def _centers_given(fit: FitSpec, _sites: Sites) -> str:
@@ -103,13 +94,8 @@ def _few_sites(fit: FitSpec, sites: Sites) -> Mapping[str, int]:
     return {"least": least, "n_sites": len(sites)} if 0 < len(sites) < least else {}
 
 
-def _chunked(_fit: FitSpec, sites: Sites) -> Mapping[str, str]:
-    """Return the first site whose rows come in chunks, if there is one."""
-    return next(({"site": site.name} for site in sites if site.streams), {})
-
-
 def _tell(name: str) -> Condition:
-    """Return a condition: a site tells of a limit of this name."""
+    """Return a condition: a site states a limit of this name."""
     return lambda _, sites: any(
         limit.name == name for limits in distinct_limits(sites) for limit in limits
     )
@@ -129,6 +115,7 @@ OF_SITES: Mapping[str, Condition] = {
     "relay": _tell("Relay"),
     "weights": _tell_why("noise-weights"),
     "persons": _tell_why("noise-persons"),
+    "unbudgeted": _tell_why("noise-unbudgeted"),
     "secure": lambda _, sites: any(site.secure for site in sites),
 }
 """Conditions on the sites and on jobs of all kinds."""
@@ -140,7 +127,7 @@ OF_ALGORITHM: Mapping[str, Condition] = {
     "cosine": lambda fit, _: fit.metric == "cosine",
     "gaps": lambda fit, _: fit.prepare is not None and fit.prepare.missing == "ignore",
     "choice": _chooses,
-    "algorithm": _other_algorithm,
+    "algorithm": lambda fit, _: fit.algorithm not in ("auto", "lloyd"),
     "named_algorithm": _named_beyond("auto", "lloyd"),
     "hard_name": _named_beyond(*FUZZY_ALGORITHMS),
     "fuzzy_name": _named_beyond(*ALGORITHMS),
@@ -156,7 +143,7 @@ CONDITIONS: Mapping[str, Condition] = {
     **OF_ALGORITHM,
     "robust": lambda fit, _: fit.robust > 0,
     "few_sites": _few_sites,
-    "chunks": _chunked,
+    "chunks": lambda _, sites: next(({"site": s.name} for s in sites if s.streams), {}),
     "pca": lambda fit, _: fit.prepare is not None and fit.prepare.pca is not None,
     "prepare": lambda fit, _: fit.prepare is not None,
     "profile": lambda fit, _: fit.profile,
@@ -167,7 +154,9 @@ CONDITIONS: Mapping[str, Condition] = {
     "tol": _first_set("tol"),
     "rounds": _first_set("tol", "max_iter"),
     "init": lambda fit, _: not _init_is("auto")(fit, _),
-    "other_init": _other_init,
+    "other_init": lambda fit, _: (
+        not isinstance(fit.init, np.ndarray) and fit.init not in ("auto", "sums")
+    ),
     "start": _centers_given,
     "started": _started,
     "n_init": lambda fit, _: fit.n_init is not None,

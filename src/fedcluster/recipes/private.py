@@ -182,7 +182,7 @@ class Releases:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Box:
-    """What noisy moments tell of all rows.
+    """Location and spread of all rows, estimated from noisy moments.
 
     Attributes
     ----------
@@ -522,7 +522,7 @@ class AccountedEngine:
         self._noises: list[float | None] = []
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves but for kinds, texts and labels."""
+        """Return the metadata of the sites but for kinds, texts and labels."""
         if asked.get("columns") or asked.get("labels"):
             raise InputError("under a privacy budget, no kinds, texts or labels are asked for")
         return self._engine.introduce(**asked)

@@ -32,7 +32,7 @@ def profiling(
     names: Sequence[str] = (),
     smallest: int = 1,
 ) -> Plan[Profiles]:
-    """Plan two rounds that tell of the rows of each cluster, column by column.
+    """Plan two rounds that profile the rows of each cluster, column by column.
 
     The first brings means, spreads and levels; the second these again about the means, so that an
     offset costs no digits, and counts in cells around the medians.
@@ -213,7 +213,7 @@ class _Sums:
 
     @property
     def points(self) -> Floats:
-        """Return the means (k, d), the points that were asked about where there are none."""
+        """Return the means (k, d); where a cluster has none, the centre that was asked about."""
         there = (self.weights > 0) & (self.texts == 0)
         return np.where(there, self.means, self._centers)
 

@@ -190,7 +190,7 @@ def _has_errors(task: Task) -> bool:
 
 
 def _spread(task: Task, answers: Answers, state: State) -> Floats:
-    """Return the spread of each cluster, (k,), as the middle one of the sites tells it.
+    """Return the spread of each cluster, (k,): the median over the sites.
 
     Where answers do not tell it, half the distance to the next centre.
     """

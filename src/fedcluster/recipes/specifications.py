@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedcluster.options.choices import (
     ALGORITHMS,
@@ -227,7 +227,7 @@ class FitSpec:
 
 
 def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
-    """Return how many rows each site tells of; only their total where the sums are secure."""
+    """Return the number of rows that each site states; under secure sums, their total."""
     sites = tuple(sites)
     together = next((site.total_rows for site in sites if site.total_rows is not None), None)
     if together is not None:
@@ -236,7 +236,7 @@ def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
 
 
 def distinct_limits(sites: Iterable[SiteInfo]) -> list[tuple[Limit, ...]]:
-    """Return the limits that sites tell of, once for all sites that share them."""
+    """Return the limits that sites state, once for all sites that share them."""
     return list({id(site.limits): site.limits for site in sites}.values())
 
 
@@ -284,6 +284,8 @@ class Fit(FitSpec):
         The number of rows of all sites that is stated, where they do not tell it.
     """
 
+    kind: ClassVar[str] = "fit"
+
     rule: Any = None
     epsilon: float | None = parameter(
         None,
@@ -320,6 +322,8 @@ class SelectK:
     metric, seed, participation, prepare
         As of `Fit`.
     """
+
+    kind: ClassVar[str] = "select-k"
 
     k_min: int = parameter(1, "Smallest number of clusters.", "--k-min", metavar="K", least=1)
     k_max: int | None = parameter(
@@ -378,6 +382,8 @@ class Evaluate:
         Whether the sites are asked in the same two rounds what sets the clusters apart.
     """
 
+    kind: ClassVar[str] = "evaluate"
+
     model: Any
     labels: bool = False
     classes: Sequence[str] | None = None
@@ -391,7 +397,7 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """Job that tells what the clusters of a model look like, and what sets each apart.
+    """Job that profiles the clusters of a model: how they look, and what sets each apart.
 
     Parameters
     ----------
@@ -402,6 +408,8 @@ class Profile:
     participation, seed
         As of `Fit`; all sites are asked, and nothing is drawn.
     """
+
+    kind: ClassVar[str] = "profile"
 
     model: Any
     algorithms: Sequence[Any] = ()

@@ -93,15 +93,15 @@ def choice(run: Run) -> Content:
 
 
 def data(run: Run) -> Content:
-    """Return what was done to the rows, and what was met in them."""
-    told = run.account.get("preprocessing", {})
+    """Return how the rows were prepared, and what was noticed in them."""
+    preprocessing = run.account.get("preprocessing", {})
     lines = [
         *run.account.get("prepared", ()),
-        *(f"But: {each}" for each in told.get("warnings", ())),
+        *(f"But: {each}" for each in preprocessing.get("warnings", ())),
     ]
     missing = [
         [named(column), named(site), f"{n:,.0f}"]
-        for site, columns in told.get("missing", {}).items()
+        for site, columns in preprocessing.get("missing", {}).items()
         for column, n in columns.items()
         if n
     ]
@@ -120,7 +120,7 @@ def taking_part(run: Run) -> Content:
         [named(name), str(own.count("yes")), str(own.count("missing")), why.get(name, "")]
         for name, own in zip(names, marks, strict=True)
     ]
-    asked = [
+    by_round = [
         [
             str(done["round"]),
             f"{sum(done['values_sent'].values()):,}",
@@ -133,7 +133,7 @@ def taking_part(run: Run) -> Content:
     header = ["site", "rounds answered", "missed", "why"]
     numbers = Table("Rounds of each site", header, rows).html(sites=True)
     header = ["round", "numbers that came", "steps"]
-    questions = Table("What each round asked", header, asked).html("texts")
+    questions = Table("What each round asked", header, by_round).html("texts")
     hiding = element("div", class_="controls", data_hide="site", data_count=len(names))
     return [hiding if len(names) > 1 else None, beside(chart, numbers), questions]
 
@@ -145,7 +145,7 @@ def _mark(done: Mapping[str, Any], name: str) -> str:
 
 
 def reasons(run: Run) -> dict[str, str]:
-    """Return why each site is missing in some rounds, as it was said."""
+    """Return why each site is missing in some rounds, by its name."""
     by_site: dict[str, Counter[str]] = {}
     for refusal in run.account.get("missing", ()):
         by_site.setdefault(refusal["site"], Counter())[refusal["reason"]] += 1
@@ -272,13 +272,13 @@ def origin(run: Run) -> Content:
     if "fedcluster_version" in run.model:
         facts.append(["fedcluster", run.model["fedcluster_version"]])
     facts.append(["seed", run.account.get("seed", run.model.get("seed"))])
-    given = {k: v for k, v in run.model.get("algorithm", {}).items() if k != "steps"}
-    facts += [[name, _parameter(value)] for name, value in given.items()]
+    parameters = {k: v for k, v in run.model.get("algorithm", {}).items() if k != "steps"}
+    facts += [[name, _parameter(value)] for name, value in parameters.items()]
     steps = run.model.get("algorithm", {}).get("steps", ())
     question = f"What the sites were asked: {counted(len(steps), 'step')}"
-    asked = element("details", element("summary", question), listed_items(steps))
+    details = element("details", element("summary", question), listed_items(steps))
     table = Table("How it was made", ["parameter", "value"], facts).html("texts")
-    return [table, asked if steps else None]
+    return [table, details if steps else None]
 
 
 def _parameter(value: Any) -> str:
@@ -286,8 +286,8 @@ def _parameter(value: Any) -> str:
     if isinstance(value, Mapping):
         inner = ", ".join(f"{k}={_parameter(v)}" for k, v in value.items() if k != "name" and v)
         return f"{value.get('name', '')}({inner})" if "name" in value else f"{{{inner}}}"
-    said = str(value)
-    return said if len(said) <= 200 else f"{said[:200]}…"
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 LEAD = (
@@ -305,8 +305,8 @@ HEADER = (
 
 def influence(run: Run) -> Content:
     """Return how far each site moves the centres, the farthest first."""
-    told = run.history.get("influence") if run.history else None
-    if not told:
+    sites = run.history.get("influence") if run.history else None
+    if not sites:
         return ()
     rows = [
         [
@@ -317,7 +317,7 @@ def influence(run: Run) -> Content:
             _signed(each["inertia_change"], 100, " %", "+"),
             str(each["alone"]),
         ]
-        for each in told
+        for each in sites
     ]
     return [paragraphs(LEAD), Table("Influence of each site", HEADER, rows).html()]
 

@@ -1,4 +1,4 @@
-"""Sections of the report on the clusters: what was found, where, how they differ, how sure it is.
+"""Sections of the report on the clusters: their sizes, sites, differences and stability.
 
 A section is a function that returns its content, nothing where it is not known.
 """
@@ -35,8 +35,8 @@ from fedcluster.texts.untrusted import shortened
 Content = Sequence[Any]
 MOST_DRAWN = 12
 """Columns in the chart of profiles; the table has all."""
-TOLD = 4
-"""Columns that a card tells of."""
+SHOWN = 4
+"""Columns that a card shows at most."""
 ALL = 0.995
 """Share of the scatter from which on a plane shows all of it, in per cent."""
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
@@ -47,9 +47,9 @@ GAPS = {
     "none": "No gap to",
     "unknown": "Nearest is",
 }
-"""What a card says of a cluster's neighbour."""
+"""Words of a card on a cluster's neighbour."""
 FAR = 0.3
-"""Spreads from which on a card tells of a column."""
+"""Distance from the mean, in spreads, from which on a card shows a column."""
 SPREADS = "standard deviations of the column over all rows"
 OF_CENTERS = "standard deviations of the centres in the column, each as heavy as its rows"
 
@@ -60,7 +60,7 @@ def units(run: Run) -> str:
 
 
 def found(run: Run) -> Content:
-    """Return what was found, in plain sentences."""
+    """Return a summary of the result, in plain sentences."""
     lines: list[Any] = []
     if run.k:
         lines.append(_count(run))
@@ -106,15 +106,15 @@ def _sizes(run: Run) -> list[str]:
 
 
 def chosen(run: Run) -> dict[str, Any]:
-    """Return the choice of the number of clusters, empty where none was asked."""
+    """Return the choice of the number of clusters; empty without one."""
     verdict = run.history.get("selection") or (run.selection if "says" in run.selection else {})
     return dict(verdict)
 
 
 def warnings(run: Run) -> list[str]:
     """Return all that casts a doubt on the result."""
-    met = run.account.get("preprocessing", {}).get("warnings", ())
-    lines = [*run.history.get("warnings", ()), *met, *chosen(run).get("warnings", ())]
+    noticed = run.account.get("preprocessing", {}).get("warnings", ())
+    lines = [*run.history.get("warnings", ()), *noticed, *chosen(run).get("warnings", ())]
     lines += few_line(int((run.weights > 0).sum()), run.k)
     return list(dict.fromkeys(lines))
 
@@ -122,11 +122,11 @@ def warnings(run: Run) -> list[str]:
 def indices_of(run: Run) -> dict[str, float]:
     """Return the indices of this clustering, as far as they are known."""
     if run.scores:
-        told = run.scores["scores"]
+        scores = run.scores["scores"]
     else:
         lines = {line["k"]: line for line in chosen(run).get("table", ())}
-        told = lines.get(run.k or chosen(run).get("n_clusters"), {})
-    numbers = {name: value for name, value in told.items() if value is not None and name != "k"}
+        scores = lines.get(run.k or chosen(run).get("n_clusters"), {})
+    numbers = {name: value for name, value in scores.items() if value is not None and name != "k"}
     return {name: float(value) for name, value in numbers.items()}
 
 
@@ -139,7 +139,7 @@ def clusters(run: Run) -> Content:
         f"Each card has the size of a cluster, {size}, and the columns in which its centre is "
         f"farthest from the mean of all rows, in {units(run)}."
     )
-    if run.told:
+    if run.own_profiles:
         lead += " The number after ± is the standard deviation of the cluster's own rows."
     cards = [_card(run, j) for j in range(run.k)]
     return [paragraphs(lead), element("div", cards, class_="cards")]
@@ -148,14 +148,14 @@ def clusters(run: Run) -> Content:
 def _card(run: Run, j: int) -> Html:
     share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
     rows = f"{number(float(run.sizes[j]))} rows, {percent(share)}"
-    told = [_apart(each, j) for each in telling(run, j, TOLD)]
+    apart = [_apart(each, j) for each in telling(run, j, SHOWN)]
     name = named(run.names[j] if run.names else f"Cluster {j}")
-    usual = "Near the mean of all rows in every column." if run.features and not told else None
+    usual = "Near the mean of all rows in every column." if run.features and not apart else None
     return element(
         "article",
         element("h3", element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", name),
         element("p", rows, class_="size"),
-        element("ul", told) if told else None,
+        element("ul", apart) if apart else None,
         element("p", usual) if usual else None,
         element("p", _found_again(run, j)) if run.stability else None,
         element("p", _held_by(run, j), class_="pale") if run.counts is not None else None,
@@ -166,13 +166,13 @@ def _card(run: Run, j: int) -> Html:
 
 def _found_again(run: Run, j: int) -> list[Any]:
     """Return how stable a cluster is, and how far from its neighbour."""
-    told, n = run.stability["clusters"][j], run.stability["replicates"]
-    if told["stability"] is None:
+    cluster, n = run.stability["clusters"][j], run.stability["replicates"]
+    if cluster["stability"] is None:
         return ["Stability not known."]
-    said = f"found again in {told['found_again']} of {counted(n, 'replicate')}"
-    mean = f"mean Jaccard coefficient {told['stability']:.2f}"
-    gap = f". {GAPS[told['apart']]} cluster {told['neighbour']}" if run.k > 1 else ""
-    return [element("strong", told["word"].capitalize()), f": {said}, {mean}{gap}."]
+    line = f"found again in {cluster['found_again']} of {counted(n, 'replicate')}"
+    mean = f"mean Jaccard coefficient {cluster['stability']:.2f}"
+    gap = f". {GAPS[cluster['apart']]} cluster {cluster['neighbour']}" if run.k > 1 else ""
+    return [element("strong", cluster["word"].capitalize()), f": {line}, {mean}{gap}."]
 
 
 def labelled(run: Run, j: int) -> Html:
@@ -306,7 +306,7 @@ def plane(run: Run) -> Content:
         "The chart shows the first two principal components of the centres, each weighted by its "
         f"rows: the plane in which they are farthest apart. It holds {percent(kept)} of the "
         f"scatter between the clusters{hidden}. A larger disc is a larger cluster. "
-        f"{RINGS if run.told else NO_RINGS}"
+        f"{RINGS if run.own_profiles else NO_RINGS}"
     )
     about = f"{run.k} discs, one for each cluster"
     rings = _rings(run, axes)
@@ -324,7 +324,7 @@ def plane(run: Run) -> Content:
 
 def _rings(run: Run, axes: Floats) -> list[Floats | None]:
     """Return the covariance of each cluster's rows in a plane, as if columns were unrelated."""
-    if not run.told:
+    if not run.own_profiles:
         return [None] * run.k
     units = np.array([each.unit if each.unit > 0 else np.inf for each in run.features])
     spreads = np.array([each.spreads for each in run.features]).T / units
@@ -376,21 +376,21 @@ def stability(run: Run) -> Content:
 
 def silhouettes(run: Run) -> Content:
     """Return how much nearer the rows of each cluster are to their centre than to the next."""
-    told = [
+    known = [
         (j, finite(each["silhouette"]), finite(each["silhouette_spread"]))
-        for j, each in enumerate(run.told.get("clusters", ()))
+        for j, each in enumerate(run.own_profiles.get("clusters", ()))
         if each.get("silhouette") is not None
     ]
-    if not told:
+    if not known:
         return ()
-    drawn = [(j, max(mean - sd, -1.0), mean, min(mean + sd, 1.0)) for j, mean, sd in told]
+    drawn = [(j, max(mean - sd, -1.0), mean, min(mean + sd, 1.0)) for j, mean, sd in known]
     lowest = min(low for _, low, _, _ in drawn)
-    worst, mean, _ = min(told, key=lambda each: each[1])
+    worst, mean, _ = min(known, key=lambda each: each[1])
     name = "Silhouettes by cluster"
     about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
     label = "simplified silhouette: mean ± standard deviation"
     chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))
-    rows = [[labelled(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in told]
+    rows = [[labelled(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in known]
     numbers = Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
     lead = (
         "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "
@@ -405,7 +405,9 @@ def quality(run: Run) -> Content:
     scores = indices_of(run)
     if not scores:
         return ()
-    told = run.scores.get("better", {})  # as the file says
-    rows = [[name, told.get(name, better(name)) or "", shown(x)] for name, x in scores.items()]
+    directions = run.scores.get("better", {})
+    rows = [
+        [name, directions.get(name, better(name)) or "", shown(x)] for name, x in scores.items()
+    ]
     numbers = Table("Indices", ["index", "better", "score"], rows).html()
     return [paragraphs(*meaning(scores)), numbers]

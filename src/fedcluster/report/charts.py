@@ -98,9 +98,9 @@ def figure(name: str, about: str, height: float, *drawn: object) -> Html:
     )
 
 
-def text(x: float, y: float, said: str, *, anchor: str = "start", **more: object) -> Html:
+def text(x: float, y: float, words: str, *, anchor: str = "start", **more: object) -> Html:
     """Return a text of a chart."""
-    return element("text", said, x=x, y=y, text_anchor=anchor, **more)
+    return element("text", words, x=x, y=y, text_anchor=anchor, **more)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str = "grid") -> Html:
@@ -193,11 +193,11 @@ def curve(
     return figure(name, about, height, _frame(across, up, height, label), traced, dots)
 
 
-def _dot(x: float, y: float, said: str, marked: bool, n: int) -> Html:
+def _dot(x: float, y: float, words: str, marked: bool, n: int) -> Html:
     """Return a point of a curve of n points; one that is marked is larger."""
     size = 5 if marked else 3 if n < 60 else 1.5
     return element(
-        "circle", element("title", said), cx=x, cy=y, r=size, class_="marked" if marked else "dot"
+        "circle", element("title", words), cx=x, cy=y, r=size, class_="marked" if marked else "dot"
     )
 
 
@@ -246,7 +246,7 @@ def dots(name: str, about: str, rows: Sequence[tuple[str, Floats]], label: str) 
         drawn.append(text(left, y, row, class_="name"))
         drawn.append(line(axis.start, y + 15, axis.end, y + 15, "base"))
         drawn += [
-            numbered(j, axis.at(float(x)), y + 15, f"cluster {j}, {row}: {x:+.2f}")
+            numbered_dot(j, axis.at(float(x)), y + 15, f"cluster {j}, {row}: {x:+.2f}")
             for j, x in enumerate(values)
         ]
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
@@ -285,18 +285,18 @@ def ranges(
         if all(map(math.isfinite, (low, middle, high))):
             y = 18.0 + 26 * i
             reach = line(axis.at(low), y, axis.at(high), y, f"reach cluster c{j % COLOURS}")
-            said = f"cluster {j}: {middle:.2f}, from {low:.2f} to {high:.2f}"
-            dot = numbered(j, axis.at(middle), y, said)
+            words = f"cluster {j}: {middle:.2f}, from {low:.2f} to {high:.2f}"
+            dot = numbered_dot(j, axis.at(middle), y, words)
             drawn.append(element("g", reach, dot, data_cluster=j))
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
     return figure(name, about, height, drawn)
 
 
-def numbered(j: int, x: float, y: float, said: str) -> Html:
-    """Return the dot of a cluster with its number, and what it says when it is pointed at."""
+def numbered_dot(j: int, x: float, y: float, words: str) -> Html:
+    """Return the dot of a cluster with its number; words show when it is pointed at."""
     return element(
         "g",
-        element("title", said),
+        element("title", words),
         element("circle", cx=x, cy=y, r=8),
         text(x, y + 4, str(j), anchor="middle"),
         class_=f"cluster c{j % COLOURS}",

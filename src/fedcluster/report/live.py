@@ -29,8 +29,8 @@ from fedcluster.report.run import Run, damaged, outcome_of, read_run, written_by
 from fedcluster.report.tables import counted, number
 from fedcluster.texts.html import Table, element, named, paragraphs, section
 
-FOUND = ("step", "inertia", "shift")
-"""What a round begins with: what those before it have found."""
+RESULTS = ("step", "inertia", "shift")
+"""Results of earlier rounds that the event of a round holds."""
 MIXTURE = "GaussianMixture"
 """The step whose inertia is the negative log-likelihood."""
 RECENT = 5
@@ -76,7 +76,7 @@ class Progress:
 
     @cached_property
     def seconds(self) -> float:
-        """Return what a round took of late, in seconds; nan before the first has ended."""
+        """Return the median seconds of recent rounds; nan before the first has ended."""
         took = [
             self.ended[event["round"]]["at"] - event["at"]
             for event in self.began
@@ -85,14 +85,14 @@ class Progress:
         return statistics.median(took[-RECENT:]) if took else math.nan
 
     def statuses(self) -> dict[str, str]:
-        """Return what each site does, in words, by name."""
+        """Return the state of each site, in words, by name."""
         names = dict.fromkeys(name for event in self.began for name in event["asked"])
         return {name: self._status(name) for name in names}
 
     def _status(self, name: str) -> str:
         if (now := self.open) is not None and name in now["asked"]:
-            heard = (event.get("heard") for event in self.events[self.events.index(now) :])
-            if name in heard:
+            replied = (event.get("heard") for event in self.events[self.events.index(now) :])
+            if name in replied:
                 return "answered"
             waited = self.now - now["at"]
             if waited > LATE * self.seconds and waited > 1:
@@ -127,7 +127,7 @@ class Progress:
         return f"about {_lasting(rounds * self.seconds)}, if centres come to rest as they do now"
 
     def run(self, name: str) -> Run:
-        """Return what is known as a run, for the sections of the report."""
+        """Return the events as a run, for the sections of the report."""
         sites = dict.fromkeys(name for event in self.began for name in event["asked"])
         rounds = [
             {
@@ -146,8 +146,8 @@ class Progress:
         ]
         known = [event for event in self.began if event["inertia"] is not None]
         step = known[-1]["step"] if known else ""
-        found = [
-            {"round": event["round"] - 1} | {name: event[name] for name in FOUND}
+        history = [
+            {"round": event["round"] - 1} | {name: event[name] for name in RESULTS}
             for event in known
             if event["step"] == step
         ]
@@ -156,7 +156,7 @@ class Progress:
             "model": "mixture" if step == MIXTURE else "k-means",
             "objective": measured_by(step),
             "sites": [{"name": site} for site in sites],
-            "history": found,
+            "history": history,
             "missing": missing,
             "communication_rounds": rounds,
         }
@@ -164,7 +164,7 @@ class Progress:
 
 
 def measured_by(step: str) -> str:
-    """Return the name of what the rounds of a step tell as its inertia.
+    """Return the name of the number that rounds of a step report as inertia.
 
     Examples
     --------
@@ -248,18 +248,18 @@ class Watched:
         if run is not None:
             progress = read_progress(run, self.clock())
             known = progress.run(run.name)
-            told = {
+            contents = {
                 "now": now(progress, str(outcome.get("error", ""))),
                 "convergence": account.convergence(known, BEST),
                 "rounds": account.taking_part(known),
             }
-            parts = {key: section(key, HEADINGS[key], *each) for key, each in told.items()}
+            parts = {key: section(key, HEADINGS[key], *each) for key, each in contents.items()}
         title = f"Run {run.name}" if run else f"Federation {self.folder.name}"
         return page(title, (run or self.folder).name, parts, live=True)
 
 
 def now(progress: Progress, error: str = "") -> Content:
-    """Return where a run is: its round, what it has found, and what each site does."""
+    """Return the state of a run: its round, its results so far, and the state of each site."""
     ended = element("p", f"The run has ended: {error}.", class_="size") if error else None
     if not progress.began:
         return [ended or paragraphs("Waiting for the sites.")]
@@ -287,7 +287,7 @@ def now(progress: Progress, error: str = "") -> Content:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers for the page, which asks for itself again each second, and for nothing else."""
+    """Handler of requests for the page, which reloads itself each second, and for nothing else."""
 
     server: Server
     protocol_version = "HTTP/1.1"
@@ -321,7 +321,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a line would hold the key."""
+        """Log nothing: a line would contain the key."""
 
 
 class Server(ThreadingHTTPServer):
@@ -352,7 +352,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Return where the page is."""
+        """Return the address of the page."""
         return f"http://{LOOPBACK}:{self.server_port}/{self.key}/"
 
 
@@ -367,7 +367,7 @@ def runs_of(federation: Path) -> list[Path]:
 
 
 def followed(folder: Path) -> Path:
-    """Return the folder of the run that is meant: of a federation, that which began last.
+    """Return the folder of the run to follow: of a federation, its latest run.
 
     Before a federation has a run it is its own folder.
 

@@ -34,17 +34,17 @@ GROUPS = (
 )
 
 
-def influence_line(found: Sequence[Influence]) -> list[str]:
-    """Return which site stands out by its influence on the centres, if one does.
+def influence_line(influences: Sequence[Influence]) -> list[str]:
+    """Return the warning of a site with an outstanding influence on the centres, if there is one.
 
     Examples
     --------
-    >>> told = [Influence("south", 40.0, 9.0, 3.2, 0, 0.2)]
+    >>> south = [Influence("south", 40.0, 9.0, 3.2, 0, 0.2)]
     >>> others = [Influence(name, 0.1, 0.1, 0.0, 0, 0.4) for name in ("north", "west")]
-    >>> influence_line([*told, *others])[0][:66]
+    >>> influence_line([*south, *others])[0][:66]
     'the centres follow the sums of south: it moves one by 40 times its'
     """
-    first = striking(found)
+    first = striking(influences)
     if first is None:
         return []
     return [
@@ -55,7 +55,7 @@ def influence_line(found: Sequence[Influence]) -> list[str]:
 
 
 def summary_line(content: Mapping[str, Any]) -> str:
-    """Return a fit in one line, from what ``history.json`` says of it."""
+    """Return a fit in one line, from the content of ``history.json``."""
     return (
         f"{counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
         f"{content['stop_reason']}; {counted(content['rounds'], 'round')} in all with "
@@ -65,7 +65,7 @@ def summary_line(content: Mapping[str, Any]) -> str:
 
 
 def objective(content: Mapping[str, Any]) -> str:
-    """Return what a fit has made small, or large, from what ``history.json`` says of it.
+    """Return the value of the objective of a fit, from the content of ``history.json``.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def objective(content: Mapping[str, Any]) -> str:
 
 
 def named_objective(content: Mapping[str, Any]) -> str:
-    """Return the name of the objective of a fit, from what ``history.json`` says of it."""
+    """Return the name of the objective of a fit, from the content of ``history.json``."""
     usual = LOG_LIKELIHOOD if content.get("model") == "mixture" else "inertia"
     return str(content.get("objective", usual))
 
@@ -90,39 +90,39 @@ def named_objective(content: Mapping[str, Any]) -> str:
 def notes(
     sites: Sequence[SiteRecord], absent_too: str = " It has labels all the same."
 ) -> list[str]:
-    """Return sentences on what left the sites and what did not.
+    """Return sentences on what left the sites and what was held back.
 
-    ``absent_too`` is what is said of a site that took no part.
+    ``absent_too`` ends the sentence on a site that took no part.
     """
-    said = [_limits_in_force(sites)]
+    lines = [_limits_in_force(sites)]
     absent = [site for site in sites if not site.took_part]
     held = [site for site in sites if site.took_part and site.rows_held_back]
     lone = [site for site in sites if site.lone_rows]
     for site in absent[:5]:
         rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
-        said.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
+        lines.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
     if absent[5:]:
-        said.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
+        lines.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
     if held:
         some = [f"{counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
-        said.append(f"In some rounds, limits held back up to {_list(some)}.")
+        lines.append(f"In some rounds, limits held back up to {_list(some)}.")
     elif not absent:
-        said.append("No row was held back.")
+        lines.append("No row was held back.")
     if lone:
         first, *others = lone
         some = [f"up to {first.lone_rows} in a message of {first.name}"]
         some += [f"{site.lone_rows} of {site.name}" for site in others]
-        said.append(
+        lines.append(
             f"Some sums were over a single row ({_list(some)}), which reveals that row to whoever "
             "reads the message. --min-cluster-size 2 holds such sums back."
         )
-    return said + _talkative(sites)
+    return lines + _more_than_held(sites)
 
 
 def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[str]:
     """Return what a fit has spent of its privacy budget; nothing of a fit without one.
 
-    ``exact`` tells that files beside the model hold numbers of the rows without noise.
+    ``exact`` adds that files beside the model hold numbers of the rows without noise.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[st
     return [line, more] if exact else [line]
 
 
-def _talkative(sites: Sequence[SiteRecord]) -> list[str]:
+def _more_than_held(sites: Sequence[SiteRecord]) -> list[str]:
     """Return the sentence on sites that sent more numbers than they hold, if there are some."""
     more = [site for site in sites if 0 < site.values_held < site.values_sent]
     if not more:
@@ -180,9 +180,9 @@ def limits_in_words(limits: Sequence[Limit]) -> list[str]:
             words.append(GROUPS.format(**dict(limit.parameters)))
             words += [ROUNDED] if is_rounded([limit]) else []
             continue
-        told = dict(limit.parameters)
-        if limit.name == "PrivacyBudget" and {"epsilon", "delta"} <= told.keys():
-            words.append(BUDGET.format(**told))
+        parameters = dict(limit.parameters)
+        if limit.name == "PrivacyBudget" and {"epsilon", "delta"} <= parameters.keys():
+            words.append(BUDGET.format(**parameters))
             continue
         if limit.name not in LIMITS:
             words.append(str(limit))
@@ -194,7 +194,7 @@ def limits_in_words(limits: Sequence[Limit]) -> list[str]:
 
 
 def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
-    """Return the line that says that some of k clusters have no rows, if it is so.
+    """Return the warning that some of k clusters have no rows, if it applies.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
 
 
 def few_line(with_rows: int, k: int) -> list[str]:
-    """Return the line that says that some of k clusters have no rows, if it is so."""
+    """Return the warning that some of k clusters have no rows, if it applies."""
     if with_rows == k:
         return []
     return [
@@ -216,7 +216,7 @@ def few_line(with_rows: int, k: int) -> list[str]:
 
 
 def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
-    """Return the line that says that groups of rows are large beside k clusters, if they are.
+    """Return the warning that groups of rows are large for k clusters, if it applies.
 
     Examples
     --------
@@ -227,10 +227,10 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], 10)
     []
     """
-    told = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
-    if not told:
+    limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
+    if not limits:
         return []
-    p = max(dict(limit.parameters)["p"] for limit in told)
+    p = max(dict(limit.parameters)["p"] for limit in limits)
     ratio = sum(rows_of(sites)) / (k * p)
     if ratio >= FEW_GROUPS:
         return []
@@ -243,16 +243,16 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
 
 
 def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
-    """Return the line that says what to try where the limit of rounds ended a run, if it did.
+    """Return the advice for a run that the limit of rounds ended, if it did.
 
-    An algorithm without a test of convergence has no other end: of it nothing is said.
+    There is none for an algorithm without a test of convergence, which has no other end.
 
     Parameters
     ----------
     job : Fit
-        What was asked for.
+        The job.
     result : Result
-        What came of it.
+        Its result.
     options : bool, default=False
         Whether parameters are named as the command line names them.
     """
@@ -289,14 +289,16 @@ def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-def written_line(out: Path, files: Sequence[str]) -> str:
-    """Return the line that names the written files; of folders, how many are in each."""
+def written_lines(out: Path | None, files: Sequence[str]) -> list[str]:
+    """Return the line that names the written files, if any; of folders, how many are in each."""
+    if out is None:
+        return []
     shown = [str(out / file) for file in files if "/" not in file]
     for folder in dict.fromkeys(file.rpartition("/")[0] for file in files if "/" in file):
         held = [file for file in files if file.startswith(f"{folder}/")]
         one = len(held) == 1
         shown.append(str(out / held[0]) if one else f"{out / folder} ({len(held)} files)")
-    return f"Wrote {_list(shown, most=6)}."
+    return [f"Wrote {_list(shown, most=6)}."]
 
 
 def _list(names: Sequence[str], most: int = 5) -> str:
@@ -312,7 +314,7 @@ STRUCTURES = (
     (0.26, "Weakly separated", "weak"),
     (-1.0, "Overlapping", "below weak"),
 )
-"""Silhouettes, what they say of clusters, and what Kaufman & Rousseeuw (1990, p. 88) call it."""
+"""Silhouettes, what they mean, and what Kaufman & Rousseeuw (1990, p. 88) call it."""
 AGREEMENTS = ((0.9, "excellent"), (0.8, "good"), (0.65, "moderate"), (-1.0, "poor"))
 """Adjusted Rand indices, and what Steinley (2004) calls the agreement."""
 HARDLY = 0.93
@@ -360,17 +362,19 @@ as many clusters, reach up to 0.4.']
     >>> clear.split(":")[0]
     'Clearly separated'
     """
-    said = _separation(scores.get(SILHOUETTE, math.nan), scores.get(BY_CHANCE, math.nan))
-    said += _agreement(scores.get("ari", math.nan))
+    lines = _separation(scores.get(SILHOUETTE, math.nan), scores.get(BY_CHANCE, math.nan))
+    lines += _agreement(scores.get("ari", math.nan))
     if {"inertia", "within"} <= scores.keys():
-        said.append(SUMS)
-    said += [f"{name} is {MEANINGS[name]}." for name in scores if name in MEANINGS.keys() - METRICS]
+        lines.append(SUMS)
+    lines += [
+        f"{name} is {MEANINGS[name]}." for name in scores if name in MEANINGS.keys() - METRICS
+    ]
     judged = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
-    return [*said, OTHERS] if scores.keys() & METRICS.keys() - judged else said
+    return [*lines, OTHERS] if scores.keys() & METRICS.keys() - judged else lines
 
 
 def _separation(silhouette: float, chance: float) -> list[str]:
-    """Return how far clusters lie apart, beside a single cloud and by the table of the source."""
+    """Return the meaning of a silhouette, compared with that of a single cloud."""
     if math.isnan(silhouette):
         return []
     cloud = f"rows of a single cloud, cut into as many clusters, reach up to {chance:.2g}"
@@ -389,7 +393,7 @@ def _separation(silhouette: float, chance: float) -> list[str]:
 
 
 def _agreement(ari: float) -> list[str]:
-    """Return how well clusters agree with labels, beside what chance does."""
+    """Return the meaning of an adjusted Rand index."""
     if math.isnan(ari):
         return []
     name = next(name for least, name in AGREEMENTS if ari >= least)

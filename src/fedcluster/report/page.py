@@ -1,4 +1,4 @@
-"""The report: one page in HTML that opens without a network, made of the files of a run."""
+"""The report on a run: one page in HTML that opens without a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcluster.io.outputs import atomic_write
 from fedcluster.report import _account as account
 from fedcluster.report import _sections as sections
 from fedcluster.report._sections import Content
-from fedcluster.report.run import Run, damaged, read_run, written_by
+from fedcluster.report.run import Run, damaged
 from fedcluster.report.tables import counted, number, percent
 from fedcluster.texts.html import Html, Table, element, joined, section
 
@@ -47,59 +47,51 @@ APART = 3
 """Columns of a table in which a cluster may be far from the mean of all rows."""
 
 
-def write_report(folder: Path, name: str = "") -> str:
-    """Write the report of the files in a folder into it; return the name of the file.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder that a job wrote, or that of a run of a federation that has ended.
-    name : str
-        What the page calls the run, by default the name of the folder.
+def write_report(folder: Path, run: Run) -> str:
+    """Write the report on a run into a folder; return the name of the file.
 
     Raises
     ------
     InputError
-        If the folder holds no result, or a file is damaged.
+        If the content of the run is damaged.
     """
-    run = read_run(folder)
     with damaged(folder):
-        text = report_page(run, name)
-    with atomic_write(written_by(folder) / REPORT) as temporary:
+        text = report_page(run)
+    with atomic_write(folder / REPORT) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return REPORT
 
 
-def reported(folder: Path, name: str) -> list[str]:
+def reported(folder: Path, run: Run) -> list[str]:
     """Write the report beside results; return the name of its file, or nothing and a warning."""
     try:
-        return [write_report(folder, name)]
+        return [write_report(folder, run)]
     except InputError as error:
         warnings.warn(f"no report: {error}", stacklevel=3)
         return []
 
 
-def report_page(run: Run, name: str = "") -> str:
-    """Return the report of a run as a page."""
+def report_page(run: Run) -> str:
+    """Return the report on a run as a page."""
     parts = {key: section(key, heading, *of(run)) for key, (_, heading, of) in PARTS.items()}
-    return page(title(run), name or run.name, {key: part for key, part in parts.items() if part})
+    return page(title(run), run.name, {key: part for key, part in parts.items() if part})
 
 
 def clusters_table(run: Run) -> Table:
-    """Return the clusters as a notebook shows them: size, share, and what sets each apart."""
+    """Return the clusters as a table for notebooks: size, share, and distinctive columns."""
     words = [[each["word"]] for each in run.stability.get("clusters", ())] or [[]] * run.k
     share = run.sizes / max(float(run.sizes.sum()), 1e-300)
     rows = []
     for j in range(run.k):
-        told = sections.telling(run, j, APART)
-        apart = ", ".join(f"{each.name} {sections.value(each, j)}" for each in told)
+        telling = sections.telling(run, j, APART)
+        apart = ", ".join(f"{each.name} {sections.value(each, j)}" for each in telling)
         rows.append([j, number(float(run.sizes[j])), percent(share[j]), apart, *words[j]])
     header = ["cluster", "rows", "share", "what sets it apart"]
     return Table(title(run), [*header, *(["stability"] if any(words) else [])], rows)
 
 
 def title(run: Run) -> str:
-    """Return what the page is called."""
+    """Return the title of the page."""
     sites = counted(len(run.sites), "site")
     if run.k:
         rows = number(run.n_rows)
@@ -151,7 +143,7 @@ def page(title: str, name: str, parts: Mapping[str, Html], *, live: bool = False
 
 
 def _policy(style: str, script: str, *, live: bool) -> str:
-    """Return what the page may load: its own style and script, and nothing from elsewhere."""
+    """Return the content security policy: the page may load its own style and script only."""
     hashes = {
         kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for kind, text in (("style", style), ("script", script))

@@ -64,11 +64,11 @@ class SiteRecord:
 
     @property
     def took_part(self) -> bool:
-        """Return whether anything was sent."""
+        """Return whether the site sent anything."""
         return self.values_sent > 0
 
     @property
-    def told_here(self) -> dict[str, Any]:
+    def local_facts(self) -> dict[str, Any]:
         """Return the facts that are known only where the rows are."""
         known = {
             "rows": self.rows,
@@ -86,7 +86,7 @@ class Comparison:
     Parameters
     ----------
     name : str
-        Who found it.
+        Whose it is.
     inertia : float
         Over all rows, in squared units of the rows.
     ratio : float
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def plain(value: Any) -> Any:
-    """Return a record, or a value that holds some, as JSON can hold it: nan becomes null.
+    """Return a record, or a value that contains some, for JSON: nan becomes null.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def is_rounded(limits: Iterable[Limit]) -> bool:
 
 
 def rounded(counts: Any) -> Any:
-    """Return counts as the nearest multiples of 5; what is there is at least 5.
+    """Return counts rounded to multiples of 5, at least 5 unless they are 0.
 
     Examples
     --------
@@ -155,9 +155,9 @@ def rounded(counts: Any) -> Any:
     (array([   0.,    5.,   15., 1000.]), 10)
     """
     numbers = np.asarray(counts, dtype=np.float64)
-    found = np.where(numbers > 0, np.maximum(STEP * np.rint(numbers / STEP), STEP), 0.0)
-    found = np.where(np.isfinite(numbers), found, numbers)
-    return int(found) if isinstance(counts, int) else float(found) if found.ndim == 0 else found
+    result = np.where(numbers > 0, np.maximum(STEP * np.rint(numbers / STEP), STEP), 0.0)
+    result = np.where(np.isfinite(numbers), result, numbers)
+    return int(result) if isinstance(counts, int) else float(result) if result.ndim == 0 else result
 
 
 def published(report: Report) -> Report:
@@ -165,16 +165,16 @@ def published(report: Report) -> Report:
     sites: Sequence[SiteInfo] = report.sites
     if not any(is_rounded(site.limits) for site in sites):
         return report
-    met, profiles = report.fit_report, report.profiles
-    missing, clipped = _by_site(met.missing), _by_site(met.clipped)
-    found: Report = replace(
+    fit_report, profiles = report.fit_report, report.profiles
+    missing, clipped = _by_site(fit_report.missing), _by_site(fit_report.clipped)
+    rounded_report: Report = replace(
         report,
         outcome=replace(report.outcome, value=_of_value(report.outcome.value)),
         sites=tuple(map(_of_site, sites)),
-        fit_report=replace(met, missing=missing, clipped=clipped),
+        fit_report=replace(fit_report, missing=missing, clipped=clipped),
         profiles=None if profiles is None else _of_profiles(profiles),
     )
-    return found
+    return rounded_report
 
 
 def _if_counts(weights: Any) -> Any:
@@ -194,7 +194,7 @@ def _if_counts(weights: Any) -> Any:
 
 
 def _of_site(site: SiteInfo) -> SiteInfo:
-    """Return what a site told of its size."""
+    """Return the metadata of a site with rounded sizes."""
     sizes = (site.n_rows, site.total_rows)
     n, total = (None if each is None else float(rounded(each)) for each in sizes)
     weight = None if site.weight is None else float(_if_counts(site.weight))
@@ -202,7 +202,7 @@ def _of_site(site: SiteInfo) -> SiteInfo:
 
 
 def _of_value(value: Any) -> Any:
-    """Return what came of a job."""
+    """Return the result of a job with rounded counts."""
     if isinstance(value, Result):
         weights = _if_counts(value.state.weights)
         return replace(value, state=replace(value.state, weights=weights))
@@ -213,7 +213,7 @@ def _of_value(value: Any) -> Any:
 
 
 def _of_profiles(profiles: Profiles) -> Profiles:
-    """Return profiles of clusters."""
+    """Return profiles with rounded counts."""
     columns = tuple(
         replace(column, weights=_if_counts(column.weights))
         if isinstance(column, NumberProfile)

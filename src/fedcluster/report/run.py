@@ -1,4 +1,4 @@
-"""Files of a run, read for its pages: a fit, a choice of k or an evaluation, here or over sites."""
+"""Content of a run for its pages, as a job gives it or its files hold it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FILES: Mapping[str, Sequence[str]] = {
     "scores": ("scores",),
     "profiles": ("profiles",),
 }
-"""Files that a page is made of, those that are there, and what each must say."""
+"""Files that a page is made of, as far as they exist, and the keys that each must have."""
 NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What the centres are in one column, or in one level of a column of text.
+    """Values of the centres in one column, or in one level of a column of text.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Feature:
     level : bool
         Whether it is the share of a level.
     spreads : ndarray of shape (k,), optional
-        The standard deviation of each cluster's rows, where it was asked for.
+        The standard deviation of each cluster's rows, where it is known.
     unit : float, optional
         What `apart` is measured in; nan where that is not a spread of all rows.
     """
@@ -58,14 +58,14 @@ class Feature:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run; a part that is not there is empty.
+    """Content of a run; a part that is not there is empty.
 
     Parameters
     ----------
     name : str
         The name of its folder.
     model, history, selection, scores, profiles : mapping
-        The content of these files.
+        The content of these files, whether or not they are written.
     """
 
     name: str = ""
@@ -77,7 +77,7 @@ class Run:
 
     @cached_property
     def account(self) -> Mapping[str, Any]:
-        """Return the file that tells of rounds and sites."""
+        """Return the content that describes rounds and sites."""
         return self.history or self.selection or self.scores
 
     @cached_property
@@ -87,7 +87,7 @@ class Run:
 
     @cached_property
     def sites(self) -> Sequence[Mapping[str, Any]]:
-        """Return the sites, with what each told and sent."""
+        """Return the sites, with their metadata and what each sent."""
         return list(self.account.get("sites", self.model.get("sites", ())))
 
     @cached_property
@@ -101,29 +101,31 @@ class Run:
         return len(self.weights)
 
     @cached_property
-    def told(self) -> Mapping[str, Any]:
-        """Return the profiles of these clusters, where they were asked for."""
+    def own_profiles(self) -> Mapping[str, Any]:
+        """Return the profiles of these clusters; empty without any."""
         files = (self.profiles, self.scores, self.history)
-        given = (file.get("profiles") or NOTHING for file in files)
-        return next(
-            (each for each in given if len(each.get("clusters", ())) == self.k > 0), NOTHING
-        )
+        profiles = (file.get("profiles") or NOTHING for file in files)
+        return next((each for each in profiles if self._is_of_these(each)), NOTHING)
 
     @cached_property
     def stability(self) -> Mapping[str, Any]:
-        """Return how stable these clusters are, where it was asked for."""
-        told = self.history.get("stability") or NOTHING
-        return told if len(told.get("clusters", ())) == self.k > 0 else NOTHING
+        """Return how stable these clusters are; empty if it is not known."""
+        stability = self.history.get("stability") or NOTHING
+        return stability if self._is_of_these(stability) else NOTHING
+
+    def _is_of_these(self, content: Mapping[str, Any]) -> bool:
+        """Return whether a content describes as many clusters as there are."""
+        return len(content.get("clusters", ())) == self.k > 0
 
     @cached_property
     def counts(self) -> Floats | None:
         """Return the rows of each site in each cluster, (sites, k); None where it is not known."""
-        told = [site.get("clusters") for site in self.sites]
-        if told and all(each is not None and len(each) == self.k for each in told):
-            return np.array(told, dtype=np.float64)
-        if not self.told or not self.sites:
+        by_site = [site.get("clusters") for site in self.sites]
+        if by_site and all(each is not None and len(each) == self.k for each in by_site):
+            return np.array(by_site, dtype=np.float64)
+        if not self.own_profiles or not self.sites:
             return None
-        clusters = [cluster["sites"] for cluster in self.told["clusters"]]
+        clusters = [cluster["sites"] for cluster in self.own_profiles["clusters"]]
         names = [site["name"] for site in self.sites]
         if any(site.get("secure") for site in self.sites):  # all together only
             return None
@@ -141,7 +143,7 @@ class Run:
         for i, site in enumerate(self.sites):
             if "rows_held_back" in site:
                 shares.append(site["rows_held_back"] / site["rows"] if site["rows"] else math.nan)
-            elif self.told and there is not None and site.get("weight"):
+            elif self.own_profiles and there is not None and site.get("weight"):
                 shares.append(min(max(1.0 - float(there[i]) / site["weight"], 0.0), 1.0))
             else:
                 shares.append(math.nan)
@@ -156,27 +158,27 @@ class Run:
     @cached_property
     def n_rows(self) -> float:
         """Return the rows of all sites, those in no cluster too, as far as it is known."""
-        told = [float(site.get("rows", math.nan)) for site in self.sites]
-        known = bool(told) and math.isfinite(sum(told))
-        return sum(told) if known else float(self.sizes.sum())
+        rows = [float(site.get("rows", math.nan)) for site in self.sites]
+        known = bool(rows) and math.isfinite(sum(rows))
+        return sum(rows) if known else float(self.sizes.sum())
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Return what the clusters are called, (k,); empty where they have no names."""
-        told = [cluster["name"] for cluster in self.told.get("clusters", ())]
-        return list(self.model.get("names") or told)
+        """Return the names of the clusters, (k,); empty without names."""
+        proposed = [cluster["name"] for cluster in self.own_profiles.get("clusters", ())]
+        return list(self.model.get("names") or proposed)
 
     @cached_property
     def features(self) -> Sequence[Feature]:
         """Return the centres by column and level; with profiles, the means of the rows."""
-        if self.told:
-            return list(_profiled(self.told))
+        if self.own_profiles:
+            return list(_profiled(self.own_profiles))
         return _features(self.model) if self.k else ()
 
     @property
     def by_spread(self) -> bool:
         """Return whether `Feature.apart` is in spreads of the rows, not of the centres alone."""
-        return bool(self.told) or _standard(self.model)
+        return bool(self.own_profiles) or _standard(self.model)
 
 
 def read_run(folder: Path) -> Run:
@@ -194,8 +196,8 @@ def read_run(folder: Path) -> Run:
         If there is no such file, or one is damaged.
     """
     folder = written_by(folder)
-    found = {name: folder / f"{name}.json" for name in FILES}
-    content = {name: _read(path, name) for name, path in found.items() if path.is_file()}
+    paths = {name: folder / f"{name}.json" for name in FILES}
+    content = {name: _read(path, name) for name, path in paths.items() if path.is_file()}
     if not content:
         named = ", ".join(f"{name}.json" for name in FILES)
         raise InputError(f"{folder} holds no result (none of {named}); name the folder of --out")
@@ -225,7 +227,7 @@ def written_by(folder: Path) -> Path:
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """Say of a file that cannot be understood that it is damaged."""
+    """Raise an error which says that a file is damaged, for one that cannot be understood."""
     try:
         yield
     except InputError:
@@ -235,7 +237,7 @@ def damaged(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path, name: str) -> Mapping[str, Any]:
-    """Return the content of a file of ours."""
+    """Return the content of a file, checked for its format and keys."""
     with damaged(path):
         content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
         if content["format"] != f"fedcluster-{name}":
@@ -256,9 +258,9 @@ def _standard(model: Mapping[str, Any]) -> bool:
 
 
 def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how the rows were to be prepared; an estimator may be told the scale alone."""
-    given = model["algorithm"].get("prepare") or NOTHING
-    return {"scale": given} if isinstance(given, str) else given
+    """Return how the rows were to be prepared; for an estimator, that may be the scale alone."""
+    prepare = model["algorithm"].get("prepare") or NOTHING
+    return {"scale": prepare} if isinstance(prepare, str) else prepare
 
 
 def _features(model: Mapping[str, Any]) -> list[Feature]:
@@ -287,30 +289,30 @@ def _features(model: Mapping[str, Any]) -> list[Feature]:
     return features
 
 
-def _profiled(told: Mapping[str, Any]) -> Iterator[Feature]:
+def _profiled(profiles: Mapping[str, Any]) -> Iterator[Feature]:
     """Yield the columns and levels of profiles."""
-    clusters = [{c["column"]: c for c in each["columns"]} for each in told["clusters"]]
-    for every in told["all"]["columns"]:
+    clusters = [{c["column"]: c for c in each["columns"]} for each in profiles["clusters"]]
+    for every in profiles["all"]["columns"]:
         name = every["column"]
         own = [cluster[name] for cluster in clusters]
         if every["kind"] == "number":
             means, spreads = (_array(own, key) for key in ("mean", "spread"))
             unit = math.nan if every["spread"] is None else every["spread"]
-            yield _told(name, means, spreads, (every["mean"], unit), level=False)
+            yield _feature(name, means, spreads, (every["mean"], unit), level=False)
         for level, share in every.get("shares", NOTHING).items():
             shares = _array([each["shares"] for each in own], level)
             p = 0.0 if share is None else share
             spreads = np.sqrt(shares * (1 - shares))
             overall = (p, math.sqrt(max(p * (1 - p), 0.0)))
-            yield _told(f"{name} = {level}", shares, spreads, overall, level=True)
+            yield _feature(f"{name} = {level}", shares, spreads, overall, level=True)
 
 
 def _array(own: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    """Return a number of each cluster, nan where there is none."""
+    """Return a number of each cluster, nan if it is not known."""
     return np.array([math.nan if each[key] is None else each[key] for each in own])
 
 
-def _told(
+def _feature(
     name: str, values: Floats, spreads: Floats, overall: tuple[float, float], *, level: bool
 ) -> Feature:
     """Return a feature from the mean and the spread of each cluster, and of all rows."""

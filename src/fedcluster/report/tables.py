@@ -94,13 +94,13 @@ def counted(n: int, what: str) -> str:
 
 
 def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
-    """Count the first columns of texts that have room on a screen."""
+    """Return the number of first columns that fit on a screen."""
     widths = [max(map(len, column)) + GAP for column in columns]
     return int((np.cumsum(widths) <= width).sum())
 
 
 def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Table:
-    """Return rows by site and cluster, and numbers sent, for a screen of so many columns.
+    """Return rows by site and cluster, and numbers sent, in a table that fits the screen.
 
     What does not fit is summed up in one line or column, with a hint where to find it.
     """
@@ -138,7 +138,7 @@ def _counts(sites: Sequence[SiteRecord]) -> tuple[int, ...]:
 def centers_table(
     preprocessor: Preprocessor, centers: Floats, width: int, elsewhere: str
 ) -> Table | None:
-    """Return the centres in the units of the columns, for a screen of so many columns.
+    """Return the centres in the units of the columns, in a table that fits the screen.
 
     Of a text, the commonest level and its share. Without anything to show, None.
     """
@@ -293,7 +293,7 @@ def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table 
 
 
 def _profile_table(cluster: Plain, overall: Sequence[Plain]) -> Table:
-    """Return what sets a cluster apart."""
+    """Return the columns that set a cluster apart."""
     of_all = {column["column"]: column for column in overall}
     telling = [each for each in cluster["columns"] if _tells(each)][:MOST_COLUMNS]
     rows = tuple(_line(each, of_all[each["column"]]) for each in telling)
@@ -312,10 +312,10 @@ def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:
     """Return the cells of one column."""
     name = column["column"]
     if column["kind"] == "number":
-        told = [*map(short_number, (column["mean"], column["spread"])), _median(column)]
+        cells = [*map(short_number, (column["mean"], column["spread"])), _median(column)]
         apart = column["difference"]
         difference = NOTHING if apart is None else f"{apart:+.2f}"
-        return (shortened(name, 24), *told, short_number(of_all["mean"]), difference)
+        return (shortened(name, 24), *cells, short_number(of_all["mean"]), difference)
     own, every = ({k: x or 0.0 for k, x in c["shares"].items()} for c in (column, of_all))
     level = max(own, key=lambda each: own[each] - every[each])
     shares = (f"{own[level]:.0%}", f"{every[level]:.0%}")

@@ -139,7 +139,7 @@ def remaining(
     context: str,
     keys: Mapping[str, bytes],
     survivors: Sequence[str],
-    told: Mapping[str, Mapping[str, bytes]],
+    disclosed: Mapping[str, Mapping[str, bytes]],
     n_words: int,
 ) -> Words:
     """Return the masks that are left in the sum of the survivors' words.
@@ -154,7 +154,7 @@ def remaining(
         The public keys of all sites that were asked for the sum.
     survivors : sequence of str
         Those that answered.
-    told : mapping of str to mapping of str to bytes
+    disclosed : mapping of str to mapping of str to bytes
         By site that tells it and by site that it is of: the share of the own mask of a survivor,
         or of the key of another.
     n_words : int
@@ -165,12 +165,12 @@ def remaining(
     ValueError
         If shares are wrong, where the keys show it, or too few were told.
     """
-    if len(told) < cohort.threshold:
-        raise ValueError(f"{len(told)} sites told shares, where {cohort.threshold} are needed")
-    some = list(told)[: cohort.threshold]
+    if len(disclosed) < cohort.threshold:
+        raise ValueError(f"{len(disclosed)} sites told shares, where {cohort.threshold} are needed")
+    some = list(disclosed)[: cohort.threshold]
     left, others = np.zeros(n_words, dtype=np.uint64), {name: keys[name] for name in survivors}
     for name, key in keys.items():
-        secret = combined({cohort.sites.index(of): told[of][name] for of in some})
+        secret = combined({cohort.sites.index(of): disclosed[of][name] for of in some})
         if name in others:
             left += own_mask(secret, n_words)
         elif SumSecrets(secret).public != key:
@@ -203,7 +203,7 @@ class Sealer:
         return agreements(site, self._private, publics)
 
     def seal(self, content: bytes, public: bytes, context: Sequence[object]) -> bytes:
-        """Return what only the holder of a public key can read; a context seals one content."""
+        """Encrypt content for the holder of a public key; a context serves one content only."""
         return self._cipher(public, context).encrypt(bytes(12), content, None)
 
     def open(self, sealed: bytes, public: bytes, context: Sequence[object]) -> bytes:

@@ -79,8 +79,8 @@ def fewest(n_sites: int, threshold: int, n_all: int, colluders: int = 0) -> int:
     honest, most, needed = n_all - colluders, n_all - threshold, threshold - colluders
 
     def can_leave_out(m: int) -> bool:
-        said = (honest - 1 - m) * min(most, m) + m * min(most, m - 1)
-        return said + min(n_sites - threshold, m) >= m * needed
+        votes = (honest - 1 - m) * min(most, m) + m * min(most, m - 1)
+        return votes + min(n_sites - threshold, m) >= m * needed
 
     n_honest = n_sites - colluders
     return n_honest - max((m for m in range(1, n_honest) if can_leave_out(m)), default=0)
@@ -154,8 +154,8 @@ class Cohort:
 
     def signed(self, site: str, key: str, earlier: Earlier) -> bytes:
         """Return what a site signs: its key in this run, these terms, and its earlier cohorts."""
-        said = ["fedcluster secure sums", self.run, list(self.sites), self.threshold, site, key]
-        return json.dumps([*said, earlier]).encode()
+        signed = ["fedcluster secure sums", self.run, list(self.sites), self.threshold, site, key]
+        return json.dumps([*signed, earlier]).encode()
 
 
 def are_names(given: Any) -> bool:

@@ -25,7 +25,7 @@ from fedcluster.engines.remote import (
     by_reason,
     open_reply,
 )
-from fedcluster.engines.reply_validation import NOTHING_STATED, Believed, check_answer, sized
+from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds, check_answer, sized
 from fedcluster.engines.wire import LARGEST, WireError, read_site
 from fedcluster.errors import SiteError
 from fedcluster.options.refusals import refusal_in, refused
@@ -34,7 +34,7 @@ from fedcluster.secure._masks import remaining
 from fedcluster.secure.cohort import Cohort
 
 T = TypeVar("T")
-Said = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class SecureEngine(RemoteEngine):
         Bytes of the largest reply that is read.
     permit : str, optional
         The permit under which the sites are asked.
-    believed : Believed, optional
+    bounds : ReplyBounds, optional
         The public ranges of columns; how many rows a site has is not known.
 
     Raises
@@ -85,34 +85,34 @@ class SecureEngine(RemoteEngine):
         quorum: int | None = None,
         largest: int = LARGEST,
         permit: str | None = None,
-        believed: Believed = NOTHING_STATED,
+        bounds: ReplyBounds = NOTHING_STATED,
     ) -> None:
         terms: dict[str, Any] = {"largest": largest, "permit": permit}
-        ranges = Believed(ranges=believed.ranges)
-        super().__init__(transport, sites, quorum=quorum, believed=ranges, **terms)
+        ranges = ReplyBounds(ranges=bounds.ranges)
+        super().__init__(transport, sites, quorum=quorum, bounds=ranges, **terms)
         names = tuple(self._sites)
         self._cohort = Cohort(self._run, names, len(names) if quorum is None else quorum)
         self._left: tuple[str, ...] = ()
         self._total, self._public = SiteInfo(ALL_SITES), False
-        self._sealers: Said = {}
+        self._sealers: Fields = {}
         self._offers: dict[str, _Offer] = {}
         self._before: dict[str, _Offer] = {}
         self._sums, self._content = 0, ""
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, see `Engine`; of their rows, the total.
+    def introduce(self, **request: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return the metadata of the sites, see `Engine`; of their rows, the total.
 
         Raises
         ------
         SiteError
-            If fewer sites than the quorum gave an answer that is believed.
+            If fewer sites than the quorum gave a valid answer.
         """
-        more = self._introduction(asked)
+        more = self._introduction(request)
         if not self._left:
             self._begin(more)
-        elif more or not self._plan_told:
+        elif more or not self._plan_sent:
             self._tell(more)
-        self._plan_told = True
+        self._plan_sent = True
         if self._unknown:
             self.ask([])
         sites = self._sites.items()
@@ -126,7 +126,7 @@ class SecureEngine(RemoteEngine):
         InputError
             If a sample of the sites is asked: the differences of samples tell of single sites.
         SiteError
-            If fewer sites than the quorum gave an answer that is believed.
+            If fewer sites than the quorum gave a valid answer.
         """
         if sites is not None and not set(self._left) <= set(sites):
             raise refused("secure-participation")
@@ -142,8 +142,8 @@ class SecureEngine(RemoteEngine):
             self._learn(totals[0])
         for task, total in zip(every, totals, strict=True):
             self._check(task, total)
-        told = totals[len(every) - len(tasks) :]
-        return [Answers({ALL_SITES: total}, missing, summed=names) for total in told]
+        totals = totals[len(every) - len(tasks) :]
+        return [Answers({ALL_SITES: total}, missing, summed=names) for total in totals]
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
         """From now on ask about these columns, in this order, see `RemoteEngine`."""
@@ -165,43 +165,43 @@ class SecureEngine(RemoteEngine):
         untold = any(site.total_rows is None for site in self._sites.values())
         return untold and not self._public
 
-    def _begin(self, asked: Said) -> None:
+    def _begin(self, request: Fields) -> None:
         """Let the sites introduce themselves and give keys; see that they can read each other."""
         self._left = tuple(self._sites)
-        told = self._tell(asked, {"stage": "keys", **self._cohort.plain()})
+        replies = self._tell(request, {"stage": "keys", **self._cohort.plain()})
         sites = self._left
-        self._sealers = {name: said["sealer"] for name, said in told.items()}
+        self._sealers = {name: part["sealer"] for name, part in replies.items()}
         shares = {"stage": "shares", "sites": sites, "sealers": self._sealers}
-        told = self._tell({}, shares)
-        self._left = tuple(told)
+        replies = self._tell({}, shares)
+        self._left = tuple(replies)
         if not self._cohort.is_whole:
-            self._offers = {name: _offer(said, sites) for name, said in told.items()}
+            self._offers = {name: _offer(part, sites) for name, part in replies.items()}
 
-    def _tell(self, asked: Said, secure: Said | None = None) -> dict[str, Said]:
+    def _tell(self, request: Fields, secure: Fields | None = None) -> dict[str, Fields]:
         """Ask the sites that are left about themselves, or for keys or shares."""
-        header = {**self._header(), **asked, **({} if secure is None else {"sums": secure})}
+        header = {**self._header(), **request, **({} if secure is None else {"sums": secure})}
         question = Question(header)
 
-        def read(name: str, came: bytes) -> Said:
-            told, _ = open_reply(came, question, name, self._largest)
+        def read(name: str, came: bytes) -> Fields:
+            reply, _ = open_reply(came, question, name, self._largest)
             known = replace(self._sites[name], answered=True)
             described, labels = (key in header for key in ("described", "labels"))
             if secure is None or secure["stage"] == "keys":
-                self._sites[name] = read_site(known, told, described=described, labels=labels)
-            return {} if secure is None else self._whole_said(secure, _secure(told))
+                self._sites[name] = read_site(known, reply, described=described, labels=labels)
+            return {} if secure is None else self._checked_part(secure, _secure(reply))
 
         return self._replies(dict.fromkeys(self._left, question), read)
 
-    def _whole_said(self, asked: Said, said: Said) -> Said:
+    def _checked_part(self, request: Fields, part: Fields) -> Fields:
         """Return what a site says of keys or shares, if all of it is there."""
         with _whole():
-            if asked["stage"] == "keys":
-                key, signature, earlier = said["sealer"]
+            if request["stage"] == "keys":
+                key, signature, earlier = part["sealer"]
                 named = [[str(name) for name in cohort] for cohort in earlier]
                 return {"sealer": [str(key), str(signature), named]}
             if not self._cohort.is_whole:
-                _offer(said, asked["sites"])
-            return said
+                _offer(part, request["sites"])
+            return part
 
     def _replies(
         self, questions: Mapping[str, Question], read: Callable[[str, bytes], T]
@@ -209,45 +209,42 @@ class SecureEngine(RemoteEngine):
         """Return what could be read of the replies; there must be enough of them."""
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
-        if len(replies) < (least := self._enough(len(questions))):
+        least = self._cohort.threshold if self._sealers else len(questions)  # all give keys
+        if len(replies) < least:
             self._too_few(len(replies), len(questions), least, reasons)
         return {name: replies[name] for name in self._sites if name in replies}
 
-    def _enough(self, asked: int) -> int:
-        """Return how many sites must answer: all of them in the first exchange, to give keys."""
-        return self._cohort.threshold if self._sealers else asked
-
-    def _too_few(self, n: int, asked: int, least: int, reasons: Mapping[str, str]) -> NoReturn:
+    def _too_few(self, n: int, n_asked: int, least: int, reasons: Mapping[str, str]) -> NoReturn:
         if refusals := list(filter(None, map(refusal_in, reasons.values()))):
             raise refusals[0]
         raise SiteError(
-            f"round {self._exchanges}: {n} of {asked} sites answered, where {least} are needed "
+            f"round {self._exchanges}: {n} of {n_asked} sites answered, where {least} are needed "
             f"({by_reason(reasons)})"
         )
 
     def _masked(self, tasks: Sequence[Task]) -> dict[str, _Masked]:
         """Return the masked answers of the sites to tasks; the others have left the run."""
         sites, self._sums = self._left, self._sums + 1
-        asked: Said = {"stage": "masked", "sum": self._sums, "sites": list(sites)}
+        request: Fields = {"stage": "masked", "sum": self._sums, "sites": list(sites)}
         several, questions, offers = not self._cohort.is_whole, {}, {}
         for name in sites:
             theirs = {other: offer.parts[name] for other, offer in self._offers.items()}
             more = {"sealed": theirs} if several else {}
-            questions[name] = Question({**self._header(), "sums": {**asked, **more}}, tasks)
+            questions[name] = Question({**self._header(), "sums": {**request, **more}}, tasks)
         if several:
             self._content = questions[sites[0]].content
 
         def read(name: str, came: bytes) -> _Masked:
-            told, arrays = open_reply(came, questions[name], name, self._largest)
-            said = _secure(told)
+            reply, arrays = open_reply(came, questions[name], name, self._largest)
+            part = _secure(reply)
             known = self._sites[name]
-            site = read_site(known, told, described=False, labels=False)
+            site = read_site(known, reply, described=False, labels=False)
             if [each.name for each in site.columns] == [each.name for each in known.columns]:
                 site = replace(site, columns=known.columns, labels=known.labels)  # told just before
             self._sites[name] = site
-            masked = _read_masked(tasks, said, arrays)
+            masked = _read_masked(tasks, part, arrays)
             if several:
-                offers[name] = _offer(said, sites)
+                offers[name] = _offer(part, sites)
             return masked
 
         masked = self._replies(questions, read)
@@ -278,19 +275,19 @@ class SecureEngine(RemoteEngine):
 
     def _remaining(self, survivors: tuple[str, ...], n_words: int) -> Words:
         """Return the masks that do not cancel, from shares that the sites tell."""
-        asked = {"stage": "unmask", "sum": self._sums, "survivors": list(survivors)}
-        question = Question({**self._header(), "sums": asked})
+        request = {"stage": "unmask", "sum": self._sums, "survivors": list(survivors)}
+        question = Question({**self._header(), "sums": request})
 
         def read(name: str, came: bytes) -> dict[str, bytes]:
-            said = _secure(open_reply(came, question, name, self._largest)[0])
+            part = _secure(open_reply(came, question, name, self._largest)[0])
             with _whole():
-                return {of: bytes.fromhex(said["shares"][of]) for of in self._before}
+                return {of: bytes.fromhex(part["shares"][of]) for of in self._before}
 
-        told = self._replies(dict.fromkeys(survivors, question), read)
+        shares = self._replies(dict.fromkeys(survivors, question), read)
         keys = {name: offer.key for name, offer in self._before.items()}
         try:
             context = f"{self._run} {self._sums} {self._content}"
-            return remaining(self._cohort, context, keys, survivors, told, n_words)
+            return remaining(self._cohort, context, keys, survivors, shares, n_words)
         except ValueError as error:
             raise SiteError(
                 f"round {self._exchanges}: the masks cannot be taken off, since a site told a "
@@ -300,7 +297,7 @@ class SecureEngine(RemoteEngine):
     def _learn(self, total: Summary) -> None:
         """Keep how many rows and columns all sites have."""
         try:
-            whole = sized(SiteInfo(ALL_SITES), [total], self._believed)
+            whole = sized(SiteInfo(ALL_SITES), [total], self._bounds)
         except WireError as error:
             raise self._disbelieved(SITE_SIZE, error) from error
         for name, site in self._sites.items():
@@ -315,7 +312,7 @@ class SecureEngine(RemoteEngine):
     def _check(self, task: Task, total: Summary) -> None:
         """Check a total as one site's answer is checked."""
         try:
-            check_answer(task, total, self._total, self._believed, self._chosen.get("columns"))
+            check_answer(task, total, self._total, self._bounds, self._chosen.get("columns"))
         except WireError as error:
             raise self._disbelieved(task, error) from error
 
@@ -336,26 +333,26 @@ def _whole() -> Iterator[None]:
         raise WireError("its reply about secure sums is not whole") from error
 
 
-def _secure(told: Said) -> Said:
+def _secure(reply: Fields) -> Fields:
     """Return what a reply says of secure sums."""
-    said = told.get("sums")
-    if not isinstance(said, Mapping):
+    part = reply.get("sums")
+    if not isinstance(part, Mapping):
         raise WireError("it answers without secure sums: write secure = true in its site.toml")
-    return said
+    return part
 
 
-def _offer(said: Said, sites: Sequence[str]) -> _Offer:
+def _offer(part: Fields, sites: Sequence[str]) -> _Offer:
     """Return what a site offers to other sites for the next sum."""
     with _whole():
-        offer = said["next"]
+        offer = part["next"]
         parts = {name: str(offer["sealed"][name]) for name in sites}
         return _Offer(bytes.fromhex(offer["key"]), parts)
 
 
-def _read_masked(tasks: Sequence[Task], said: Said, arrays: Mapping[str, Floats]) -> _Masked:
+def _read_masked(tasks: Sequence[Task], part: Fields, arrays: Mapping[str, Floats]) -> _Masked:
     """Return the masked answers in a reply."""
     with _whole():
-        shapes = tuple((lines, width) for lines, width in said["shapes"])
+        shapes = tuple((lines, width) for lines, width in part["shapes"])
         formats = [format_for(task.state).n_words for task in tasks]
         sizes = [n * (p + 1) * w + SIZE.n_words for (n, p), w in zip(shapes, formats, strict=True)]
         words = arrays["masked"].view(np.uint64)

@@ -54,7 +54,7 @@ from fedcluster.secure.cohort import (
 RUNS = 8
 """Runs whose secrets are held, the last ones."""
 
-Said = dict[str, Any]
+Fields = dict[str, Any]
 Keys = dict[str, bytes]
 
 
@@ -98,7 +98,7 @@ class _Run:
     sealers: Keys = field(default_factory=dict)
     pairs: Keys = field(default_factory=dict)
     secrets: dict[int, SumSecrets] = field(default_factory=dict)
-    offers: dict[int, Said] = field(default_factory=dict)
+    offers: dict[int, Fields] = field(default_factory=dict)
     number: int = 0
     received: Keys = field(default_factory=dict)
     survivors: tuple[str, ...] = ()
@@ -153,25 +153,25 @@ class SecureSite:
         return {name: cls(name, key, peers) for name, key in keys.items()}
 
     def check(
-        self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
-    ) -> Said | None:
-        """Return what is asked of secure sums, None where only the site itself is asked about.
+        self, request: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
+    ) -> Fields | None:
+        """Return what a request says of secure sums, None if it is about the site alone.
 
         Raises
         ------
         WireError
             If tasks are asked otherwise, or what is or will be asked does not add up.
         """
-        if asked is None and not tasks:
+        if request is None and not tasks:
             return None
-        if not isinstance(asked, dict) or (bool(tasks) != (asked.get("stage") == "masked")):
+        if not isinstance(request, dict) or (bool(tasks) != (request.get("stage") == "masked")):
             raise WireError("this site answers with secure sums only: begin the run with --secure")
         for step in (*planned, *(task.step for task in tasks)):
             if not (isinstance(step, type) or step.server_additive):
                 raise WireError(str(refused("secure-steps", step=type(step).__name__)))
-        return asked
+        return request
 
-    def noise_shares(self, header: Mapping[str, Any], asked: Said | None) -> int:
+    def noise_shares(self, header: Mapping[str, Any], request: Fields | None) -> int:
         """Return by how many sites the noise on a sum is shared, 1 where this one adds all of it.
 
         So many sites are surely in the total, and do not work with the coordinator: the noise that
@@ -183,10 +183,10 @@ class SecureSite:
             If the sum is not allowed, or of too few sites.
         """
         colluders = self._terms.colluders
-        if colluders is None or asked is None or asked.get("stage") != "masked":
+        if colluders is None or request is None or request.get("stage") != "masked":
             return 1
         with _refusing():
-            known, n = self._begun(header, asked), len(asked["sites"])
+            known, n = self._begun(header, request), len(request["sites"])
         t, n_all = known.cohort.threshold, len(known.cohort.sites)
         left = fewest(n, t, n_all, colluders) if 2 * t > n_all + colluders else 0
         if left < 1:
@@ -196,7 +196,7 @@ class SecureSite:
             )
         return left
 
-    def said(self, header: Mapping[str, Any], asked: Said) -> Said:
+    def reply(self, header: Mapping[str, Any], request: Fields) -> Fields:
         """Return the answer to a question that has no tasks.
 
         Raises
@@ -206,16 +206,16 @@ class SecureSite:
         """
         stages = {"keys": self._keys, "shares": self._shares, "unmask": self._unmask}
         with _refusing():
-            return stages[asked["stage"]](header, asked)
+            return stages[request["stage"]](header, request)
 
     def masked(
         self,
         header: Mapping[str, Any],
-        asked: Said,
+        request: Fields,
         content: str,
         tasks: Sequence[Task],
         answers: Sequence[Summary],
-    ) -> tuple[Words, Said]:
+    ) -> tuple[Words, Fields]:
         """Return the answers to tasks as masked words, and what goes with them.
 
         The masks are those of the question's ``content``, see `content_digest`: they cancel only
@@ -227,30 +227,30 @@ class SecureSite:
             If the question breaks a rule.
         """
         with _refusing():
-            known, sites = self._begun(header, asked), tuple(asked["sites"])
+            known, sites = self._begun(header, request), tuple(request["sites"])
             if not known.sealers:
                 raise ValueError("the keys of the others have not been given here")
             words = encoded(tasks, answers)
-            received = self._opened(known, asked, sites)
-            pairs = self._pairs(known, asked, received)
+            received = self._opened(known, request, sites)
+            pairs = self._pairs(known, request, received)
             self._remember(known)
-            masks = self._masks(known, f"{asked['sum']} {content}", pairs, len(words))
-        known.number, known.sites = asked["sum"], sites
+            masks = self._masks(known, f"{request['sum']} {content}", pairs, len(words))
+        known.number, known.sites = request["sum"], sites
         known.received, known.survivors = received, ()
         shapes = [answer.sums.shape for answer in answers]
         return words + masks, {"shapes": shapes, **self._offer(known, known.number + 1)}
 
-    def _pairs(self, known: _Run, asked: Said, received: Keys) -> Keys:
+    def _pairs(self, known: _Run, request: Fields, received: Keys) -> Keys:
         """Return the secrets that the site shares with each other one for this sum."""
         if known.cohort.is_whole:
             return known.pairs
         publics = {name: part[2 * SECRET :] for name, part in received.items()}
-        secrets = known.secrets[asked["sum"]]
+        secrets = known.secrets[request["sum"]]
         return agreements(self.name, secrets.private, publics)
 
-    def _keys(self, header: Mapping[str, Any], asked: Said) -> Said:
+    def _keys(self, header: Mapping[str, Any], request: Fields) -> Fields:
         """Begin a run: give the key by which others write to this site, and its earlier cohorts."""
-        cohort, permit = Cohort.from_plain(header.get("run"), asked), _permit(header)
+        cohort, permit = Cohort.from_plain(header.get("run"), request), _permit(header)
         if unknown := sorted(set(cohort.sites) - self._peers.keys()):
             raise ValueError(f"{unknown[0]} is not among the sites that are known here by a key")
         if self.name not in cohort.sites:
@@ -297,12 +297,12 @@ class SecureSite:
                 f"too, or, if its owner agrees, each other site writes allow_alone = [{name!r}]"
             )
 
-    def _shares(self, header: Mapping[str, Any], asked: Said) -> Said:
+    def _shares(self, header: Mapping[str, Any], request: Fields) -> Fields:
         """Take the others' keys if nobody stands alone; give shares of the first sum's secrets."""
-        known, sites = self._runs[header["run"]], tuple(asked["sites"])
+        known, sites = self._runs[header["run"]], tuple(request["sites"])
         if not known.sealers:
             known.cohort.check(sites, self._min_sites)
-            sealers, pasts = self._sealers(known, asked["sealers"])
+            sealers, pasts = self._sealers(known, request["sealers"])
             self._check_alone(known.cohort.sites, pasts)
             known.pairs = known.sealer.agreements(self.name, sealers)
             known.sealers, known.sites = sealers, sites
@@ -336,13 +336,13 @@ class SecureSite:
         if not known.number:
             add_cohort(self._state, sites, check)
 
-    def _unmask(self, header: Mapping[str, Any], asked: Said) -> Said:
+    def _unmask(self, header: Mapping[str, Any], request: Fields) -> Fields:
         """Tell shares: of the own masks of sites that answered, of the keys of those that did not.
 
         Once told, nothing else is told of this sum.
         """
-        known, survivors = self._runs[header["run"]], tuple(asked["survivors"])
-        if asked["sum"] != known.number or known.cohort.is_whole:
+        known, survivors = self._runs[header["run"]], tuple(request["survivors"])
+        if request["sum"] != known.number or known.cohort.is_whole:
             raise ValueError("this sum has nothing to recover")
         if known.survivors not in ((), survivors):
             raise ValueError("other sites were said to have answered: a site is in or out")
@@ -350,28 +350,28 @@ class SecureSite:
             raise ValueError("those that are said to have answered are not those that were asked")
         known.cohort.check(survivors, 1)
         known.survivors = survivors
-        told = {
+        disclosed = {
             name: share[SECRET : 2 * SECRET] if name in survivors else share[:SECRET]
             for name, share in known.received.items()
         }
-        return {"shares": {name: share.hex() for name, share in told.items()}}
+        return {"shares": {name: share.hex() for name, share in disclosed.items()}}
 
-    def _begun(self, header: Mapping[str, Any], asked: Said) -> _Run:
+    def _begun(self, header: Mapping[str, Any], request: Fields) -> _Run:
         """Return the run of a sum that is asked for, if its sites and its number are allowed."""
         run = header.get("run")
         if run not in self._runs:
             raise ValueError("this site has no keys of the run, as it was started anew: begin anew")
-        known, sites = self._runs[run], tuple(asked["sites"])
+        known, sites = self._runs[run], tuple(request["sites"])
         if known.permit != _permit(header):
             raise ValueError("the run began under another permit")
-        if type(asked["sum"]) is not int or asked["sum"] != known.number + 1:
-            raise ValueError(f"sum {asked['sum']!r} is asked for after sum {known.number}")
+        if type(request["sum"]) is not int or request["sum"] != known.number + 1:
+            raise ValueError(f"sum {request['sum']!r} is asked for after sum {known.number}")
         if not set(sites) <= set(known.sites) or self.name not in sites:
             raise ValueError("a site that has left the run, or was never in it, is to take part")
         known.cohort.check(sites, self._min_sites)
         return known
 
-    def _sealers(self, known: _Run, keys: Said) -> tuple[Keys, set[Names]]:
+    def _sealers(self, known: _Run, keys: Fields) -> tuple[Keys, set[Names]]:
         """Return the public keys of all sites, signed by each, and all their earlier cohorts."""
         checked: Keys = {}
         pasts: set[Names] = set()
@@ -394,7 +394,7 @@ class SecureSite:
             raise ValueError("the key of this site is not the one that it gave")
         return checked, pasts
 
-    def _offer(self, known: _Run, number: int) -> Said:
+    def _offer(self, known: _Run, number: int) -> Fields:
         """Return the sealed shares of the secrets for a sum, where sites may drop out."""
         cohort = known.cohort
         if cohort.is_whole:
@@ -413,14 +413,14 @@ class SecureSite:
             known.offers = {number: {"key": public.hex(), "sealed": sealed}}
         return {"next": known.offers[number]}
 
-    def _opened(self, known: _Run, asked: Said, sites: Sequence[str]) -> Keys:
+    def _opened(self, known: _Run, request: Fields, sites: Sequence[str]) -> Keys:
         """Return what other sites have sealed for this one: shares, and their keys for the sum."""
         if known.cohort.is_whole:
             return {}
         opened = {}
         for name in sites:
-            context = known.cohort.run, asked["sum"], name, self.name
-            sealed = bytes.fromhex(asked["sealed"][name])
+            context = known.cohort.run, request["sum"], name, self.name
+            sealed = bytes.fromhex(request["sealed"][name])
             opened[name] = known.sealer.open(sealed, known.sealers[name], context)
         return opened
 

@@ -54,7 +54,7 @@ IN_WORDS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """A mixture that was fitted, and what its last round told.
+    """Fitted mixture, with the statistics of its last round.
 
     Parameters
     ----------

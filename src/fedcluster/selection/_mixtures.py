@@ -130,7 +130,7 @@ class Table:
 
 
 def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
-    """Plan three rounds that tell what mixtures need to know of the rows."""
+    """Plan three rounds that collect what mixtures need of the rows."""
     how = _by_column(preprocessor)
     [answers] = yield [Task(Moments(), State(), seed)]
     total = answers.total()
@@ -400,7 +400,7 @@ def _with_common(state: State, table: Table) -> State:
 
 
 def _mixture(kind: Kind, k: int, state: State, total: Summary, table: Table) -> Mixture:
-    """Return a mixture with what its last round told."""
+    """Return a mixture with the statistics of its last round."""
     shape, has_noise = kind
     alive = (total.weights[: len(state.centers)] > 0) & (state.weights > 0)
     weights = total.weights[: len(alive)][alive]

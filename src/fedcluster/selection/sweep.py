@@ -28,7 +28,6 @@ from math import inf, sqrt
 from typing import Any, cast
 
 import numpy as np
-from numpy.random import Generator
 
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Floats, Result, RowTransform, State, Task
@@ -95,17 +94,17 @@ def gaps(
     n = int(np.clip(weight, max(within) + 1, most))
     rng = stream(seed, 0, "references")
     boxes = (rng.uniform(lower, upper, (n, len(lower))) for _ in range(n_references))
-    references = np.array([_log_within(rows, list(within), rng) for rows in boxes])
+    references = np.array(
+        [
+            [_log(kmeans(rows, k, rng=rng, n_init=2).inertia, n - k) for k in within]
+            for rows in boxes
+        ]
+    )
     expected, spread = references.mean(axis=0), references.std(axis=0) * sqrt(1 + 1 / n_references)
     return {
         k: (float(expected[i]) - _log(within[k], weight - k), float(spread[i]))
         for i, k in enumerate(within)
     }
-
-
-def _log_within(rows: Floats, ks: list[int], rng: Generator) -> list[float]:
-    """Return log(W* / (n - k)) of one reference, for each k."""
-    return [_log(kmeans(rows, k, rng=rng, n_init=2).inertia, len(rows) - k) for k in ks]
 
 
 def _log(within: float, freedom: float) -> float:
@@ -350,7 +349,7 @@ class _Clock:
 
 
 def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
-    """Run a plan that is told once when its time is over."""
+    """Run a plan, and let it know once when its time is over."""
     tasks, done, told = next(plan), 0, False
     while True:
         answers = yield tasks

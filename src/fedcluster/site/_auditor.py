@@ -93,7 +93,7 @@ class SiteAuditor(Auditor):
 
 @dataclass(frozen=True, slots=True)
 class QuestionFolder:
-    """Folder of the questions that the log tells of, each once, under its hash.
+    """Folder of the questions in the log, each once, under its hash.
 
     Where they take more than their room, the oldest go. Refused ones have a folder and a tenth of
     the room for themselves, so that they drive out no answered one.

@@ -102,8 +102,8 @@ class ReceivedModels:
     def give_up(self, why: str) -> str:
         """Write down that the labels which were begun are not to be had; return that."""
         with self._locked():
-            said = f"{NO_LABELS}: {why}"
-            return self.finish(said) if "model" in self._read()[1] else said
+            outcome = f"{NO_LABELS}: {why}"
+            return self.finish(outcome) if "model" in self._read()[1] else outcome
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -112,12 +112,12 @@ class ReceivedModels:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def finish(self, said: str) -> str:
+    def finish(self, outcome: str) -> str:
         """Write down, and return, what became of the model that was taken."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self.state.transaction() as file:
-            put(file, "models", LABELS, {"time": now, "said": said})
-        return said
+            put(file, "models", LABELS, {"time": now, "said": outcome})
+        return outcome
 
     def outcome(self) -> str:
         """Return what became of the last model, empty where none came."""

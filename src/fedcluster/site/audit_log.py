@@ -27,8 +27,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write, write_durably
+from fedcluster.io.records import load_record
 
 Line = dict[str, Any]
 """One line of the log; never a value of a row."""
@@ -189,12 +192,12 @@ class AuditLog:
         self._begin()
 
     def _begin(self) -> None:
-        """Write the first line of a file, which says again what the files before it said."""
+        """Write the first line of a file, which says again what the files before it state."""
         head = self._head
         self._file = self._offset = 0
         entry = {"event": BEGUN, "log": head.log or secrets.token_hex(16), "site": self._site}
-        said = {"permits": dict(head.permits)} | ({"spent": head.spent} if head.spent else {})
-        self._write({**entry, "part": head.part + 1, **said})
+        state = {"permits": dict(head.permits)} | ({"spent": head.spent} if head.spent else {})
+        self._write({**entry, "part": head.part + 1, **state})
         self._file = self.path.stat().st_ino
 
     def _write(self, entry: Line) -> None:
@@ -233,7 +236,7 @@ def read_log(path: Path) -> Iterator[Line]:
 
 
 def has_left(line: Line) -> bool:
-    """Return whether a line of the log tells of an answer."""
+    """Return whether a line of the log records an answer."""
     return "question" in line and "refused" not in line
 
 
@@ -306,28 +309,31 @@ def _last(chain: Iterator[tuple[Line, Head]], head: Head) -> Head:
     return head
 
 
+class _End(Struct):
+    """What the head file says of the last line."""
+
+    line: int
+    hash: str
+
+
 def _check_end(path: Path, content: bytes, head: Head) -> None:
     """Hold the end of a log, in its last file, against the head file."""
     beside = path.with_suffix(".head")
-    try:
-        told = json.loads(beside.read_text("utf-8"))
-        line, known = int(told["line"]), f'"{told["hash"]}"'.encode()
-    except FileNotFoundError:
+    if not beside.exists():
         if head.line > 1:
             raise InputError(
                 f"{beside} is gone: nothing tells whether lines of {path.name} were cut off"
-            ) from None
+            )
         return
-    except (ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{beside} is damaged: {error}") from error
-    if line > head.line:
+    end = load_record(beside, _End)
+    if end.line > head.line:
         raise InputError(
             f"{path}: lines were cut off: it ends with line {head.line} of the log, and "
-            f"{beside.name} tells of line {line}"
+            f"{beside.name} tells of line {end.line}"
         )
-    if known not in content:
+    if f'"{end.hash}"'.encode() not in content:
         raise InputError(
-            f"{path}: line {line} of the log is another one than {beside.name} tells of"
+            f"{path}: line {end.line} of the log is another one than {beside.name} tells of"
         )
 
 

@@ -13,24 +13,25 @@ min_cluster_size = 5
 
 from __future__ import annotations
 
-import tomllib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, TypeVar
 
-from fedcluster.core import Data, Limit, RowStream
+from msgspec import Meta, Struct, structs
+
+from fedcluster.core import Data, RowStream
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io.cells import COMMA, POINT, kind_of, missing_in
+from fedcluster.io.cells import checked_how, kind_of, missing_in
 from fedcluster.io.columns import Meanings, SourceSummary, first_twice, has_columns
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.plugins import load_plugins
-from fedcluster.io.reader import ColumnRoles, Reader, Table
-from fedcluster.io.recoding import Recoding, checked_how
-from fedcluster.io.records import check_keys
+from fedcluster.io.reader import ColumnRoles, Reader, Recoding
+from fedcluster.io.reader import Table as RowTable
+from fedcluster.io.records import Names, Positive, Table, Text, load_record, record
 from fedcluster.io.rows import (
-    FILE_OPTIONS,
     FederationSource,
     FileFingerprint,
     FileSource,
@@ -38,16 +39,17 @@ from fedcluster.io.rows import (
     SqlSource,
     StreamedRows,
     error_prefix,
-    readable,
 )
 from fedcluster.io.sources import OwnTable, open_rows, open_source, version_of
 from fedcluster.io.table_rows import parquet_files
-from fedcluster.options.choices import PROTECTIONS
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.budget import Budget, PolicyLimits
-from fedcluster.privacy.limits import PRESETS, Dominance, GroupCounter, Limits
+from fedcluster.privacy.disclosure import Disclosure, PersonCounter
+from fedcluster.privacy.limits import Dominance, Limits
 from fedcluster.site.process import Cost
+
+T = TypeVar("T")
 
 ROWS = 1 << 14
 """Rows that are read at a time for a summary."""
@@ -108,8 +110,10 @@ class SiteFile:
     plugins : tuple of str
         Modules that are installed here, whose formats, steps and preparations this site knows
         besides; they are imported when the file is read.
-    federation, permits : mapping
-        What a federation over a network adds, and whether it needs permits; read there.
+    federation : mapping
+        What a federation over a network adds; read there.
+    permits : bool
+        Whether only questions that an accepted permit covers are answered.
     path : Path
         The file itself.
 
@@ -149,7 +153,7 @@ class SiteFile:
     values_in_memory: int = IN_MEMORY
     plugins: tuple[str, ...] = ()
     federation: Mapping[str, Any] = field(default_factory=dict)
-    permits: Mapping[str, Any] = field(default_factory=dict)
+    permits: bool = False
     path: Path = Path("site.toml")
 
     @classmethod
@@ -162,15 +166,10 @@ class SiteFile:
             If it is not TOML, lacks a key, or has one that is unknown or of another type.
         """
         path = Path(path)
-        try:
-            with readable(path):
-                content = tomllib.loads(path.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not TOML: {error}") from error
-        file = _Toml(path, content)
-        if plugins := file.texts("plugins"):
-            load_plugins(plugins)
-        return file.site()
+        written = load_record(path, _Written)
+        with error_prefix(str(path)):
+            load_plugins(written.plugins)
+            return written.site(path)
 
     def roles(
         self, names: Sequence[str], columns: Sequence[str] | None = None, *, raw: bool = False
@@ -242,7 +241,7 @@ class SiteFile:
         return replace(rows, read=lambda: (recoding.apply(each, self.name) for each in read()))
 
     def fingerprint(self) -> str:
-        """Return what tells whether the rows have changed.
+        """Return a fingerprint of the rows, which differs once they have changed.
 
         That is the sizes and times of files, and of a database the answer to its query for the
         version or, where that answer was read already, a hash of the rows; "" where neither is.
@@ -292,24 +291,25 @@ class SiteFile:
 
     def grouped_client(self) -> Client:
         """Return the client that answers with the means of groups, of all columns it may tell."""
-        rows, limits = (lambda: self.rows(raw=True)), self.limits.filters
-        return Client(self.name, rows, limits, self.grouping)
+        return Client(self.name, lambda: self.rows(raw=True), self.disclosure, self.grouping)
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""
-        client = Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
-        if self.privacy is not None:
-            client.filters, client.rows_per_person = (), self.privacy.group_size
-            client.told = (self.told_privacy,)
-        return client
+        return Client(self.name, lambda: self.rows(columns, raw=raw), self.disclosure)
 
     @property
-    def told_privacy(self) -> Limit:
-        """What the site tells of its privacy budget, which depends on no row."""
-        budget = self.privacy
-        told: dict[str, Any] = {} if budget is None else asdict(budget)
-        told |= {} if self.colluders is None else {"colluders": self.colluders}
-        return Limit("PrivacyBudget", tuple(told.items()))
+    def is_grouped(self) -> bool:
+        """Whether rows are grouped over a network."""
+        return self.protection != "limits" and self.privacy is None
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """Rules on what leaves the site, besides those of groups."""
+        if self.privacy is None:
+            return Disclosure.of(self.limits.filters)
+        return Disclosure(
+            budget=self.privacy, colluders=self.colluders, rows_per_person=self.privacy.group_size
+        )
 
     def summary(self) -> SourceSummary:
         """Read the source once and return what its columns hold.
@@ -338,8 +338,8 @@ class SiteFile:
         return f"write columns = [{listed}] in {self.path.name}"
 
 
-def _summary_of_tables(tables: Sequence[Table], owner: str, group: str | None) -> SourceSummary:
-    summary, counter = SourceSummary(), GroupCounter()
+def _summary_of_tables(tables: Sequence[RowTable], owner: str, group: str | None) -> SourceSummary:
+    summary, counter = SourceSummary(), PersonCounter()
     texts = [] if group is None else [group]
     for table in tables:
         has_columns(owner, table.names, texts)
@@ -355,294 +355,255 @@ def _summary_of_tables(tables: Sequence[Table], owner: str, group: str | None) -
     return summary
 
 
-@dataclass(frozen=True, slots=True)
-class _Toml:
-    """A table of a site file; every complaint names the file and the key."""
+MissingValues = Annotated[
+    list[int | float | str],
+    Meta(description='a list of numbers and texts, as in [-999, "unknown"]'),
+]
+Codes = Annotated[
+    dict[str, Text],
+    Meta(
+        min_length=1,
+        description='a table of what each code means, as in sex = { "1" = "M", "2" = "F" }',
+    ),
+]
+FACTOR = "a number other than 0, as in sbp = 7.50062"
+Factor = Annotated[float, Meta(description=FACTOR)]
+DateRule = Annotated[
+    str,
+    Meta(
+        pattern=r"^((age|since):\d{4}-\d\d-\d\d|month|weekday)$",
+        description='"age:YYYY-MM-DD", "since:YYYY-MM-DD", "month" or "weekday"',
+    ),
+]
+Share = Annotated[float | None, Meta(description="a number, as in epsilon = 4.0 and delta = 1e-6")]
+DominanceRule = Annotated[
+    bool | Table | None,
+    Meta(
+        description="true, false or its numbers, as in "
+        "dominance = { largest = 2, share = 0.9, rest = 0.1 }"
+    ),
+]
 
-    path: Path
-    content: Mapping[str, Any]
-    within: str = ""
 
-    def site(self) -> SiteFile:
-        """Return the content of the whole file."""
-        self.only([f.name for f in fields(SiteFile) if f.name != "path"])
-        others = {key: self.maybe(key) for key in ("weight_column", "group_column", "label_column")}
-        site = SiteFile(
-            columns=self.texts("columns"),
-            name=self.text("name").strip(),
-            source=self.table("source").source(),
-            **others,
-            id_column=self.maybe("id_column"),
-            codes=self.table("codes").codes(),
-            missing_values=self.values("missing_values"),
-            factors=self.table("factors").factors(),
-            dates=self.table("dates").dates(),
-            protection=self.one_of("protection", PROTECTIONS),
-            groups=self.table("groups").groups(self.table("privacy").rules()),
-            limits=self.table("limits").limits(),
-            cost=self.table("cost").cost(),
-            policy=self.table("policy").policy(),
-            privacy=self.table("privacy").privacy() if "privacy" in self.content else None,
-            colluders=self.table("privacy").colluders(),
-            values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
-            plugins=self.texts("plugins") or (),
-            federation=self.table("federation").content,
-            permits=self.table("permits").content,
-            path=self.path,
-        )
-        if site.privacy is not None:
-            self.check_private(site)
-        usual = Groups()
-        if rules := [key for key in RULES if getattr(site.groups, key) != getattr(usual, key)]:
-            site = self.with_rules(site, rules[0])
-        used = [*(site.columns or ()), *filter(None, others.values())]
-        if (twice := first_twice(used)) is not None:
-            self.complain(f"column {twice!r} is named twice")
-        if site.id_column in used and site.id_column != site.group_column:
-            self.complain(f"id_column {site.id_column!r} is another column's part; name one")
-        if site.id_column is not None and isinstance(site.source, SqlSource):
-            self.refuse("database-keys")
-        for name in site.codes:
-            if name in (*others.values(), site.id_column):
-                self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
-        return site
+def _table(name: str, content: Any, kind: type[T], key: str = "") -> T:
+    """Return a table of the file as a record, or what stands in it under a key."""
+    try:
+        return record(content, kind)
+    except InputError as error:
+        raise InputError(f"[{name}], {key}{error}") from error
 
-    def source(self) -> Source:
+
+class _File(Struct, forbid_unknown_fields=True):
+    path: Text
+    names: Names | None = None
+    matrix: Text | None = None
+    decimal: Annotated[Literal[".", ","] | None, Meta(description='"." or ","')] = None
+    encoding: Text | None = None
+    sheet: Text | None = None
+    table: Text | None = None
+
+    def source(self, folder: Path) -> Source:
         """Return where the rows come from."""
-        folder = self.path.parent
-        if "federation" in self.content:
-            return self.federation()
-        if "url" in self.content:
-            self.only(["url", "query", "password_file", "version"])
-            secret = self.maybe("password_file")
-            file = None if secret is None else folder / Path(secret).expanduser()
-            version = self.maybe("version")
-            return SqlSource(self.text("url"), self.text("query"), file, folder, version)
-        if not self.content:
-            self.complain('write path = "FILE" there, or url and query')
-        self.only(["path", *FILE_OPTIONS])
-        path = folder / Path(self.text("path")).expanduser()
-        decimal = self.maybe("decimal")
-        if decimal not in (None, POINT, COMMA):
-            self.complain(f'decimal must be "." or ",", not {decimal!r}')
-        texts = {key: self.maybe(key) for key in FILE_OPTIONS if key != "names"}
-        return FileSource(path, self.texts("names"), **texts)
+        return FileSource(**{**structs.asdict(self), "path": folder / Path(self.path).expanduser()})
 
-    def federation(self) -> FederationSource:
+
+class _Database(Struct, forbid_unknown_fields=True):
+    url: Text
+    query: Text
+    password_file: Text | None = None
+    version: Text | None = None
+
+    def source(self, folder: Path) -> Source:
+        """Return where the rows come from."""
+        secret = self.password_file and folder / Path(self.password_file).expanduser()
+        return SqlSource(self.url, self.query, secret or None, folder, self.version)
+
+
+class _Relayed(Struct, forbid_unknown_fields=True):
+    federation: Text
+    fewest: Annotated[int, Meta(ge=3)] = 3
+    lines: bool = False
+    quorum: int | None = None
+
+    def source(self, folder: Path) -> Source:
         """Return the federation that a relay speaks for."""
-        self.only(["federation", "fewest", "lines", "quorum"])
-        lines = self.content.get("lines", False)
-        if not isinstance(lines, bool):
-            self.complain(f"lines must be true or false, not {lines!r}")
-        path = self.path.parent / Path(self.text("federation")).expanduser()
-        fewest = self.whole("fewest", 3, 3)
-        quorum = self.whole("quorum", fewest) if "quorum" in self.content else None
-        return FederationSource(path, fewest, lines, quorum)
-
-    def codes(self) -> Meanings:
-        """Return what all sites call this site's codes."""
-        codes = {}
-        for name, given in self.content.items():
-            texts = list(given.values()) if isinstance(given, Mapping) else []
-            if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-                self.complain(
-                    f'{name} must say what each code means, as in sex = {{ "1" = "M", "2" = "F" }}'
-                )
-            codes[name] = {code.strip(): text.strip() for code, text in given.items()}
-        return codes
-
-    def values(self, key: str) -> tuple[str, ...]:
-        """Return a list of numbers and texts, all as texts."""
-        given = self.content.get(key, [])
-        if not isinstance(given, list) or not all(type(v) in (int, float, str) for v in given):
-            self.complain(f'{key} must be a list of numbers and texts, as in [-999, "unknown"]')
-        return tuple(str(value) for value in given)
-
-    def factors(self) -> dict[str, float]:
-        """Return what columns are multiplied with."""
-        for name, factor in self.content.items():
-            if type(factor) not in (int, float) or not 0 < abs(factor) < float("inf"):
-                self.complain(f"{name} must be a number other than 0, as in sbp = 7.50062")
-        return {name: float(factor) for name, factor in self.content.items()}
-
-    def dates(self) -> dict[str, str]:
-        """Return what becomes of dates, by column."""
-        for name, how in self.content.items():
-            try:
-                known = isinstance(how, str) and checked_how(how) == how
-            except InputError:
-                known = False
-            if not known:
-                self.complain(
-                    f'{name} must be "age:YYYY-MM-DD", "since:YYYY-MM-DD", "month" or "weekday"'
-                )
-        return dict(self.content)
-
-    def rules(self) -> dict[str, Any]:
-        """Return what groups keep besides their size, and the preset that says so."""
-        given: dict[str, Any] = {}
-        if self.one_of("preset", PRESETS) == "strict":
-            strict = Groups.strict()
-            given = {name: getattr(strict, name) for name in ("p", "dominance", "preset")}
-        if "dominance" in self.content:
-            given["dominance"] = self.dominance(self.content["dominance"])
-        if (sensitive := self.texts("sensitive")) is not None:
-            given["sensitive"] = sensitive
-        return given | (
-            {"diversity": self.whole("diversity", 1)} if "diversity" in self.content else {}
-        )
-
-    def dominance(self, given: Any) -> Dominance | None:
-        """Return the rule that few rows do not dominate a sum."""
-        if isinstance(given, bool):
-            return Dominance() if given else None
-        numbers = [*given.values()] if isinstance(given, Mapping) else [None]
-        if any(type(each) not in (int, float) for each in numbers):
-            self.complain(
-                "dominance must be true, false or its numbers, as in "
-                "dominance = { largest = 2, share = 0.9, rest = 0.1 }"
+        if self.quorum is not None and self.quorum < self.fewest:
+            raise InputError(
+                f"[source], quorum must be a whole number of at least {self.fewest}, not "
+                f"{self.quorum}"
             )
-        _Toml(self.path, given, f"{self.within}dominance: ").only(
-            [f.name for f in fields(Dominance)]
-        )
+        path = folder / Path(self.federation).expanduser()
+        return FederationSource(path, self.fewest, self.lines, self.quorum)
+
+
+class _Groups(Struct, forbid_unknown_fields=True):
+    p: Annotated[int, Meta(ge=2)] = 5
+    min_rows: Annotated[int, Meta(ge=2)] = 20
+    scale: Literal["standard", "none"] = "standard"
+    generation: Positive = 1
+
+
+class _Privacy(Struct, forbid_unknown_fields=True):
+    epsilon: Share = None
+    delta: Share = None
+    group_size: Positive = 1
+    colluders: Annotated[int, Meta(ge=0)] | None = None
+    preset: Literal["standard", "strict"] = "standard"
+    dominance: DominanceRule = None
+    sensitive: Names = ()
+    diversity: Positive = 1
+
+    def groups(self, content: Table) -> Groups:
+        """Return how the site groups its rows, with what groups keep besides their size."""
+        usual = Groups.strict() if self.preset == "strict" else Groups()
+        dominance = usual.dominance if self.dominance is None else None
+        if self.dominance:
+            numbers = {} if self.dominance is True else self.dominance
+            dominance = _table("privacy", numbers, Dominance, "dominance: ")
+        _table("groups", content, _Groups)
+        rules = {"dominance": dominance, "sensitive": self.sensitive, "diversity": self.diversity}
+        more: dict[str, Any] = {**rules, **content}
         try:
-            return Dominance(**given)
+            return replace(usual, **more)
         except ValueError as error:
-            self.complain(str(error))
+            raise InputError(f"[groups], {error}") from error
 
-    def groups(self, rules: Mapping[str, Any]) -> Groups:
-        """Return how the site groups its rows."""
-        least = {"p": 2, "min_rows": 2, "generation": 1}
-        self.only([*least, "scale"])
-        given: dict[str, Any] = {
-            key: self.whole(key, least[key]) for key in self.content if key in least
-        }
-        if (scale := self.one_of("scale", ("standard", "none"))) is not None:
-            given["scale"] = scale
-        try:
-            return Groups(**{**rules, **given})
-        except ValueError as error:
-            self.complain(str(error))
-
-    def limits(self) -> Limits:
-        """Return the site's limits."""
-        self.only([f.name for f in fields(Limits)])
-        return Limits(**{name: self.whole(name, 1) for name in self.content})
-
-    def policy(self) -> PolicyLimits:
-        """Return the bounds on what is answered at all."""
-        names = ("steps", "denied")
-        self.only([f.name for f in fields(PolicyLimits)])
-        given: dict[str, Any] = {key: self.texts(key) or () for key in names}
-        given |= {key: self.whole(key, 1) for key in self.content if key not in names}
-        return PolicyLimits(**given)
-
-    def privacy(self) -> Budget | None:
-        """Return the privacy budget of the site; None where the table has rules of groups only."""
-        self.only([*(f.name for f in fields(Budget)), "colluders", *RULES])
-        if self.content and not self.content.keys() - set(RULES):
-            return None
-        given: dict[str, Any] = {"group_size": self.whole("group_size", 1, 1)}
+    def budget(self) -> Budget:
+        """Return the privacy budget of the site."""
         for key in ("epsilon", "delta"):
-            given[key] = self.content.get(key)
-            if type(given[key]) not in (int, float):
-                self.complain(f"write {key} there, a number, as in epsilon = 4.0 and delta = 1e-6")
-        try:
-            return Budget(**given)
-        except InputError as error:
-            self.complain(str(error))
-
-    def colluders(self) -> int | None:
-        """Return how many other sites may work with the coordinator, where noise is shared."""
-        return self.whole("colluders", 0) if "colluders" in self.content else None
-
-    def check_private(self, site: SiteFile) -> None:
-        """Refuse what does not go together with noise."""
-        if site.protection is not None or "limits" in self.content:
-            self.refuse("privacy-protection")
-        if site.weight_column is not None:
-            self.refuse("privacy-weights")
-
-    def with_rules(self, site: SiteFile, rule: str) -> SiteFile:
-        """Return a site whose groups have rules: then its rows are grouped wherever it is asked."""
-        if site.privacy is not None:
-            self.refuse("rules-budget", rule=rule)
-        if site.protection == "limits":
-            self.refuse("rules-limits", rule=rule)
-        told = {*(site.columns or ()), *filter(None, [site.label_column])}
-        for name in site.groups.sensitive:
-            if site.columns is not None and name not in told:
-                self.complain(
-                    f"[privacy], sensitive: {name!r} is not among columns, nor the label_column: "
-                    "nothing is told of it, so leave it out"
+            if getattr(self, key) is None:
+                raise InputError(
+                    f"[privacy], write {key} there, a number, as in epsilon = 4.0 and delta = 1e-6"
                 )
-        if site.groups.preset == "strict" and site.federation:
-            if site.federation.get("secure") is not True:
-                self.refuse("strict-plain")
-            elif site.federation.get("allow_alone"):
-                self.refuse("strict-alone")
-        return replace(site, protection="groups")
+        values = {key: getattr(self, key) for key in ("epsilon", "delta", "group_size")}
+        return _table("privacy", values, Budget)
 
-    def cost(self) -> Cost:
-        """Return what one question may cost the site."""
-        self.only([f.name for f in fields(Cost)])
-        return Cost(**{name: self.whole(name, 1) for name in self.content})
 
-    def only(self, known: Sequence[str]) -> None:
-        """Refuse keys that nobody reads."""
-        try:
-            check_keys(self.content, known)
-        except InputError as error:
-            self.complain(str(error))
+class _Permits(Struct, forbid_unknown_fields=True):
+    required: bool = False
 
-    def text(self, key: str) -> str:
-        """Return a text that must be there."""
-        value = self.maybe(key)
-        if value is None:
-            self.complain(f"{key!r} is missing")
-        return value
 
-    def maybe(self, key: str) -> str | None:
-        """Return a text, if it is there."""
-        value = self.content.get(key)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            self.complain(f"{key} must be a text, not {value!r}")
-        return value
+class _Written(Struct, forbid_unknown_fields=True):
+    """A site file as it is written; each table is read by itself, so that errors name it."""
 
-    def one_of(self, key: str, names: Sequence[str]) -> str | None:
-        """Return one of some texts, if it is there."""
-        value = self.maybe(key)
-        if value is not None and value not in names:
-            self.complain(f"{key} must be one of {', '.join(names)}, not {value!r}")
-        return value
+    name: Text
+    source: Table = {}
+    columns: Names | None = None
+    weight_column: Text | None = None
+    group_column: Text | None = None
+    label_column: Text | None = None
+    id_column: Text | None = None
+    codes: Table = {}
+    missing_values: MissingValues = []
+    factors: Table = {}
+    dates: Table = {}
+    protection: Literal["groups", "limits"] | None = None
+    groups: Table = {}
+    limits: Table | None = None
+    cost: Table = {}
+    policy: Table = {}
+    privacy: Table | None = None
+    values_in_memory: Annotated[int, Meta(ge=0)] = IN_MEMORY
+    plugins: Names = ()
+    federation: Table = {}
+    permits: Table = {}
 
-    def whole(self, key: str, least: int, default: int = 0) -> int:
-        """Return a whole number that is not too small."""
-        value = self.content.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            self.complain(f"{key} must be a whole number of at least {least}, not {value!r}")
-        return value
+    def site(self, path: Path) -> SiteFile:
+        """Return the site of a file.
 
-    def texts(self, key: str) -> tuple[str, ...] | None:
-        """Return a list of texts, if it is there."""
-        value = self.content.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-            self.complain(f'{key} must be a list of names, as in {key} = ["age", "bmi"]')
-        return tuple(value)
+        Raises
+        ------
+        InputError
+            If a table has a key that is unknown or of another type, or keys do not go together.
+        """
+        codes = _table("codes", self.codes, dict[str, Codes])
+        privacy = _table("privacy", self.privacy or {}, _Privacy)
+        only_rules = bool(self.privacy) and not set(self.privacy or ()) - set(RULES)
+        has_budget = self.privacy is not None and not only_rules
+        site = SiteFile(
+            name=self.name.strip(),
+            source=self._source(path.parent),
+            columns=self.columns,
+            weight_column=self.weight_column,
+            group_column=self.group_column,
+            label_column=self.label_column,
+            id_column=self.id_column,
+            codes={name: {a.strip(): b.strip() for a, b in codes[name].items()} for name in codes},
+            missing_values=tuple(map(str, self.missing_values)),
+            factors=_table("factors", self.factors, dict[str, Factor]),
+            dates=_table("dates", self.dates, dict[str, DateRule]),
+            protection=self.protection,
+            groups=privacy.groups(self.groups),
+            limits=_table("limits", self.limits or {}, Limits),
+            cost=_table("cost", self.cost, Cost),
+            policy=_table("policy", self.policy, PolicyLimits),
+            privacy=privacy.budget() if has_budget else None,
+            colluders=privacy.colluders,
+            values_in_memory=self.values_in_memory,
+            plugins=self.plugins,
+            federation=self.federation,
+            permits=_table("permits", self.permits, _Permits).required,
+            path=path,
+        )
+        self._check_values(site)
+        self._check_columns(site)
+        if site.privacy is not None and (site.protection is not None or self.limits is not None):
+            raise refused("privacy-protection", where="")
+        if site.privacy is not None and site.weight_column is not None:
+            raise refused("privacy-weights", where="")
+        usual = Groups()
+        rules = [key for key in RULES if getattr(site.groups, key) != getattr(usual, key)]
+        return _with_rules(site, rules[0]) if rules else site
 
-    def table(self, key: str) -> _Toml:
-        """Return a table of the file, empty if it is not there."""
-        value = self.content.get(key, {})
-        if not isinstance(value, Mapping):
-            self.complain(f"{key} must be a table, [{key}]")
-        return _Toml(self.path, value, f"[{key}], ")
+    def _source(self, folder: Path) -> Source:
+        """Return where the rows come from."""
+        if not self.source:
+            raise InputError('[source], write path = "FILE" there, or url and query')
+        kind: type[_File | _Database | _Relayed] = _Database if "url" in self.source else _File
+        kind = _Relayed if "federation" in self.source else kind
+        return _table("source", self.source, kind).source(folder)
 
-    def refuse(self, key: str, **values: Any) -> NoReturn:
-        """Refuse keys that do not go together."""
-        raise refused(key, where=f"{self.path}: {self.within}", **values)
+    def _check_values(self, site: SiteFile) -> None:
+        """Refuse factors and dates that mean nothing."""
+        for name, factor in site.factors.items():
+            if not 0 < abs(factor) < math.inf:
+                raise InputError(f"[factors], {name} must be {FACTOR}, not {factor:g}")
+        for how in site.dates.values():
+            checked_how(how)
 
-    def complain(self, what: str) -> NoReturn:
-        """Say what is wrong."""
-        raise InputError(f"{self.path}: {self.within}{what}")
+    def _check_columns(self, site: SiteFile) -> None:
+        """Refuse columns with two parts."""
+        parts = list(filter(None, [self.weight_column, self.group_column, self.label_column]))
+        used = [*(self.columns or ()), *parts]
+        if (twice := first_twice(used)) is not None:
+            raise InputError(f"column {twice!r} is named twice")
+        if self.id_column in used and self.id_column != self.group_column:
+            raise InputError(f"id_column {self.id_column!r} is another column's part; name one")
+        if self.id_column is not None and isinstance(site.source, SqlSource):
+            raise refused("database-keys", where="")
+        for name in site.codes:
+            if name in (*parts, self.id_column):
+                raise InputError(
+                    f"[codes], {name!r} is no column to cluster by; leave it out there"
+                )
+
+
+def _with_rules(site: SiteFile, rule: str) -> SiteFile:
+    """Return a site whose groups have rules: then its rows are grouped wherever it is asked."""
+    if site.privacy is not None:
+        raise refused("rules-budget", where="", rule=rule)
+    if site.protection == "limits":
+        raise refused("rules-limits", where="", rule=rule)
+    disclosed = {*(site.columns or ()), *filter(None, [site.label_column])}
+    for name in site.groups.sensitive:
+        if site.columns is not None and name not in disclosed:
+            raise InputError(
+                f"[privacy], sensitive: {name!r} is not among columns, nor the label_column: "
+                "nothing is told of it, so leave it out"
+            )
+    if site.groups.preset == "strict" and site.federation:
+        if site.federation.get("secure") is not True:
+            raise refused("strict-plain", where="")
+        if site.federation.get("allow_alone"):
+            raise refused("strict-alone", where="")
+    return replace(site, protection="groups")

@@ -13,22 +13,18 @@ from __future__ import annotations
 
 import os
 import ssl
-import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from fedcluster.errors import InputError
+from fedcluster.io.records import load_record
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
-from fedcluster.site.permits import load_key, make_key
+from fedcluster.site.permits import load_key, make_key, public_text
 
 SYSTEM = "system"
 """What a site file says of the certificate where a public authority vouches for the coordinator."""
@@ -82,15 +78,10 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
     return load_key(path)
 
 
-def public_text(key: Ed25519PublicKey) -> str:
-    """Return a public key as `peers.toml` holds it."""
-    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-
-
 def fingerprint(peers: Mapping[str, Ed25519PublicKey]) -> str:
     """Return a digest of the sites' names and keys, for people to compare by telephone."""
-    told = "\n".join(f"{name} {public_text(peers[name])}" for name in sorted(peers))
-    digits = sha256(told.encode()).hexdigest()[:32]
+    lines = "\n".join(f"{name} {public_text(peers[name])}" for name in sorted(peers))
+    digits = sha256(lines.encode()).hexdigest()[:32]
     return " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
 
 
@@ -102,24 +93,21 @@ def load_peers(path: Path) -> dict[str, Ed25519PublicKey]:
     InputError
         If the file is not there, or holds something else, or two sites have one key.
     """
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
+    if not path.exists():
         raise InputError(
             f"{path} is missing: write into it the line that fedcluster site key shows at each "
             "site, the same file for all"
-        ) from error
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        )
+    content = load_record(path, dict[str, str])
     peers = {name: _public(path, name, text) for name, text in content.items()}
     if len(set(map(public_text, peers.values()))) < len(peers):
         raise InputError(f"{path}: two sites have the same key: each makes its own")
     return peers
 
 
-def _public(path: Path, name: str, text: object) -> Ed25519PublicKey:
+def _public(path: Path, name: str, text: str) -> Ed25519PublicKey:
     try:
-        key = load_ssh_public_key(str(text).encode())
+        key = load_ssh_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path}: the key of {name} is no public key") from error
     if not isinstance(key, Ed25519PublicKey):

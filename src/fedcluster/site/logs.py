@@ -88,8 +88,8 @@ def answer_line(answer: Mapping[str, Any]) -> str:
     if answer["task"] == "introduce":
         return f"{asked}its limits and the names of its columns, {size}"
     if answer["task"] == "describe":
-        told = f"{answer['number']} columns, {answer['texts']} texts"
-        return f"{asked}the names and kinds of {told}, {size}"
+        columns = f"{answer['number']} columns, {answer['texts']} texts"
+        return f"{asked}the names and kinds of {columns}, {size}"
     if answer["task"] == "labels":
         return f"{asked}{answer['texts']} texts of labels, {size}"
     smallest = answer["smallest_weight"]
@@ -138,7 +138,7 @@ def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> 
 def _group_size(answers: Sequence[Mapping[str, Any]]) -> int | None:
     """Return of how many rows a group is at least, None if some answer was not made of groups."""
     limits = [answer["limits"] for answer in answers if answer["task"] != "none"]
-    sizes = [each["p"] for told in limits for each in told if each["name"] == "Groups"]
+    sizes = [each["p"] for of_site in limits for each in of_site if each["name"] == "Groups"]
     return min(sizes) if sizes and len(sizes) == len(limits) else None
 
 

@@ -5,19 +5,23 @@ What carries the questions is no matter of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from fedcluster.engines.responder import Responder, Turns
 from fedcluster.engines.wire import Steps, WireError, steps_by_name
 from fedcluster.errors import InputError
+from fedcluster.io.records import record
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy.budget import BudgetLedger, Ledger
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.secure.cohort import MIN_SITES, Terms, earlier_cohorts
@@ -34,10 +38,9 @@ from fedcluster.site.identity import (
     check_own,
     identity,
     load_peers,
-    public_text,
     system_store,
 )
-from fedcluster.site.permits import SitePermits, coordinator_identity
+from fedcluster.site.permits import SitePermits, coordinator_identity, public_text
 from fedcluster.site.process import MEGABYTE
 from fedcluster.site.worker import SiteWorker, Versions
 from fedcluster.texts.untrusted import first_not_plain, printable
@@ -47,6 +50,16 @@ LEAST = 5
 
 ROWS_CHANGED = "the rows have changed"
 """Event of the log: from here on, runs that begin are about other rows."""
+
+
+Coordinator = Annotated[str, Meta(description='its address, as in coordinator = "HOST:PORT"')]
+Cohort = Annotated[
+    int,
+    Meta(
+        ge=MIN_SITES,
+        description=f"at least {MIN_SITES}: of two sites, each knows the other's sums",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class Membership:
         Sites whose own sums may be found, as they alone join or leave the secure sums.
     """
 
-    coordinator: str
+    coordinator: Coordinator
     certificate: str | None = None
     key: str | None = None
     insecure: bool = False
@@ -97,7 +110,7 @@ class Membership:
     questions_megabytes: int = 256
     steps: tuple[str, ...] = ()
     secure: bool = False
-    min_sites: int = MIN_SITES
+    min_sites: Cohort = MIN_SITES
     allow_dropouts: bool = False
     allow_alone: tuple[str, ...] = ()
 
@@ -111,23 +124,10 @@ class Membership:
             If a key is missing, unknown or of a wrong type, or a file is not there.
         """
         where = f"{site.path}: [federation],"
-        names, types = [field.name for field in fields(cls)], {"insecure": bool, "steps": list}
-        types |= {"log_megabytes": int, "questions_megabytes": int}
-        types |= {"secure": bool, "min_sites": int, "allow_dropouts": bool, "allow_alone": list}
-        for key, value in site.federation.items():
-            if key not in names:
-                raise InputError(f"{where} unknown key {key!r}; known: {', '.join(names)}")
-            if not isinstance(value, types.get(key, str)):
-                raise InputError(f"{where} {key} must not be {value!r}")
-        if "coordinator" not in site.federation:
-            raise InputError(f'{where} write coordinator = "HOST:PORT" there')
-        lists = {key: _texts(site.federation, key) for key in ("steps", "allow_alone")}
-        if site.federation.get("min_sites", MIN_SITES) < MIN_SITES:
-            raise InputError(
-                f"{where} min_sites must be at least {MIN_SITES}: of two sites, each knows the "
-                "other's sums"
-            )
-        membership = cls(**{**site.federation, **lists})
+        try:
+            membership = record(site.federation, cls)
+        except InputError as error:
+            raise InputError(f"{where} {error}") from error
         credentials = {"certificate": membership.certificate, "key": membership.key}
         for key, name in {} if membership.insecure else credentials.items():
             if name is None:
@@ -155,11 +155,6 @@ class Membership:
         """Return by what permits and logs know the coordinator: see `coordinator_identity`."""
         own = None if self.certificate in {None, SYSTEM} else folder / str(self.certificate)
         return coordinator_identity(own, Address.read(self.coordinator).host)
-
-
-def _texts(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return a list of texts of a table, empty where there is none."""
-    return tuple(map(str, table.get(key, ())))
 
 
 def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
@@ -216,8 +211,8 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
 
 def _policy(site: SiteFile, state: SiteState, budget: BudgetLedger | None) -> Policy:
     """Return what a site may be asked, and what that may cost."""
-    grouped = site.protection != "limits" and site.privacy is None
-    return Policy(site.policy, Ledger(state), budget, grouped=grouped)
+    disclosure = Disclosure.of(site.disclosure, site.groups if site.is_grouped else None)
+    return Policy(site.policy, Ledger(state), budget, disclosure)
 
 
 def site_state(site: SiteFile, membership: Membership) -> SiteState:
@@ -283,7 +278,7 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
     own, path = identity(folder), folder / PEERS
     peers = load_peers(path)
     check_own(path, site.name, peers, public_text(own.public_key()))
-    permitted = site_permits(site, membership).sites if permits_required(site) else None
+    permitted = site_permits(site, membership).sites if site.permits else None
     dropouts, alone = membership.allow_dropouts, membership.allow_alone
     terms = Terms(membership.min_sites, site.colluders, dropouts, alone)
     state = site_state(site, membership)
@@ -352,7 +347,7 @@ def site_log(site: SiteFile, membership: Membership) -> AuditLog:
 
 
 def site_questions(site: SiteFile, membership: Membership) -> QuestionFolder:
-    """Return the folder of the questions that the log of a site tells of."""
+    """Return the folder of the questions in the log of a site."""
     path = site.path.absolute().parent / membership.questions
     return QuestionFolder(path, membership.questions_megabytes << 20)
 
@@ -373,20 +368,6 @@ def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
     return SitePermits(folder / "permits", site.name, who, granter, key)
 
 
-def permits_required(site: SiteFile) -> bool:
-    """Return whether a site answers under a permit only.
-
-    Raises
-    ------
-    InputError
-        If ``[permits]`` of the site file says something else.
-    """
-    required = site.permits.get("required", False)
-    if set(site.permits) - {"required"} or not isinstance(required, bool):
-        raise InputError(f"{site.path}: [permits], write required = true or required = false there")
-    return required
-
-
 def site_auditor(
     site: SiteFile, membership: Membership, columns: Sequence[str], say: Callable[[str], object]
 ) -> SiteAuditor:
@@ -398,7 +379,7 @@ def site_auditor(
         If the log was changed or cannot be written, or permits are required and cannot be checked.
     """
     log, coordinator = site_log(site, membership), f"{membership.coordinator}, insecure"
-    permits = site_permits(site, membership) if permits_required(site) else None
+    permits = site_permits(site, membership) if site.permits else None
     if membership.certificate is not None and not membership.insecure:
         authority = membership.identity(site.path.absolute().parent)
         coordinator = f"{membership.coordinator}, certificate {authority}"

@@ -11,17 +11,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -33,10 +33,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 from cryptography.x509 import load_pem_x509_certificate
+from msgspec import Struct, structs
 
 from fedcluster.engines.wire import Header, WireError, is_texts, planned_of
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write, write_json
+from fedcluster.io.records import load_record
 from fedcluster.site.audit_log import AuditLog, Head, Line
 
 PERMIT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -107,15 +109,7 @@ class Permit:
         InputError
             If it cannot be read, lacks a key, or has one that is unknown or means nothing.
         """
-        with _readable(path, "no permit: it is not TOML"):
-            content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        names = [field.name for field in fields(cls)]
-        if wrong := sorted(set(names) ^ set(content)):
-            raise InputError(f"{path}: a permit has {', '.join(names)}; wrong is {wrong[0]!r}")
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
-        }
-        permit = cls(**values)
+        permit = load_record(path, cls)
         permit.check(str(path))
         return permit
 
@@ -134,19 +128,17 @@ class Permit:
         texts: dict[str, tuple[str, ...]] = {
             "purpose": (self.purpose,),
             "coordinator": (self.coordinator,),
+            "sites": self.sites,
+            "columns": self.columns,
+            "steps": self.steps,
         }
-        texts |= {"sites": self.sites, "columns": self.columns, "steps": self.steps}
         for key, values in texts.items():
-            if not isinstance(values, tuple) or not values or not all(map(_is_text, values)):
+            if not values or not all(map(_is_text, values)):
                 return f"{key} must be text without control characters, and not empty"
-        if not isinstance(self.id, str) or not PERMIT_ID.fullmatch(self.id):
+        if not PERMIT_ID.fullmatch(self.id):
             return f"id {self.id!r}: use at most 64 letters, digits, - and _"
-        if type(self.rounds) is not int or self.rounds < 1:
+        if self.rounds < 1:
             return f"rounds must be a whole number of at least 1, not {self.rounds!r}"
-        if not isinstance(self.labels, bool):
-            return f"labels must be true or false, not {self.labels!r}"
-        if type(self.start) is not date or type(self.end) is not date:
-            return "start and end must be days, as in end = 2030-12-31"
         return "end is before start" if self.end < self.start else None
 
     def plain(self) -> dict[str, Any]:
@@ -169,8 +161,8 @@ class Permit:
         return "".join(f"{key} = {value}\n" for key, value in values.items())
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+def _is_text(value: str) -> bool:
+    return bool(value.strip()) and value.isprintable()
 
 
 def _quoted(value: Any) -> str:
@@ -181,7 +173,7 @@ def new_key() -> tuple[bytes, bytes]:
     """Make a key to sign with; return the content of the private and of the public file."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    return private, public_file(key)
+    return private, public_text(key.public_key()).encode()
 
 
 def make_key(path: Path) -> None:
@@ -191,9 +183,9 @@ def make_key(path: Path) -> None:
             file.write(new_key()[0])
 
 
-def public_file(key: Ed25519PrivateKey) -> bytes:
-    """Return the content of the public file of a key to sign with."""
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+def public_text(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
+    """Return a public key as its file and ``peers.toml`` hold it."""
+    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
@@ -263,17 +255,21 @@ def sign(path: Path, permit: Permit, role: str, key: Ed25519PrivateKey) -> None:
         The signer's key.
     """
     signature = b64encode(key.sign(_message(permit, role))).decode()
-    about = {"key": public_file(key).decode(), "signature": signature}
-    write_json(path, {**(signatures(path) if path.exists() else {}), role: about})
+    signed = signatures(path) if path.exists() else {}
+    signed[role] = Signature(public_text(key.public_key()), signature)
+    write_json(path, {role: structs.asdict(each) for role, each in signed.items()})
 
 
-def signatures(path: Path) -> dict[str, Any]:
-    """Read the signatures of a permit, by role."""
-    with _readable(path, "no signatures of a permit"):
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise TypeError
-    return content
+class Signature(Struct, forbid_unknown_fields=True, frozen=True):
+    """Signature of a permit, with the public key of who signed, both as text."""
+
+    key: str
+    signature: str
+
+
+def signatures(path: Path) -> dict[str, Signature]:
+    """Return the signatures of a permit, by role."""
+    return load_record(path, dict[str, Signature])
 
 
 def check_signature(path: Path, permit: Permit, role: str, key: Ed25519PublicKey) -> None:
@@ -284,9 +280,9 @@ def check_signature(path: Path, permit: Permit, role: str, key: Ed25519PublicKey
     InputError
         If the file has no such signature, or it is of another content or key.
     """
-    given = signatures(path)
+    signed = signatures(path)
     try:
-        signature = b64decode(given[role]["signature"], validate=True)
+        signature = b64decode(signed[role].signature, validate=True)
         key.verify(signature, _message(permit, role))
     except (LookupError, TypeError, ValueError, InvalidSignature) as error:
         raise InputError(
@@ -367,13 +363,13 @@ class SitePermits:
         log.append(entry)
         return permit
 
-    def _keep(self, permit: Permit, signed: Mapping[str, Any]) -> None:
+    def _keep(self, permit: Permit, signed: Mapping[str, Signature]) -> None:
         make_key(self.key)
         self.folder.mkdir(exist_ok=True)
         kept = self._file(permit.id)
         with atomic_write(kept) as temporary:
             temporary.write_text(permit.text(), encoding="utf-8")
-        write_json(kept.with_suffix(".sig"), {GRANTED: signed[GRANTED]})
+        write_json(kept.with_suffix(".sig"), {GRANTED: structs.asdict(signed[GRANTED])})
         sign(kept.with_suffix(".sig"), permit, accepted(self.site), load_key(self.key))
 
     def revoke(self, name: str, log: AuditLog) -> None:

@@ -1,7 +1,7 @@
 """Process of a site that holds its rows and works; it is ended where a question costs too much.
 
     parent                                    child
-    Worker(make, limits)  -- make, limits --> work = make()
+    Worker(make, limits)  -- make, limits --> work = make()          with the parent's plugins
     worker(asked)         -- asked ---------> answer = work(asked)   reads rows, as long as it takes
                           <-- result -------- answer()               under the limit of time
 
@@ -28,6 +28,8 @@ from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
 from fedcluster.errors import EndedError
+from fedcluster.io.plugins import LOADED, load_plugins
+from fedcluster.io.records import Positive
 
 Asked = TypeVar("Asked")
 Result = TypeVar("Result")
@@ -63,9 +65,9 @@ class Cost:
         The size of a message in megabytes.
     """
 
-    seconds: int = 600
-    memory_mb: int = field(default_factory=_most_memory)
-    message_mb: int = 100
+    seconds: Positive = 600
+    memory_mb: Positive = field(default_factory=_most_memory)
+    message_mb: Positive = 100
 
 
 class Worker(Generic[Asked, Result]):
@@ -106,10 +108,11 @@ class Worker(Generic[Asked, Result]):
         if self._process is not None and self._process.poll() is None:
             return
         self._pipe, theirs = Pipe()
+        parent = 0 if self._lasting else os.getpid()  # with whose end the child ends
         self._why = ""
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", COMMAND, str(theirs.fileno()), self._parent],
+                [sys.executable, "-P", "-c", COMMAND, str(theirs.fileno()), str(parent)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -117,12 +120,8 @@ class Worker(Generic[Asked, Result]):
                 start_new_session=True,  # Ctrl-C is for the parent, which ends it
             )
         with suppress(OSError):  # one that has ended already is noticed at the answer
+            self._pipe.send(LOADED)
             self._pipe.send((self._make, self._limits))
-
-    @property
-    def _parent(self) -> str:
-        """Return with whose end a child ends, 0 where it ends by itself."""
-        return "0" if self._lasting else str(os.getpid())
 
     def __call__(self, asked: Asked) -> Result:
         """Return what the function returns."""
@@ -176,6 +175,7 @@ def serve() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(EOFError, OSError):
         try:
+            load_plugins(pipe.recv())
             make, limits = pipe.recv()
             _limit(resource.RLIMIT_DATA, limits.memory_mb * MEGABYTE)
             work = make()

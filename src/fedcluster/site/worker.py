@@ -200,10 +200,10 @@ class Labelling:
             self._came.clear()
             while self._models.are_waiting:
                 try:
-                    said = self._worker(self._models)
+                    outcome = self._worker(self._models)
                 except Exception as error:
-                    said = self._models.give_up(str(error))
-                self._say(f"site {self._name}: {said}")
+                    outcome = self._models.give_up(str(error))
+                self._say(f"site {self._name}: {outcome}")
             self._worker.end()  # and the rows that it holds with it
 
 
@@ -226,8 +226,9 @@ class _Labeller:
         def labelled() -> str:
             with held:
                 why = keep()
-                said = f"the model is in {models.results}, and {NO_LABELS}: {why}"
-                return models.finish(said if why else f"model and labels are in {models.results}")
+                without = f"the model is in {models.results}, and {NO_LABELS}: {why}"
+                whole = f"model and labels are in {models.results}"
+                return models.finish(without if why else whole)
 
         return labelled
 
@@ -240,7 +241,7 @@ class WorkerClient:
     call: Callable[..., Any]
 
     def introduce(self, **asked: Any) -> SiteInfo:
-        """Return what the site tells of itself."""
+        """Return the metadata of the site."""
         return self.call("introduce", asked)  # type: ignore[no-any-return]
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
@@ -300,7 +301,7 @@ class _Holder:
 
     def _protected(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         """Return the client of rows as they are, or of some columns of the groups."""
-        if self._site.protection == "limits" or self._site.privacy is not None:
+        if not self._site.is_grouped:
             return self._site.client(columns, raw=raw)
         if self._groups is None:
             self._groups = self._site.grouped_client()

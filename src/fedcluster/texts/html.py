@@ -61,7 +61,7 @@ def joined(*content: Any) -> Html:
 
 
 def _safe(value: Any) -> str:
-    """Return a value as HTML shows it, and its signs that direct a screen as their codes."""
+    """Return a value escaped for HTML, with control characters as their codes."""
     return value if isinstance(value, Html) else html.escape(printable(str(value)), quote=True)
 
 
@@ -169,12 +169,12 @@ def listed_items(items: Sequence[Any]) -> Html:
 
 
 def named(name: Any) -> Html:
-    """Return a name from elsewhere, cut to length; it turns no text around it."""
+    """Return an untrusted name, cut to length and isolated from the direction of other text."""
     return element("bdi", shortened(str(name), LONGEST_NAME))
 
 
 def names_listed(names: Sequence[Any], most: int | None = None) -> list[Any]:
-    """Return names from elsewhere with commas between, and how many more there are than most.
+    """Return untrusted names with commas between, and the number of those left out.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Texts that another machine sent: what a terminal would obey in them, and how it is shown."""
+"""Texts of other machines: checks for control characters, and forms that are safe to show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTROLS = re.compile(
 
 
 def is_plain(text: str, longest: int = LONGEST) -> bool:
-    r"""Return whether a text is not too long and holds nothing that a terminal would obey.
+    r"""Return whether a text is not too long and has no control characters.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def is_plain(text: str, longest: int = LONGEST) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with what a terminal would obey written as its code, cut to length.
+    r"""Return a text with control characters written as codes, cut to length.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text, cut to so many characters, the last of which says that it is cut.
+    """Return a text, cut to so many characters with an ellipsis.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def first_not_plain(value: Any, longest: int = LONGEST) -> str | None:
-    """Return the first text in what was JSON that is not plain, keys included; None without any."""
+    """Return the first text or key in the content of JSON that is not plain, else None."""
     waiting = [value]
     while waiting:
         each = waiting.pop()

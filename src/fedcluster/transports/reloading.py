@@ -9,11 +9,14 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
+from fedcluster.coordinator.certificates import NEXT_KEY
 from fedcluster.coordinator.relay_site import answering
 from fedcluster.engines.responder import Request
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
+from fedcluster.privacy.site_state import STATE_FILE
 from fedcluster.site.file import SiteFile
+from fedcluster.site.identity import IDENTITY, PEERS
 from fedcluster.site.membership import Membership, site_log
 from fedcluster.site.owned_files import check_private
 from fedcluster.site.process import MEGABYTE
@@ -82,6 +85,23 @@ class ReloadingSite:
         digest = sha256(self._path.read_bytes()).hexdigest()
         site_log(site, membership).append(lambda _head: {"event": RELOADED, "site_file": digest})
         self._say(f"site {site.name}: its file and its rows are read anew")
+
+
+def check_files(path: Path, membership: Membership) -> None:
+    """Refuse files of a site that other users of the machine may change, or read where secret.
+
+    Raises
+    ------
+    InputError
+        With what to do.
+    """
+    folder = path.absolute().parent
+    own = (membership.certificate, "coordinator.pub", "flower", PEERS, STATE_FILE)
+    keys = (membership.key or "key", NEXT_KEY, "permit.key", IDENTITY)
+    check_private(
+        [folder, path, *(folder / name for name in own if name)],
+        secret=[folder / name for name in keys],
+    )
 
 
 def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[SiteFile, Membership]:

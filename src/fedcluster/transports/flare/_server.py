@@ -13,8 +13,8 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedcluster.coordinator.conduct import engine_over, run_job, terms_of
 from fedcluster.coordinator.folder import CANCEL, Federation
+from fedcluster.coordinator.run_job import engine_over, run_in_folder, terms_of
 from fedcluster.coordinator.runs import find_run, outcome_of
 from fedcluster.engines.exchange import NoReplyError, RetryingTransport, ThreadedCarrier
 from fedcluster.engines.recorder import PROGRESS, note
@@ -80,7 +80,7 @@ def flare_engine(
     caller: Callable[[str, bytes, float], bytes],
     content: Mapping[str, Any],
     cancelled: Callable[[], bool],
-    heard: Callable[[str], None],
+    responded: Callable[[str], None],
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, as ``job.json`` says."""
     sites, deadline = content["sites"], content["deadline"]
@@ -88,7 +88,7 @@ def flare_engine(
         ThreadedCarrier(caller, sites),
         deadline,
         cancelled,
-        heard,
+        responded,
         grace=min(GRACE, deadline),
         look_around=LOOK_AROUND,
     )
@@ -134,7 +134,7 @@ class RunController(Controller):
                 continue
             if outcome_of(folder).get("done"):
                 continue  # a job that is handed in twice does nothing
-            error = carry_out(caller, folder, abort_signal)
+            error = run_job(caller, folder, abort_signal)
             self.log_info(fl_ctx, f"run {name}: {error or 'done'}")
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
@@ -146,8 +146,8 @@ class RunController(Controller):
         """Take no note of the result of a task: there are none."""
 
 
-def carry_out(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
-    """Carry out the run in a folder; return its error, if any."""
+def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
+    """Run the job in a folder; return its error, if any."""
 
     def cancelled() -> bool:
         return bool(abort_signal.triggered) or (folder / CANCEL).exists()
@@ -158,4 +158,4 @@ def carry_out(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
         )
 
     with private_files():
-        return run_job(connect, folder)
+        return run_in_folder(connect, folder)

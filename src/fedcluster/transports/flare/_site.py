@@ -14,15 +14,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedcluster.coordinator.relay_site import answering
-from fedcluster.engines.responder import Turns
 from fedcluster.errors import InputError
-from fedcluster.privacy.site_state import STATE_FILE
 from fedcluster.site.file import SiteFile
-from fedcluster.site.identity import IDENTITY, PEERS
 from fedcluster.site.membership import Membership
-from fedcluster.site.owned_files import check_private, private_files
+from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
+from fedcluster.transports.reloading import ReloadingSite, check_files
 
 NOT_STARTED = "the site's program did not start; its own log says why"
 """All that FLARE is told of what is wrong at a site, since it may tell others."""
@@ -37,7 +34,7 @@ class SiteExecutor(Executor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._turns: Turns | None = None
+        self._site: ReloadingSite | None = None
         self._lock = threading.Lock()
         self._working: dict[bytes, Future[bytes]] = {}
 
@@ -50,20 +47,20 @@ class SiteExecutor(Executor):
                 known = isinstance(error, InputError)
                 self.logger.error("%s", error, exc_info=not known)
                 self.system_panic(NOT_STARTED, fl_ctx)
-        elif event_type == EventType.END_RUN and self._turns is not None:
-            self._turns.end("the run has ended")
+        elif event_type == EventType.END_RUN and self._site is not None:
+            self._site.end("the run has ended")
 
     def _start(self, fl_ctx: FLContext) -> None:
         engine = fl_ctx.get_engine()
         kit = Path(engine.get_workspace().get_root_dir())
         with private_files():
-            self._turns = flare_responder(kit, fl_ctx.get_identity_name(), self.logger.info)
+            self._site = flare_responder(kit, fl_ctx.get_identity_name(), self.logger.info)
         engine.register_aux_message_handler(topic=TOPIC, message_handle_func=self.answer)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the reply to a question; one that is being worked on is waited for."""
         question = request.get("question")
-        if not isinstance(question, bytes) or self._turns is None:
+        if not isinstance(question, bytes) or self._site is None:
             return make_reply(ReturnCode.BAD_REQUEST_DATA)
         with self._lock:
             first = question not in self._working
@@ -71,7 +68,7 @@ class SiteExecutor(Executor):
         if first:
             reply = b""
             try:
-                reply = self._turns.reply(question)
+                reply = self._site.reply(question)
             finally:
                 with self._lock:
                     del self._working[question]
@@ -85,7 +82,7 @@ class SiteExecutor(Executor):
         return make_reply(ReturnCode.TASK_UNSUPPORTED)
 
 
-def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Turns:
+def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> ReloadingSite:
     """Return what answers the questions to the site of a kit.
 
     Parameters
@@ -110,10 +107,5 @@ def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Tur
         raise InputError(
             f"{path} is of site {site.name!r}, and FLARE knows this one as {identity!r}"
         )
-    membership, folder = Membership.from_site_file(site), path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", PEERS, STATE_FILE)
-    check_private(
-        [folder, path, *(folder / name for name in own if name)],
-        secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],
-    )
-    return answering(site, membership, say)
+    check_files(path, Membership.from_site_file(site))
+    return ReloadingSite(path, say)

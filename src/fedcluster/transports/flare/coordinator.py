@@ -19,6 +19,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from fedcluster.coordinator.folder import Federation
 from fedcluster.coordinator.renewal import check_valid
 from fedcluster.errors import InputError, SiteError
+from fedcluster.io.records import load_record
 from fedcluster.transports.flare.locks import write_flare_job
 
 PATIENCE = 20.0
@@ -93,7 +94,7 @@ class FlareCarrier:
         InputError
             If the server does not answer, or does not take it.
         """
-        content = json.loads((folder / "job.json").read_text("utf-8"))
+        content = load_record(folder / "job.json", dict[str, Any])
         with session(self.federation) as opened, TemporaryDirectory() as name:
             sites, quorum = content["sites"], content["quorum"]
             job = write_flare_job(Path(name) / "job", [folder.name], sites, quorum)

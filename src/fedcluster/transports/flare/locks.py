@@ -17,6 +17,7 @@ from typing import Any
 
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_folder, write_json
+from fedcluster.io.records import load_record
 from fedcluster.site.owned_files import private_files
 
 TOPIC = "fedcluster"
@@ -144,17 +145,8 @@ def make_private(folder: Path) -> None:
 
 def _read(*paths: Path) -> dict[str, Any]:
     """Return the content of the first file that is there."""
-    for path in paths:
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {error}") from error
-        if not isinstance(content, dict):
-            raise InputError(f"{path} does not hold an object")
-        return content
-    raise InputError(f"{paths[0]} does not exist")
+    there = [path for path in paths if path.exists()] or paths
+    return load_record(there[0], dict[str, Any])
 
 
 def _locked(resources: Mapping[str, Any], kind: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The coordinator's part of one run, in a process of its own; sites answer by themselves.
 
-    python -m fedcluster.transports.flower._app PARENT FOLDER
+    python -m fedcluster.transports.flower._app PARENT FOLDER PLUGIN...
 
 The token of the run's task and the coordinator's secret come on standard input, a line each:
 arguments are there for all to read. What is done stands in ``job.json`` of a run in the
@@ -27,14 +27,15 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
-from fedcluster.coordinator import conduct as conducting
 from fedcluster.coordinator.folder import CANCEL, Federation
 from fedcluster.coordinator.lifecycle import RevokedSites
+from fedcluster.coordinator.run_job import run_in_folder, terms_of
 from fedcluster.coordinator.runs import find_run
-from fedcluster.engines.exchange import never, unheard
+from fedcluster.engines.exchange import never, no_listener
 from fedcluster.engines.recorder import PROGRESS, note
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import SiteError
+from fedcluster.io.plugins import load_plugins
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
@@ -61,11 +62,12 @@ class RunGrid(HttpGrid):
 
 
 def main() -> None:
-    """Carry out the run of the task whose token is on standard input."""
-    parent, home = sys.argv[1:]
+    """Run the job of the task whose token is on standard input."""
+    parent, home, *plugins = sys.argv[1:]
     threading.Thread(target=launcher.end_with, args=[int(parent)], daemon=True).start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     launcher.hasten()
+    load_plugins(plugins)
     federation = Federation.load(Path(home))
     token, secret = sys.stdin.read().split("\n")
     access = access_by(federation, secret.encode())
@@ -82,15 +84,15 @@ def main() -> None:
 
 
 def run_job(grid: Grid, folder: Path) -> str:
-    """Carry out the job in a folder and write its outcome there; return its error, if any."""
+    """Run the job in a folder and write its outcome there; return its error, if any."""
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
-        def heard(site: str) -> None:
+        def responded(site: str) -> None:
             note(folder / PROGRESS, heard=site)
 
-        return engine_for(grid, content, (folder / CANCEL).exists, heard, folder.parents[1])
+        return engine_for(grid, content, (folder / CANCEL).exists, responded, folder.parents[1])
 
-    return conducting.run_job(connect, folder, _reason)
+    return run_in_folder(connect, folder, _reason)
 
 
 def _reason(error: Exception) -> str:
@@ -105,7 +107,7 @@ def engine_for(
     grid: Grid,
     content: Mapping[str, Any],
     cancelled: Callable[[], bool] = never,
-    heard: Callable[[str], None] = unheard,
+    responded: Callable[[str], None] = no_listener,
     home: Path | None = None,
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, until it is cancelled.
@@ -126,11 +128,11 @@ def engine_for(
         enough = content["quorum"] or len(content["sites"])
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
-    how: dict[str, Any] = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
+    how: dict[str, Any] = {"deadline": deadline, "cancelled": cancelled, "responded": responded}
     if home is not None and not content["insecure"]:
         how["revoked"] = RevokedSites(home, nodes.values())
         how["now"] = partial(nodes_now, home / "flower", nodes)
-    return flower_engine(grid, nodes, **how, **conducting.terms_of(content))
+    return flower_engine(grid, nodes, **how, **terms_of(content))
 
 
 if __name__ == "__main__":

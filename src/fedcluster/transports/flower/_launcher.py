@@ -4,8 +4,8 @@
 
 The SuperLink serves three interfaces at one port, and asks nobody who he is but at the one for
 sites. Here the other two, which start runs and register sites, are for programs of this machine
-that know the secret in a file of the coordinator's own. This file is a script of its own, so that
-Flower's programs need nothing of fedcluster.
+that know the secret in a file of the coordinator's own. This file is a script of its own, and
+imports nothing heavy, so that Flower's programs start at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import json
 import logging
 import os
 import signal
-import ssl
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from fedcluster.coordinator.fresh_certificate import FreshCertificate
 
 LOGGER = logging.getLogger(__name__)
 
@@ -44,17 +44,14 @@ SECRET = "fedcluster-secret"
 SECRET_FILE = "--superexec-auth-secret-file"
 """The option of both programs that names the file of the secret of this start."""
 
-STANDING = "/v1/fleet/fedcluster-standing"
-"""Where whoever has a site's key may ask how it stands; a site does when it is not let in."""
+KEY_STATUS = "/v1/fleet/fedcluster-standing"
+"""Path of the status of a key, for who has it; a site asks for it when it is not let in."""
 
 SIGNED = ("fedcluster-key", "fedcluster-time", "fedcluster-signature")
 """The headers of that question: the public key, the time, and its signature."""
 
 CLOCKS = 300.0
 """Seconds by which the clocks of both may differ."""
-
-FRESH = 1.0
-"""Seconds between two looks whether the certificate is another."""
 
 FORBIDDEN = b"for the coordinator only"
 """The body of the guard's answer to any other request of theirs, with status 403."""
@@ -148,8 +145,8 @@ class FleetOnly:
         The ASGI app behind it.
     secret : bytes
         What the coordinator's own programs send in the header `SECRET`.
-    standing : Path, optional
-        The file that says how each key stands.
+    statuses : Path, optional
+        The file with the status of each key.
     fresh : FreshCertificate, optional
         What follows the files of the server's certificate.
     """
@@ -158,19 +155,19 @@ class FleetOnly:
         self,
         app: Callable[[Scope, Receive, Send], Awaitable[None]],
         secret: bytes,
-        standing: Path | None = None,
+        statuses: Path | None = None,
         fresh: FreshCertificate | None = None,
     ) -> None:
-        self._app, self._secret, self._standing, self._fresh = app, secret, standing, fresh
+        self._app, self._secret, self._statuses, self._fresh = app, secret, statuses, fresh
         self._follows: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it: how a key stands, or 403."""
+        """Pass a request on, or answer it: with the status of a key, or 403."""
         status, answer = 403, FORBIDDEN
         if scope["type"] == "lifespan" and self._fresh is not None:
             self._follows = asyncio.create_task(self._fresh.follow())
-        if scope["type"] == "http" and scope["path"] == STANDING and self._standing is not None:
-            status, answer = 200, standing_of(dict(scope["headers"]), self._standing)
+        if scope["type"] == "http" and scope["path"] == KEY_STATUS and self._statuses is not None:
+            status, answer = 200, key_status_of(dict(scope["headers"]), self._statuses)
         elif scope["type"] == "lifespan" or self._is_allowed(scope):
             await self._app(scope, receive, send)
             return
@@ -193,8 +190,8 @@ def _is_here(scope: Scope) -> bool:
         return False
 
 
-def standing_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
-    """Return how a key stands, for whoever shows that he has it; else that it is not known."""
+def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
+    """Return the status of a key to who proves to have it, else that it is unknown."""
     from cryptography.hazmat.primitives.asymmetric import ec  # it is there with Flower
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import load_der_public_key
@@ -205,50 +202,11 @@ def standing_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
         status = known[hashlib.sha256(der := base64.b64decode(key, validate=True)).hexdigest()]
         public: Any = load_der_public_key(der)
         signed = base64.b64decode(signature, validate=True)
-        public.verify(signed, STANDING.encode() + at, ec.ECDSA(SHA256()))
+        public.verify(signed, KEY_STATUS.encode() + at, ec.ECDSA(SHA256()))
         late = abs(time.time() - float(at)) > CLOCKS
     except Exception:  # whatever is wrong with it, it is not the key of a site
         return b"unknown"
     return b"unknown" if late else str(status).encode()
-
-
-class FreshCertificate:
-    """Make a server's context, and let it follow its files: nobody has to start the server anew.
-
-    Parameters
-    ----------
-    create : callable
-        Makes the context, given ``certfile`` and ``keyfile`` among others.
-    """
-
-    def __init__(self, create: Callable[..., ssl.SSLContext]) -> None:
-        self._create = create
-        self._made: list[tuple[ssl.SSLContext, tuple[str, str]]] = []
-
-    def __call__(self, **options: Any) -> ssl.SSLContext:
-        """Return a context that follows its files from now on."""
-        context = self._create(**options)
-        self._made.append((context, (options["certfile"], options["keyfile"])))
-        return context
-
-    async def follow(self) -> None:
-        """Load a certificate and its key anew as they change, and belong together.
-
-        This happens between handshakes, since these are begun by the same thread.
-        """
-        seen = {chain: _state(chain) for _, chain in self._made}
-        while True:
-            await asyncio.sleep(FRESH)
-            for context, chain in self._made:
-                with suppress(OSError):  # one of them is still the old one
-                    if (now := _state(chain)) != seen[chain]:
-                        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*chain)  # a trial
-                        context.load_cert_chain(*chain)
-                        seen[chain] = now
-
-
-def _state(paths: Iterable[str]) -> tuple[tuple[int, int], ...]:
-    return tuple((about.st_ino, about.st_mtime_ns) for about in map(os.stat, paths))
 
 
 def end_with(parent: int) -> None:
@@ -273,7 +231,7 @@ def main() -> None:
         state = Path(options[options.index("--database") + 1])
         fresh = FreshCertificate(config.create_ssl_context)
         guard = Middleware(
-            FleetOnly, secret=secret, standing=state.with_name("standing.json"), fresh=fresh
+            FleetOnly, secret=secret, statuses=state.with_name("standing.json"), fresh=fresh
         )
         extensions.get_middleware = lambda: (guard,)
         vars(config)["create_ssl_context"] = fresh

@@ -43,7 +43,7 @@ LOOK = 0.5
 AGAIN = 5.0
 """Seconds between two questions whether a site has used its new key, or a run has ended."""
 
-NODES, STANDING = "nodes.json", "standing.json"
+NODES, STATUSES = "nodes.json", "standing.json"
 """Files in ``flower``: the nodes of each site, of its key and of its new one; how keys stand."""
 
 DAY = 86_400.0
@@ -114,7 +114,7 @@ class Registry:
             with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
                 nodes, self._waits = _registered(federation, control)
         write_json(federation.file("flower", NODES), nodes)
-        write_json(federation.file("flower", STANDING), key_status(federation))
+        write_json(federation.file("flower", STATUSES), key_status(federation))
         take_notice(federation.folder, seen)
         self._seen = seen
 

@@ -15,10 +15,17 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedcluster.coordinator.conduct import engine_over
-from fedcluster.engines.exchange import Reply, RetryingTransport, Revoked, never, nobody, unheard
+from fedcluster.coordinator.run_job import engine_over
+from fedcluster.engines.exchange import (
+    Reply,
+    RetryingTransport,
+    Revoked,
+    never,
+    no_listener,
+    nobody,
+)
 from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.reply_validation import NOTHING_STATED, Believed
+from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
 from fedcluster.engines.responder import Responder, Turns
 from fedcluster.engines.wire import PROTOCOL, WireError, pack, unpack
 from fedcluster.transports.reloading import ReloadingSite
@@ -37,10 +44,10 @@ def flower_engine(
     quorum: int | None = None,
     deadline: float = 120.0,
     permit: str | None = None,
-    believed: Believed = NOTHING_STATED,
+    bounds: ReplyBounds = NOTHING_STATED,
     secure: bool = False,
     cancelled: Callable[[], bool] = never,
-    heard: Callable[[str], None] = unheard,
+    responded: Callable[[str], None] = no_listener,
     revoked: Revoked = nobody,
     now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
 ) -> RemoteEngine:
@@ -59,13 +66,13 @@ def flower_engine(
         site that died after at most 65.
     permit : str, optional
         The permit under which the sites are asked.
-    believed : Believed
-        What is believed of the sites' rows.
+    bounds : ReplyBounds
+        The bounds against which replies are checked.
     secure : bool, default=False
         Whether the sites tell sums of all of them only.
     cancelled : callable, optional
         Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
-    heard : callable, optional
+    responded : callable, optional
         Told of each site as its reply comes.
     revoked : callable, optional
         Says whose answers are refused from now on, and why.
@@ -79,9 +86,9 @@ def flower_engine(
         number.
     """
     carrier = FlowerCarrier(grid, nodes, now)
-    transport = RetryingTransport(carrier, deadline, cancelled, heard, revoked=revoked)
+    transport = RetryingTransport(carrier, deadline, cancelled, responded, revoked=revoked)
     return engine_over(
-        transport, nodes.values(), quorum=quorum, permit=permit, believed=believed, secure=secure
+        transport, nodes.values(), quorum=quorum, permit=permit, bounds=bounds, secure=secure
     )
 
 

@@ -29,6 +29,7 @@ from flwr.supercore.fab import Fab
 from fedcluster.coordinator.folder import Federation
 from fedcluster.coordinator.renewal import check_valid
 from fedcluster.errors import InputError, SiteError
+from fedcluster.io.plugins import LOADED
 from fedcluster.io.records import load_record
 from fedcluster.site.owned_files import private_files, running
 from fedcluster.transports.flower import _programs as programs
@@ -41,7 +42,7 @@ PATIENCE = 300.0
 
 
 APP = Path(__file__).with_name("app.toml")
-"""What Flower asks for to take a run. No code is in it: a run is carried out by `carry_out`."""
+"""What Flower asks for to take a run. No code is in it: `run_jobs` runs the job of a run."""
 
 
 @contextmanager
@@ -132,8 +133,8 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
     return {own[0]: site for site, own in nodes.items() if own and own[0]}
 
 
-def carry_out(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
-    """Carry out the runs that Flower has taken while it runs, each in a process of its own.
+def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
+    """Run the jobs that Flower has taken while it runs, each in a process of its own.
 
     Nothing of an app is run: the process does what ``job.json`` says in a folder of the federation.
 
@@ -163,11 +164,12 @@ def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
     module = "fedcluster.transports.flower._app"
     with (home / "runs.log").open("ab") as log:
         app = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder)],
+            [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder), *LOADED],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=programs.environment(home),
+            env=programs.environment(home)
+            | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for us, and we end it
         )
     if app.stdin is not None:  # a pipe: once read, it holds nothing

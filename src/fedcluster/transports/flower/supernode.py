@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -28,18 +28,17 @@ from flwr.supercore.constant import TaskType
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedcluster.coordinator.certificates import NEXT_KEY, issue
+from fedcluster.coordinator.fresh_certificate import file_state
 from fedcluster.errors import InputError
-from fedcluster.privacy.site_state import STATE_FILE
 from fedcluster.site.file import SiteFile
-from fedcluster.site.identity import IDENTITY, PEERS
 from fedcluster.site.membership import Membership
-from fedcluster.site.owned_files import check_private, private_files, running
+from fedcluster.site.owned_files import private_files, running
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess, ends_soon
 from fedcluster.transports.flower._transport import client_app
-from fedcluster.transports.reloading import ReloadingSite
+from fedcluster.transports.reloading import ReloadingSite, check_files
 
 KNOWN, UNKNOWN = "known", "unknown"
 
@@ -115,23 +114,6 @@ def take_part(
 def home_of(path: Path) -> Path:
     """Return the folder of Flower's files beside a site file."""
     return path.absolute().parent / "flower"
-
-
-def check_files(path: Path, membership: Membership) -> None:
-    """Refuse files of a site that other users of the machine may change, or read where secret.
-
-    Raises
-    ------
-    InputError
-        With what to do.
-    """
-    folder = path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", "flower", PEERS, STATE_FILE)
-    keys = (membership.key or "key", NEXT_KEY, "permit.key", IDENTITY)
-    check_private(
-        [folder, path, *(folder / name for name in own if name)],
-        secret=[folder / name for name in keys],
-    )
 
 
 def certify(private: Path) -> None:
@@ -298,7 +280,7 @@ class Credentials:
             before = now
 
     def _state(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(map(_state_of, filter(None, (self._key, self._authority))))
+        return tuple(map(file_state, filter(None, (self._key, self._authority))))
 
     def why_again(self, supernode: ManagedProcess) -> str:
         """Return why the site has to connect again.
@@ -314,13 +296,6 @@ class Credentials:
         if how not in {"", KNOWN, UNKNOWN}:
             raise InputError(f"{self._coordinator} has ended it: {why_not_let_in(how)}")
         return f"as Flower's program has ended: {supernode.complaint()}"
-
-
-def _state_of(path: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        about = path.stat()
-        return about.st_ino, about.st_mtime_ns
-    return None
 
 
 def answer(supernode: ManagedProcess, access: Access, responder: ReloadingSite) -> None:
@@ -366,7 +341,7 @@ def key_status(address: str, authority: Path | None, key: Path) -> str:
         private = load_ssh_private_key(key.read_bytes(), None)
         if not isinstance(private, ec.EllipticCurvePrivateKey):
             return ""
-        reply = programs.get(address, launcher.STANDING, authority, headers=_signed(private))
+        reply = programs.get(address, launcher.KEY_STATUS, authority, headers=_signed(private))
     except (OSError, ValueError, InputError, httpx.TransportError):
         return ""
     status = reply.text[:100] if reply.status_code == 200 else ""
@@ -377,7 +352,7 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
     """Return the headers by which one shows that he has a key."""
     now = f"{time.time():.0f}"
     der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    signature = key.sign((launcher.STANDING + now).encode(), ec.ECDSA(SHA256()))
+    signature = key.sign((launcher.KEY_STATUS + now).encode(), ec.ECDSA(SHA256()))
     values = (base64.b64encode(der).decode(), now, base64.b64encode(signature).decode())
     return dict(zip(launcher.SIGNED, values, strict=True))
 

@@ -5,8 +5,8 @@ A. Machanavajjhala et al., l-diversity, ACM Trans. Knowledge Discovery from Data
 
 Groups are made to keep them: one that does not is joined with the nearest one, until it does. Where
 three times p units do not keep dominance either, the unit that adds most stays out of all groups.
-So nothing that is told is left blank because of a value. What leaves stays a function of one fixed
-set of sums, and changes within groups that keep their sums change no bit: to tell a column as
+So nothing that is disclosed is left blank because of a value. What leaves stays a function of one
+fixed set of sums, and changes within groups that keep their sums change no bit: to tell a column as
 missing in a group would say, for anybody to see, that a row of it dominates. What may be seen
 instead is how many rows are behind a group, where it was joined, and, by who knows how many rows
 the site has, how many stay out.
@@ -142,8 +142,8 @@ class Rules:
         rule, adds = self._groups.dominance, self._adds[units]
         if rule is None:
             return None
-        told = self._there[units].sum(axis=0) >= self._groups.p
-        few = told & rule.dominated(adds)
+        disclosed = self._there[units].sum(axis=0) >= self._groups.p
+        few = disclosed & rule.dominated(adds)
         return int(units[adds[:, few.argmax()].argmax()]) if few.any() else None
 
     def counts(self, units: Places) -> list[NDArray[np.intp]]:
@@ -169,10 +169,10 @@ class Rules:
         )
 
     def amounts(self, units: Places) -> Floats:
-        """Return the two largest amounts of each sum and that of all, (3, c); 0 if not told."""
-        adds, told = self._adds[units], self._there[units].sum(axis=0) >= self._groups.p
+        """Return the two largest amounts of each sum and that of all, (3, c); 0 if held back."""
+        adds, disclosed = self._adds[units], self._there[units].sum(axis=0) >= self._groups.p
         ordered = np.sort(adds, axis=0)[::-1]
-        return np.where(told, [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
+        return np.where(disclosed, [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
 
     def agree(self, units: Places) -> NDArray[np.bool_]:
         """Return of which sensitive columns all these units have one value, (s,)."""

@@ -10,22 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster.coordinator._relaying import RELAY, relay
+from fedcluster.coordinator._relaying import Relaying, relay
 from fedcluster.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster.engines.recorder import PROGRESS, RecordedEngine, WatchedEngine
 from fedcluster.engines.remote import RemoteEngine, Transport
-from fedcluster.engines.reply_validation import NOTHING_STATED, Believed
+from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
+from fedcluster.io.records import load_record
 from fedcluster.jobs import (
-    Fit,
     Job,
     JobReport,
     doubts_of,
     execute,
     job_from_json,
     preprocessing_of,
+    procedure_of,
     steps_of,
     write_job,
 )
@@ -37,17 +38,12 @@ HASH_DIGITS = 64
 """Digits of the hash of a line of a site's log."""
 
 
-def no_reason(_error: Exception) -> str:
-    """Return that a transport says nothing of an error."""
-    return ""
-
-
-def run_job(
+def run_in_folder(
     connect: Callable[[Mapping[str, Any]], RemoteEngine],
     folder: Path,
-    reason: Callable[[Exception], str] = no_reason,
+    reason: Callable[[Exception], str] = lambda _error: "",
 ) -> str:
-    """Carry out the job in a folder and write its outcome there; return its error, if any.
+    """Run the job in a folder and write its outcome there; return its error, if any.
 
     Parameters
     ----------
@@ -59,9 +55,9 @@ def run_job(
         Return what to say of an error of the transport's own; nothing where it is none.
     """
     try:
-        content = json.loads((folder / "job.json").read_text("utf-8"))
-        carry_out = relay if content["job"] == RELAY else conduct
-        outcome = {"done": True, **carry_out(connect(content), content, folder)}
+        content = load_record(folder / "job.json", dict[str, Any])
+        run = relay if content["job"] == Relaying.kind else run_job
+        outcome = {"done": True, **run(connect(content), content, folder)}
     except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
     except Exception as error:
@@ -79,26 +75,26 @@ def engine_over(
     *,
     quorum: int | None = None,
     permit: str | None = None,
-    believed: Believed = NOTHING_STATED,
+    bounds: ReplyBounds = NOTHING_STATED,
     secure: bool = False,
 ) -> RemoteEngine:
     """Return the engine that asks sites over a transport; `terms_of` gives what a job says."""
     engine = SecureEngine if secure else RemoteEngine
-    return engine(transport, sites, quorum=quorum, permit=permit, believed=believed)
+    return engine(transport, sites, quorum=quorum, permit=permit, bounds=bounds)
 
 
 def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the terms under which sites are asked, as ``job.json`` states them."""
     terms = {"permit": None, "secure": False, **content}
     return {key: terms[key] for key in ("quorum", "permit", "secure")} | {
-        "believed": believed_of(content)
+        "bounds": bounds_of(content)
     }
 
 
-def believed_of(content: Mapping[str, Any]) -> Believed:
-    """Return what is believed of the sites' rows, as ``job.json`` states it."""
+def bounds_of(content: Mapping[str, Any]) -> ReplyBounds:
+    """Return the bounds of the sites' rows, as ``job.json`` states it."""
     path = Path(content.get("first_rows", FIRST_ROWS))
-    return Believed(
+    return ReplyBounds(
         content.get("rows", {}),
         first_rows(path) if "first_rows" in content else {},
         {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
@@ -107,8 +103,8 @@ def believed_of(content: Mapping[str, Any]) -> Believed:
     )
 
 
-def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Carry out a job and write its files; every exchange is recorded in ``folder``.
+def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Run a job and write its files; every exchange is recorded in ``folder``.
 
     Parameters
     ----------
@@ -124,7 +120,10 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     dict
         The outcome, as the coordinator shows it.
     """
-    job = with_stated(job_from_json(content["job"], content["parameters"]), content)
+    job = job_from_json(content["job"], content["parameters"])
+    rows = content.get("rows", {})
+    n_rows = sum(rows.values()) if rows and set(content["sites"]) <= set(rows) else None
+    job = procedure_of(job).with_public(content["columns"], content.get("ranges", {}), n_rows)
     folder.mkdir(parents=True, exist_ok=True)
     engine.name_job(folder.name, content.get("operator"))
     watched = _watched(engine, content, folder)
@@ -132,10 +131,10 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         columns = _columns(engine, job, content["columns"], folder)
     with _first_rows_kept(engine, content):
         report = execute(job, watched, columns=columns, enough=_enough(job, content))
-    sites, members = engine.introduce(), {site.name for site in report.sites}
-    heads = {site.name: site.log for site in sites if len(site.log) == HASH_DIGITS}
+    introduced, members = engine.introduce(), {site.name for site in report.sites}
+    heads = {site.name: site.log for site in introduced if len(site.log) == HASH_DIGITS}
     write_json(folder / "log-heads.json", heads)  # by which a change of a log would be noticed
-    answered = tuple(site for site in sites if site.name in members)
+    answered = tuple(site for site in introduced if site.name in members)
     report = replace(report, sites=answered, refusals=tuple(engine.refusals))
     out, doubts = Path(content["out"]), _doubts(report)
     with atomic_folder(out) as partial:
@@ -151,7 +150,7 @@ def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
     """Return the fewest sites with which a job may begin, None if all must take part."""
     if content.get("secure"):  # a total without a site would tell its sums
         return None
-    faults = job.robust if isinstance(job, Fit) else 0
+    faults = procedure_of(job).faults
     return content.get("quorum") or (len(content["sites"]) - faults if faults else None)
 
 
@@ -160,20 +159,6 @@ def _doubts(report: JobReport) -> list[str]:
     doubts = [*report.fit_report.warnings]
     doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
     return [*doubts, *doubts_of(report)]
-
-
-def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
-    """Return a job with what the federation states of rows and columns, under a privacy budget.
-
-    Sites are then not asked for either.
-    """
-    if not isinstance(job, Fit) or job.epsilon is None:
-        return job
-    ranges, rows = content.get("ranges", {}), content.get("rows", {})
-    if not job.bounds and ranges:
-        job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
-    stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
-    return replace(job, n_rows=stated)
 
 
 def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
@@ -191,7 +176,7 @@ def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterat
         yield
     finally:
         if "first_rows" in content:
-            keep_first_rows(Path(content["first_rows"]), engine.rows_told)
+            keep_first_rows(Path(content["first_rows"]), engine.stated_rows)
 
 
 def _columns(
@@ -205,15 +190,9 @@ def _columns(
         If two sites have other columns, where rows are taken as they are, or if no column is named
         under a privacy budget.
     """
-    if isinstance(job, Fit) and job.epsilon is not None:
-        named = tuple(chosen or (job.bounds if isinstance(job.bounds, Mapping) else ()))
-        if not named:
-            raise InputError(
-                "under a privacy budget no site is asked which columns it has: name them in "
-                "--bounds, as in age=0:120, or by --columns"
-            )
-        engine.choose_publicly(named)
-        return named
+    if (public := procedure_of(job).public_columns(chosen)) is not None:
+        engine.choose_publicly(public)
+        return public
     raw = preprocessing_of(job) is not None
     engine.choose(chosen, raw=raw)
     if raw:
@@ -230,7 +209,7 @@ def _columns(
             )
     record = folder / "columns.json"
     if record.exists():
-        columns = tuple(json.loads(record.read_text("utf-8")))
+        columns = load_record(record, tuple[str, ...])
     with atomic_write(record) as temporary:
         temporary.write_text(json.dumps(columns), encoding="utf-8")
     engine.choose(columns)

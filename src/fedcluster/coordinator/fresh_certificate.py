@@ -1,0 +1,67 @@
+"""Certificate of a server that follows its files, so that nobody has to start the server anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FRESH = 1.0
+"""Seconds between two looks whether the certificate is another."""
+
+
+class FreshCertificate:
+    """Create the context of a server, and load a renewed certificate into it.
+
+    Parameters
+    ----------
+    create : callable
+        Creates the context, given ``certfile`` and ``keyfile`` among others.
+    """
+
+    def __init__(self, create: Callable[..., ssl.SSLContext]) -> None:
+        self._create = create
+        self._seen: dict[tuple[str, str], tuple[ssl.SSLContext, object]] = {}
+
+    def __call__(self, **options: Any) -> ssl.SSLContext:
+        """Return a context that follows its files from now on."""
+        context = self._create(**options)
+        chain = str(options["certfile"]), str(options["keyfile"])
+        self._seen[chain] = context, [*map(file_state, chain)]
+        return context
+
+    def refresh(self) -> bool:
+        """Load a certificate and its key anew if they have changed, and belong together.
+
+        Returns
+        -------
+        bool
+            Whether some were loaded; whoever connects from then on is shown them.
+        """
+        loaded = False
+        for chain, (context, before) in list(self._seen.items()):
+            with suppress(OSError):  # one of them is still the old one
+                if (now := [*map(file_state, chain)]) != before:
+                    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*chain)  # a trial
+                    context.load_cert_chain(*chain)
+                    self._seen[chain] = context, now
+                    loaded = True
+        return loaded
+
+    async def follow(self) -> None:
+        """Look for renewed files, between handshakes: these are begun by the same thread."""
+        while True:
+            await asyncio.sleep(FRESH)
+            self.refresh()
+
+
+def file_state(path: str | Path) -> tuple[int, int] | None:
+    """Return what changes whenever a file is written anew, None where there is no file."""
+    with suppress(OSError):
+        about = os.stat(path)
+        return about.st_ino, about.st_mtime_ns
+    return None

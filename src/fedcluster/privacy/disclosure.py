@@ -1,0 +1,290 @@
+"""Disclosure: the rules of a site on what leaves it.
+
+One object holds them all. Each answer passes through `Disclosure.apply` before it leaves, in every
+engine; names of texts and labels through `Disclosure.passes`; and `Disclosure.stated` is what the
+site states of its limits. No task can lift a rule.
+
+Where rows are grouped, limits count the rows behind the groups: as few as stand behind so many of
+the smallest groups. Groups of p rows already keep limits up to p, which are left out then.
+
+Where one person has many rows, limits count persons. A line knows how many rows stand behind it,
+and not whose they are. Counts of distinct persons do not add up over chunks or sites' parts, but a
+bound holds for any rows: as few persons stand behind r rows as if they were those who have the
+most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Data, Filter, Floats, Grouped, Limit, Summary, Task
+from fedcluster.options.refusals import refused
+from fedcluster.privacy.limits import Groups, MinClusterSize, MinRows
+from fedcluster.privacy.noise import check_noise, with_noise
+
+if TYPE_CHECKING:
+    from fedcluster.privacy.budget import Budget
+
+MANY = 32
+"""Parts whose counts are kept apart before they are added."""
+ROUNDING = 1e-6
+"""Tolerance for sums of memberships just above a whole number."""
+
+
+class SizeLimits(NamedTuple):
+    """The fewest rows of a site, and behind a line, that limits let out."""
+
+    rows: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """Rules of a site on what leaves it: applied to each answer, and stated as its limits.
+
+    Parameters
+    ----------
+    filters : tuple of Filter
+        The limits of the owner, applied in this order to every exact answer.
+    groups : Groups, optional
+        The groups whose means are all that steps see; limits then count the rows behind groups.
+    budget : Budget, optional
+        The privacy budget. With one, only answers with noise leave.
+    colluders : int, optional
+        The number of sites that may work with the coordinator, where sites share the noise.
+    rows_per_person : int, optional
+        The most rows of one person, the first ones, that answers with noise are about.
+
+    Examples
+    --------
+    >>> rules = Disclosure.of([MinRows(2), MinClusterSize(9)], Groups(p=5))
+    >>> [str(limit) for limit in rules.stated]
+    ['Groups(p=5, min_rows=20)', 'MinClusterSize(p=9)']
+    >>> rules.passes(np.array([8.0, 9.0]), n_rows=40)
+    array([False,  True])
+    """
+
+    filters: tuple[Filter, ...] = ()
+    groups: Groups | None = None
+    budget: Budget | None = None
+    colluders: int | None = None
+    rows_per_person: int | None = None
+
+    @classmethod
+    def of(cls, rules: SiteRules, groups: Groups | None = None) -> Disclosure:
+        """Return the rules of these limits and groups, one object for all sites with the same."""
+        if isinstance(rules, Disclosure):
+            return rules if groups is None else replace(rules, groups=groups)
+        filters = tuple(rules)
+        try:
+            return _shared(filters, groups)
+        except TypeError:  # one of its own that cannot be hashed
+            return cls(filters, groups)
+
+    @cached_property
+    def in_force(self) -> tuple[Filter, ...]:
+        """Filters that hold back more than the groups do, whatever is asked."""
+        p = 0 if self.groups is None else self.groups.p
+        return tuple(rule for rule in self.filters if _least(rule) > p)
+
+    @cached_property
+    def stated(self) -> tuple[Limit, ...]:
+        """Limits that the site states; they depend on no row."""
+        stated = [Limit.from_filter(rule) for rule in self.in_force]
+        if self.groups is not None:
+            stated.insert(0, self.groups.limit)
+        if self.budget is not None:
+            more = {} if self.colluders is None else {"colluders": self.colluders}
+            stated.append(Limit("PrivacyBudget", tuple((asdict(self.budget) | more).items())))
+        return tuple(stated)
+
+    @cached_property
+    def sizes(self) -> SizeLimits | None:
+        """Limits as numbers of rows; None if the rules are not only such limits."""
+        is_more = self.groups is not None or self.budget is not None
+        if is_more or not {type(rule) for rule in self.filters} <= {MinRows, MinClusterSize}:
+            return None
+        rows = max((rule.n for rule in self.filters if isinstance(rule, MinRows)), default=0)
+        line = max((rule.p for rule in self.filters if isinstance(rule, MinClusterSize)), default=0)
+        return SizeLimits(rows, line)
+
+    def check(self, task: Task) -> None:
+        """Check that an answer to a task may leave at all; no row is read.
+
+        Raises
+        ------
+        InputError
+            If it would be exact under a privacy budget, or noise cannot be added to it.
+        """
+        if task.noise is not None:
+            check_noise(task)
+            if self.groups is not None:
+                raise refused("noise-groups")
+        elif self.budget is not None:
+            raise refused("budget-exact")
+
+    def apply(
+        self, task: Task, answer: Summary, n_rows: int, persons: PersonCounts | None = None
+    ) -> Summary:
+        """Return what leaves of the exact answer to a task.
+
+        Limits decide by exact counts, which would be disclosed by what they hold back: so noise
+        takes their place.
+
+        Parameters
+        ----------
+        task : Task
+            The task, which passes `check`.
+        answer : Summary
+            The answer, with the rows behind each line; see `behind_groups`.
+        n_rows : int
+            How many rows it is about.
+        persons : PersonCounts, optional
+            Whose the rows are, where persons are counted.
+        """
+        self.check(task)
+        if task.noise is not None:
+            return with_noise(answer, task, task.shares)
+        return self._filtered(answer, n_rows, persons)
+
+    def passes(
+        self, counts: Floats, n_rows: int, persons: PersonCounts | None = None
+    ) -> NDArray[np.bool_]:
+        """Return which texts or labels, of so many of the site's rows each, may be disclosed."""
+        if self.budget is not None:
+            return np.zeros(len(counts), dtype=bool)
+        lines = Summary(np.zeros((len(counts), 0)), counts)
+        passes: NDArray[np.bool_] = self._filtered(lines, n_rows, persons).weights > 0
+        return passes
+
+    def _filtered(self, answer: Summary, n_rows: int, persons: PersonCounts | None) -> Summary:
+        """Return what the limits let out; they count persons where these are known."""
+        if persons is not None:
+            answer = replace(answer, support=persons.min_groups(answer.rows))
+            n_rows = int(persons.min_groups(np.array([float(n_rows)]))[0])
+        for hold_back in self.in_force:
+            answer = hold_back(answer, n_rows)
+        return answer
+
+
+SiteRules = Sequence[Filter] | Disclosure
+"""What a site is made with: its limits, or all its rules."""
+
+USUAL: SiteRules = (MinRows(2),)
+"""Limits of a site that sets none."""
+
+
+@lru_cache(maxsize=64)
+def _shared(filters: tuple[Filter, ...], groups: Groups | None) -> Disclosure:
+    return Disclosure(filters, groups)
+
+
+def _least(rule: Filter) -> float:
+    """Return how many rows a limit asks for; infinite of a filter that is no such limit."""
+    if type(rule) is MinRows:  # one made from it may hold back more
+        return rule.n
+    return rule.p if type(rule) is MinClusterSize else np.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PersonCounts:
+    """Persons of one site, sorted by how many rows they have.
+
+    Parameters
+    ----------
+    most : ndarray of shape (p + 1,), float64
+        The most rows that 0, 1, ..., p persons have together.
+
+    Examples
+    --------
+    >>> counter = PersonCounter()
+    >>> counter.add(np.array([7, 7, 7, 7, 8]))
+    >>> counter.add(np.array([9, 9]))
+    >>> persons = counter.persons()
+    >>> len(persons)
+    3
+    >>> persons.min_groups(np.array([0.0, 4.0, 5.0, 7.0]))
+    array([0., 1., 2., 3.])
+    """
+
+    most: Floats
+
+    def __len__(self) -> int:
+        return len(self.most) - 1
+
+    def min_groups(self, rows: Floats) -> Floats:
+        """Return the fewest persons who can have so many rows, (k,); never more than the rows.
+
+        Rows of a fuzzy clustering, sums of memberships, need not be whole.
+        """
+        fewest = np.interp(rows, self.most, np.arange(len(self.most)))
+        return np.minimum(np.ceil(fewest - ROUNDING), rows)
+
+    def rows_of(self, persons: int) -> float:
+        """Return the fewest rows that so many persons must have; infinite if they are too few."""
+        return float(self.most[persons - 1]) + 1 if persons <= len(self) else np.inf
+
+
+class PersonCounter:
+    """Counter of the rows of each person, part after part."""
+
+    def __init__(self) -> None:
+        self._counted = [(np.zeros(0, np.int64), np.zeros(0))]
+
+    def add(self, groups: NDArray[np.int64]) -> None:
+        """Count the rows of a part, (n,) numbers of persons."""
+        names, times = np.unique(groups, return_counts=True)
+        self._counted.append((names, times.astype(np.float64)))
+        if len(self._counted) > MANY:
+            self._counted = [self._together()]
+
+    def persons(self) -> PersonCounts:
+        """Return the persons of all parts."""
+        _, rows = self._together()
+        return PersonCounts(np.concatenate([[0.0], np.cumsum(np.sort(rows)[::-1])]))
+
+    def _together(self) -> tuple[NDArray[np.int64], Floats]:
+        """Return each person once, with the number of their rows."""
+        names, times = (np.concatenate(each) for each in zip(*self._counted, strict=True))
+        once, place = np.unique(names, return_inverse=True)
+        return once, np.bincount(place, times, len(once)).astype(np.float64)
+
+
+def behind_groups(summary: Summary, data: Data, grouped: Grouped) -> Summary:
+    """Return an answer about groups with the fewest rows, or persons, behind each of its lines.
+
+    Parameters
+    ----------
+    summary : Summary
+        The answer, whose support is how many groups stand behind each line; a group may count by a
+        share. Without a support, as few groups are taken for it as can have so much weight.
+    data : Data
+        The groups that were asked about.
+    grouped : Grouped
+        What stands behind them.
+
+    Examples
+    --------
+    >>> groups = Grouped(np.array([5.0, 9.0, 6.0]))
+    >>> data = Data(np.zeros((3, 1)), groups.counts, grouped=groups)
+    >>> lines = Summary(np.zeros((3, 0)), np.array([9.0, 11.0, 20.0]), np.array([1.0, 2.0, 3.0]))
+    >>> behind_groups(lines, data, groups).support
+    array([ 5., 11., 20.])
+    """
+    numbers = np.arange(len(data) + 1)
+    n_groups = summary.support
+    if n_groups is None:
+        weights = np.zeros(len(data)) if data.sample_weight is None else data.sample_weight
+        heaviest = np.append(0.0, np.cumsum(np.sort(weights)[::-1]))
+        n_groups = np.interp(summary.weights, heaviest, numbers)
+    if "smallest first" not in data.cache:
+        data.cache["smallest first"] = grouped.smallest_first
+    whole = np.rint(n_groups)
+    n_groups = np.where(np.abs(n_groups - whole) < ROUNDING, whole, n_groups)
+    return replace(summary, support=np.interp(n_groups, numbers, data.cache["smallest first"]))
