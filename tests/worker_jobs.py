@@ -56,7 +56,8 @@ def _spin_outside(_n: int) -> None:
 
 
 def _fill(_n: int) -> int:
-    return len([np.ones(5 * 10**7) for _ in range(2)])
+    """Take 400 MB twice without writing into them, which would take time."""
+    return len([np.empty(5 * 10**7) for _ in range(2)])
 
 
 def _fail(_n: int) -> None:

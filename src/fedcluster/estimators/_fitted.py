@@ -102,7 +102,6 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         ``epsilon`` distances are in the units of the columns, of rows within the bounds; `predict`
         then goes by distances in which the bounds of every column are equally far apart.
         """
-        from scipy.spatial.distance import cdist
         from sklearn.metrics.pairwise import nan_euclidean_distances  # 7 MB a fit does not need
 
         model = self._model
@@ -110,7 +109,11 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if model.has_gaps:
             return np.asarray(nan_euclidean_distances(rows, centers))
         # From differences: an expanded square rounds the distance of a row beside its centre.
-        return on_whole_rows(lambda whole: np.asarray(cdist(whole, centers)), rows, np.nan)
+        return on_whole_rows(
+            lambda whole: np.stack([np.linalg.norm(whole - c, axis=1) for c in centers], axis=1),
+            rows,
+            np.nan,
+        )
 
     def annotate(self, cells: Any, key: str = "cluster") -> Any:
         """Write the cluster of each row of AnnData into its table ``obs``.
