@@ -1,6 +1,7 @@
 """Files as they really are: text, missing values, other units, other orders, columns too many."""
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -263,7 +264,8 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
             "most of this column are; mend it or leave the column out",
             {
                 "height": "at west, row 2 (line 3 of west.csv): 'tall' is not a number, as most "
-                "of this column are; mend it or leave the column out"
+                "of this column are; mend it or leave the column out, or say --missing-values "
+                "tall where no value is meant"
             },
         ),
         (
@@ -292,9 +294,26 @@ def test_what_does_not_fit_together_is_left_out_or_refused_where_it_is_named(
         said = fails("fit", *files, "-k", 2, "--out", "out")
         assert said.startswith(line if left_out is None else left_out)
         return
-    ran = run("fit", *files, "-k", 2, "--out", "out", "--json")
+    if "height" in left_out and left_out["height"].startswith("at west"):
+        failed = fails("fit", *files, "-k", 2, "--out", "out")
+        assert failed.startswith(line)
+        assert failed.rstrip().endswith("; --exclude height or --lenient goes on without")
+        assert not Path("out").exists()
+    ran = run("fit", *files, "-k", 2, "--out", "out", "--json", "--lenient")
     told = json.loads(ran.stdout)["preprocessing"]["left_out"]
     assert told == left_out | {"note": "only south has it"}
+
+
+@pytest.mark.parametrize("words", [("unknown",), ("(?)", "n.b."), ("a b", "c", "d")])
+def test_the_proposed_words_for_missing_values_work_when_typed(files, words):
+    rows = [f"{i},{words[i % len(words)] if i < 4 else i},F" for i in range(12)]
+    Path("west.csv").write_text("\n".join(["age,height,sex", *rows]))
+    line = fails("fit", *files, "-k", 2, "--out", "out")
+    assert "(nor are 3 more of its 12 values)" in line
+    said = shlex.split(line[line.index("--missing-values") :])[:2]
+    done = json.loads(run("fit", *files, "-k", 2, "--out", "out", "--json", *said).stdout)
+    assert done["preprocessing"]["left_out"] == {"note": "only south has it"}
+    assert done["preprocessing"]["missing"]["west"]["height"] == 4
 
 
 def test_a_negative_value_has_no_logarithm(files):

@@ -24,6 +24,7 @@ from fedcluster.cli._options import (
     Fuzzy,
     GapBounds,
     JoinOptions,
+    Lenient,
     MinClusterSize,
     Out,
     OutIfAny,
@@ -50,6 +51,7 @@ def fit(
     *,
     columns: Columns = None,
     exclude: Exclude = None,
+    lenient: Lenient = False,
     dates: Dates = None,
     scaling: Scaling,
     shaping: Shaping,
@@ -86,7 +88,7 @@ def fit(
         job = with_fuzzifier(job, fuzzy=fuzzy)
         show.check_folder(out)
         job, columns = with_columns(job, scaling, columns, shaping)
-        rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         rows = replace(rows, id_column=join.id_column)
         joined = reading.open_tables(files, join, rows, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
@@ -120,6 +122,7 @@ def select_k(
     bounds: GapBounds = None,
     columns: Columns = None,
     exclude: Exclude = None,
+    lenient: Lenient = False,
     dates: Dates = None,
     scaling: Scaling,
     rows: FileOptions,
@@ -146,7 +149,7 @@ def select_k(
         check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         job = with_choice(job, preparation(scaling, columns), bounds, elbow=elbow)
-        rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         read = reading.read(files, rows, screen.doing, job.prepare)
         chosen, _ = screen.wait_for(lambda: runs.run_job(job, read, screen.doing, min_cluster_size))
         screen.warnings += [*chosen.fit_report.warnings, *chosen.outcome.value.warnings]

@@ -140,6 +140,12 @@ MinClusterSize = Annotated[
 
 
 Exclude = Annotated[str | None, typer.Option(metavar="A,B,C", help="Columns to leave out.")]
+Lenient = Annotated[
+    bool,
+    typer.Option(
+        "--lenient", help="Leave out columns of which a cell cannot be read, instead of stopping."
+    ),
+]
 Dates = Annotated[
     str | None,
     typer.Option(
@@ -201,6 +207,7 @@ class FileOptions(ValueOptions):
     )
     columns: str | None = None
     exclude: str | None = None
+    lenient: bool = False
     dates: str | None = None
     label_column: str | None = None
     id_column: str | None = None

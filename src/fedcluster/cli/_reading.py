@@ -37,7 +37,7 @@ from fedcluster.io.sources import (
 from fedcluster.model import Model
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing.screening import Screening, screened
+from fedcluster.preprocessing.screening import Screening, quoted, screened
 from fedcluster.privacy import Groups
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ def read(
             if isinstance(table.rows, Data)
         }
         chosen = roles.values is not None
+        if not options.lenient:
+            _check_readable(tables)
         tables, screening = screen(tables, summaries, prepare, dates, chosen=chosen)
         left_out, notes = screening.left_out, screening.notes
         for line in screening.warnings:
@@ -450,6 +452,19 @@ def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
             f"clustered by {some} too, which only counts the rows; "
             + choose([name for name in columns if name not in counts]),
             stacklevel=3,
+        )
+
+
+def _check_readable(tables: Mapping[str, SiteRows]) -> None:
+    """Refuse rows of which a column cannot be read, naming its first cell and what goes on."""
+    found = [(s, n, why) for s, table in tables.items() for n, why in table.unreadable.items()]
+    if found:
+        site, name, reason = found[0]
+        names = list(dict.fromkeys(quoted(column) for _, column, _ in found))
+        more = f" (as {len(found) - 1} more columns of the sites are odd)" if found[1:] else ""
+        raise InputError(
+            f"site {site!r}, column {name!r}, {reason}{more}; --exclude {','.join(names)} or "
+            "--lenient goes on without"
         )
 
 

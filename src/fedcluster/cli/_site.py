@@ -20,6 +20,7 @@ from fedcluster.cli._options import (
     Exclude,
     FileOptions,
     Files,
+    Lenient,
     Plugin,
     Quiet,
     Scaling,
@@ -366,6 +367,7 @@ def check(
     *,
     columns: Columns = None,
     exclude: Exclude = None,
+    lenient: Lenient = False,
     dates: Dates = None,
     scaling: Scaling,
     rows: FileOptions,
@@ -386,7 +388,7 @@ def check(
         from fedcluster.cli._runs import compared
         from fedcluster.preprocessing.spec import met_in_words
 
-        options = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        options = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         prepare = preparation(replace(scaling, missing=scaling.missing or "mean"), columns)
         found = compared(files, options, prepare, screen.doing)
         screen.warnings += found.fit_report.warnings

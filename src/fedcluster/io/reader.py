@@ -5,6 +5,7 @@ A format of tables implements the protocol `Table`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,6 +48,10 @@ from fedcluster.io.columns import (
 from fedcluster.io.rows import FileFingerprint, side_by_side
 
 NO_DATE = "this column is to hold dates: mend it or drop the row"
+LEAVE_OUT = "leave the column out"
+"""What to do with a column that is not chosen by name and cannot be read."""
+FEW_WORDS = 3
+"""Different words among the numbers of a column up to which all are named."""
 Advise = Callable[[Sequence[str]], str]
 """What to do where a column is no number, given those that are."""
 
@@ -78,6 +83,19 @@ class Recoding:
     missing: tuple[str, ...] = ()
     codes: Meanings = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def without_missing(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a column without the cells of text that mean that there is no value.
+
+        That comes before the column is taken for numbers or text: one such cell must not decide.
+        """
+        if pa.types.is_dictionary(texts.type):
+            texts = texts.cast(pa.string())
+        if not self.missing or not is_text(texts.type):
+            return texts
+        written = pa.compute.utf8_trim_whitespace(texts)
+        is_none = pa.compute.is_in(written, pa.array(self.missing, texts.type))
+        return pa.compute.if_else(is_none, pa.scalar(None, texts.type), texts)
 
     def apply(self, data: Data, site: str) -> Data:
         """Return the recoded rows of a site."""
@@ -367,8 +385,7 @@ class Reader:
         if isinstance(cells, np.ndarray):
             return self._measured(name, cells)
         roles, decimal = self.roles, self.part.table.decimal
-        if pa.types.is_dictionary(cells.type):
-            cells = cells.cast(pa.string())
+        cells = roles.recoding.without_missing(cells)
         if name in roles.numeric:
             return Column(name), self._known_numbers(name, cells)
         if pa.types.is_temporal(cells.type):
@@ -382,7 +399,7 @@ class Reader:
         if not is_coded and (days := days_of_texts(levels)) is not None:
             return self._dated(name, at_codes(days, codes))
         if not is_coded and mostly_numbers(levels, codes):
-            self._all_numeric({name: cells}, "leave the column out")
+            self._all_numeric({name: cells}, LEAVE_OUT)
         return Column(name, "text", levels), codes
 
     def unreadable(self) -> dict[str, str]:
@@ -545,5 +562,11 @@ def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple
         return row, what
     shown = repr(cell if len(cell) <= 24 else f"{cell[:20]}...")
     if sum(numbers) > len(cells) / 2:
-        return row, f"{shown} is not a number, as most of this column are; mend it or {mend}"
+        n_bad = len(numbers) - sum(numbers)
+        words = sorted({str(c).strip() for c, n in zip(cells, numbers, strict=True) if not n})
+        if mend == LEAVE_OUT and len(words) <= FEW_WORDS and "," not in "".join(words):
+            values = shlex.quote(",".join(words))
+            mend += f", or say --missing-values {values} where no value is meant"
+        many = f" (nor are {n_bad - 1:,} more of its {len(cells):,} values)" if n_bad > 1 else ""
+        return row, f"{shown} is not a number, as most of this column are{many}; mend it or {mend}"
     return row, f"{shown} is not a number; {mend}"
