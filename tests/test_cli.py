@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,11 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans
+from fedcluster.cli import _progress as progress
+from fedcluster.cli import _reading as reading
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
+from fedcluster.cli._options import FileOptions
 from fedcluster.cli._screen import Screen
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
@@ -616,6 +619,64 @@ with Screen(as_json=False, quiet=False) as screen:
     run.send_signal(signal.SIGINT)
     _, complaint = run.communicate(timeout=120)
     assert (run.returncode, complaint) == (130, "error: interrupted; nothing was written\n")
+
+
+def test_without_a_terminal_a_line_says_every_ten_seconds_what_is_done(capsys, monkeypatch):
+    now = iter([0.0, 4.0, 11.0, 12.0, 22.5, 23.0])
+    monkeypatch.setattr("fedcluster.cli._screen.time.monotonic", lambda: next(now))
+    with Screen(as_json=False, quiet=False) as screen:
+        for i in range(5):
+            screen.doing(f"round {i} done", i / 5)
+    assert capsys.readouterr().err == "11 seconds: round 1 done …\n22 seconds: round 3 done …\n"
+    monkeypatch.undo()
+    with Screen(as_json=False, quiet=True) as screen:
+        screen.doing("Provisional: 3 clusters.", keep=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", [("fit", "-k", "auto"), ("select-k",), ("fit", "-k", 3)])
+def test_a_trial_on_a_sample_says_how_far_a_long_job_is_and_changes_nothing(
+    files, monkeypatch, command
+):
+    name, *options = command
+    plain = run(name, *files, *options, "--out", "plain")
+    assert plain.stderr == ""
+    shown = []
+    monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
+    monkeypatch.setattr(progress, "SAMPLE", 30)
+    monkeypatch.setattr(progress, "FEWEST", 12)
+    monkeypatch.setattr(Screen, "doing", lambda _, what, done=None, **more: shown.append(what))
+    tried = run(name, *files, *options, "--out", "tried")
+    assert tried.stdout.replace("tried/", "plain/") == plain.stdout
+    for path in Path("plain").rglob("*.json"):
+        assert (Path("tried") / path.relative_to("plain")).read_bytes() == path.read_bytes()
+    assert "trying a sample of 30 of 50 rows" in shown
+    if "-k" not in options or "auto" in options:
+        assert any(
+            re.fullmatch(r"Provisional, from a sample of 30 of 50 rows: \d clusters?\.", line)
+            for line in shown
+        )
+    of_all = [line for line in shown if line.startswith("round ")]
+    assert re.fullmatch(r"round 1 of about \d+ done, about 5 seconds left", of_all[0])
+    assert of_all[-1].startswith(f"round {len(of_all)} ")
+
+
+def test_a_trial_that_fails_leaves_the_job_alone(files, monkeypatch):
+    monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
+    monkeypatch.setattr(progress, "FEWEST", 2)
+    monkeypatch.setattr(progress, "SAMPLE", 4)
+    assert run("fit", *files, "-k", 5, "--out", "out").exit_code == 0
+
+
+def test_no_trial_is_made_of_short_jobs_or_of_the_rows_of_a_site_file(files, monkeypatch):
+    read = reading.read(files, FileOptions(), progress.silent)
+    assert progress.sample_of(Fit(3), read.tables) is None
+    monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
+    sample = progress.sample_of(Fit(3), read.tables)
+    assert sample is not None
+    assert {site: len(table) for site, table in sample.items()} == {"north": 30, "south": 20}
+    limited = {site: replace(table, limits=()) for site, table in read.tables.items()}
+    assert progress.sample_of(Fit(3), limited) is None
 
 
 def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcluster.cli._options import FileOptions, JoinOptions, ValueOptions
+from fedcluster.cli._progress import Doing, silent
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed
@@ -43,7 +44,6 @@ from fedcluster.privacy import Groups
 if TYPE_CHECKING:
     from fedcluster.site.file import SiteFile
 
-Doing = Callable[[str], None]
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 OPTION = re.compile(rf":({'|'.join(FILE_OPTIONS)})=")
 
@@ -324,7 +324,7 @@ def _open_sites(
 def read_sites(
     sources: Mapping[str, FileSource],
     columns: ColumnRoles | Sequence[str] | None = None,
-    doing: Doing = lambda _what: None,
+    doing: Doing = silent,
 ) -> dict[str, SiteRows]:
     """Read one file for each site, or one file of all sites.
 

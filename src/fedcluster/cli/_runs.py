@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._reading import TABLES, Doing, Joining, Reading, read
+from fedcluster.cli._progress import Doing, TimedEngine, Trial, sample_of, silent, watching
+from fedcluster.cli._reading import TABLES, Joining, Reading, read
 from fedcluster.core import Data, Filter, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.errors import InputError
+from fedcluster.errors import HeldBackError, InputError
 from fedcluster.io.columns import SourceSummary, label_counts
 from fedcluster.io.outputs import atomic_folder, label_files, write_labels
 from fedcluster.io.rows import SiteRows, chunks_of, error_prefix
@@ -63,8 +64,8 @@ def run_job(
         The job.
     rows : Reading
         The rows of the sites, and what was decided on their columns.
-    doing : callable taking a str
-        Called with the progress: before the first round, and after each one.
+    doing : Doing
+        Shows the progress: before the first round, and after each one.
     min_cluster_size : int, optional
         The smallest cluster that a site without limits of its own sends.
 
@@ -85,18 +86,32 @@ def run_job(
     if isinstance(job, Fit | SelectK):
         columns = next(iter(rows.tables.values())).columns
         job = _within_rows(job, rows)
-    clients = clients_of(rows.tables, _limits_of(job, rows.tables, min_cluster_size))
-    if (most := jobs.procedure_of(job).rows_per_person) is not None:
-        for client in clients:
-            client.disclosure = replace(client.disclosure, rows_per_person=most)
+    procedure = jobs.procedure_of(job)
+
+    def run(
+        tables: Mapping[str, SiteRows], trial: Trial | None = None
+    ) -> tuple[JobReport, list[Client], TimedEngine]:
+        clients = clients_of(tables, _limits_of(job, tables, min_cluster_size))
+        if (most := procedure.rows_per_person) is not None:
+            for client in clients:
+                client.disclosure = replace(client.disclosure, rows_per_person=most)
+        engine = TimedEngine(LocalEngine(clients))
+        watch = watching(doing if tables is rows.tables else silent, engine, trial)
+        return jobs.execute(job, engine, columns=columns, watch=watch), clients, engine
+
+    trial = None
+    if (sample := sample_of(job, rows.tables)) is not None:
+        some, every = (sum(map(len, tables.values())) for tables in (sample, rows.tables))
+        of_all = f"a sample of {some:,} of {every:,} rows"
+        doing(f"trying {of_all}")
+        with suppress(InputError, HeldBackError):  # all rows may be enough
+            report, _, engine = run(sample)
+            trial = Trial.of(engine)
+            if isinstance(chosen := report.outcome.value, Selection):
+                k = counted(chosen.n_clusters, "cluster")
+                doing(f"Provisional, from {of_all}: {k}.", keep=True)
     doing("asking the sites")
-    rounds = itertools.count(1)
-    report = jobs.execute(
-        job,
-        LocalEngine(clients),
-        columns=columns,
-        watch=lambda each: doing(f"round {next(rounds)} done with {len(each.answered)} sites"),
-    )
+    report, clients, _ = run(rows.tables, trial)
     return report.with_decisions(rows.left_out, rows.notes), clients
 
 
@@ -611,7 +626,7 @@ def compared(
     files: Sequence[str],
     options: FileOptions,
     prepare: PreprocessingSpec,
-    doing: Doing = lambda _what: None,
+    doing: Doing = silent,
 ) -> Comparison:
     """Read the sites' files and prepare their rows, as a fit does before it clusters.
 

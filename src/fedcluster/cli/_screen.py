@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -29,6 +30,7 @@ from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table as RichTable
 
     from fedcluster.texts.html import Table
@@ -212,6 +214,8 @@ def _write_records(console: Console, table: Table) -> None:
         write_line(console, f"  {', '.join(held)}")
 
 
+EVERY = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
@@ -311,16 +315,15 @@ class Screen:
         self.warnings: list[str] = []
         self._out = Console(markup=False, highlight=False, emoji=False)
         self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
-        self._spinner = (
-            self._err.status("starting …") if self._err.is_terminal and not quiet else None
-        )
-        self._timer = threading.Timer(1.0, self._spinner.start if self._spinner else bool)
+        self._bar = self._progress_bar() if self._err.is_terminal and not quiet else None
+        self._timer = threading.Timer(1.0, self._bar.start if self._bar else bool)
+        self._doing, self._start, self._shown = "starting", time.monotonic(), 0.0
         self._filters = warnings.catch_warnings()
         self._log = logging.Handler()
         self._log.handle = self._compiling  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
-        """Listen to warnings and to the log, and wait a second before the spinner shows."""
+        """Listen to warnings and to the log, and wait a second before the progress shows."""
         self._filters.__enter__()
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write
@@ -332,11 +335,11 @@ class Screen:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Stop the spinner, and print the warnings."""
+        """Stop the progress, and print the warnings."""
         self._timer.cancel()
         self._timer.join()
-        if self._spinner:
-            self._spinner.stop()
+        if self._bar:
+            self._bar.stop()
         logger = logging.getLogger("fedcluster")
         logger.removeHandler(self._log)
         logger.setLevel(logging.NOTSET)
@@ -351,10 +354,40 @@ class Screen:
         """Return the number of characters in a line of the screen."""
         return self._out.width
 
-    def doing(self, what: str) -> None:
-        """Show what is being done."""
-        if self._spinner:
-            self._spinner.update(f"{what} …")
+    def doing(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
+        """Show what is being done; see `Doing`."""
+        if keep:
+            if not self.quiet:
+                write_line(self._err, what)
+            return
+        self._doing = what
+        if self._bar:
+            self._bar.update(
+                self._bar.task_ids[0],
+                description=f"{what} …",
+                total=1 if done else None,
+                completed=done or 0,
+            )
+        self._show_if_due()
+
+    def _show_if_due(self) -> None:
+        """Show what is being done every ten seconds, where no terminal shows it."""
+        seconds = time.monotonic() - self._start
+        if not self._bar and not self.quiet and seconds - self._shown >= EVERY:
+            self._shown = seconds
+            write_line(self._err, f"{seconds:.0f} seconds: {self._doing} …")
+
+    def _progress_bar(self) -> Progress:
+        """Return what shows on a terminal what is being done, since when, and how far it is."""
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        shown = SpinnerColumn(), BarColumn(20), TimeElapsedColumn(), text
+        bar = Progress(
+            *shown, console=self._err, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        bar.add_task("starting …", total=None)
+        return bar
 
     def wait_for(self, work: Callable[[], T]) -> T:
         """Return the result of numerical work, which Ctrl-C ends cleanly.
@@ -367,6 +400,7 @@ class Screen:
                 done = thread.submit(work)
                 while not done.done():
                     wait([done], timeout=0.2)
+                    self._show_if_due()
             except KeyboardInterrupt:
                 self.__exit__(KeyboardInterrupt)
                 sys.stderr.flush()
@@ -376,7 +410,7 @@ class Screen:
     def _compiling(self, record: logging.LogRecord) -> bool:
         """Show a line of the log, which announces the compilation of kernels."""
         self.doing(record.getMessage())
-        if not self._spinner and not self.quiet:
+        if not self._bar and not self.quiet:
             write_line(self._err, f"{record.getMessage()} …")
         return True
 
