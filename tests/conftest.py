@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import logging
 import os
 import re
 import sys
@@ -48,6 +49,20 @@ def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     if "fedcluster.kernels.runtime" in sys.modules:
         announcer = sys.modules["fedcluster.kernels.runtime"].announcer
         monkeypatch.setattr(announcer, "has_spoken", True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _logs_keep_their_levels() -> Iterator[None]:
+    """A logger that a test leaves muted hides from others what they look for."""
+    yield
+    loggers = logging.root.manager.loggerDict.items()
+    muted = [
+        name
+        for name, logger in loggers
+        if name.startswith("fedcluster") and isinstance(logger, logging.Logger)
+        if logger.level or logger.disabled or not logger.propagate
+    ]
+    assert not muted
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,7 +6,6 @@ compiler only once the rows are read, so that mistakes do.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +40,7 @@ from fedcluster.cli._options import (
     with_fuzzifier,
     with_options,
 )
-from fedcluster.cli._screen import Screen
+from fedcluster.cli._screen import REFUSALS, Screen
 from fedcluster.recipes.specifications import Fit, SelectK
 
 
@@ -281,8 +280,7 @@ def audit(
     A fifth of the rows is set aside to measure hits by chance. Nothing is sent, and the site's
     groups and log do not change.
     """
-    logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # many are refused
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    with Screen(as_json=as_json, quiet=quiet, muted=REFUSALS) as screen:
         from fedcluster.attacks.audit import audit as played
         from fedcluster.attacks.audit import audit_table, content, rows_of, sentences
         from fedcluster.errors import InputError

@@ -216,6 +216,8 @@ def _write_records(console: Console, table: Table) -> None:
 
 EVERY = 10.0
 """Seconds between two lines of progress where there is no terminal."""
+REFUSALS = "fedcluster.engines"
+"""The logger that says what a site refuses, of which attacks make many."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
@@ -306,12 +308,15 @@ class Screen:
         The result is one JSON object.
     quiet : bool
         No progress and no result; warnings and errors only.
+    muted : str, optional
+        A logger that says nothing below what is critical.
     """
 
-    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+    def __init__(self, *, as_json: bool, quiet: bool, muted: str | None = None) -> None:
         from rich.console import Console
 
         self.as_json, self.quiet = as_json, quiet
+        self._levels = {"fedcluster": logging.INFO} | ({muted: logging.CRITICAL} if muted else {})
         self.warnings: list[str] = []
         self._out = Console(markup=False, highlight=False, emoji=False)
         self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
@@ -328,9 +333,9 @@ class Screen:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write
         warnings.showwarning = lambda message, *_rest, **_more: self.warnings.append(str(message))
-        logger = logging.getLogger("fedcluster")
-        logger.addHandler(self._log)
-        logger.setLevel(logging.INFO)
+        logging.getLogger("fedcluster").addHandler(self._log)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
         self._timer.start()
         return self
 
@@ -340,9 +345,9 @@ class Screen:
         self._timer.join()
         if self._bar:
             self._bar.stop()
-        logger = logging.getLogger("fedcluster")
-        logger.removeHandler(self._log)
-        logger.setLevel(logging.NOTSET)
+        logging.getLogger("fedcluster").removeHandler(self._log)
+        for name in self._levels:
+            logging.getLogger(name).setLevel(logging.NOTSET)
         self._filters.__exit__(None, None, None)
         for message in self.warnings:
             complain("warning", message)

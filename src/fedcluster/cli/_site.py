@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,6 +28,7 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import (
+    REFUSALS,
     Format,
     LogFormat,
     Screen,
@@ -216,9 +216,8 @@ def evidence(
     permits and the log, and what known attacks read of the site as it is. The last line is a
     statement that a person can sign. Nothing is sent, and nothing at the site changes.
     """
-    logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # attacks are refused
     needs("cryptography", "flower")
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    with Screen(as_json=as_json, quiet=quiet, muted=REFUSALS) as screen:
         from fedcluster.attacks import evidence as found
         from fedcluster.attacks.audit import audit, rows_of
         from fedcluster.errors import InputError
