@@ -18,11 +18,10 @@ setup: .venv/ready ## Create .venv with the package and all that its tests need
 demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 	@$(BIN)/fedcluster demo --out demo
 
-# Tests of a network wait for most of their time, so that they run beside the others.
+# Tests of a network wait for most of their time, and experiments take one core: they run beside the others.
 test: lint types ## Check style, types, behaviour and the papers' experiments
 	@$(BIN)/python -c 'from fedcluster.cli._warming import ensure_warmed; ensure_warmed(print)'
-	@$(MAKE) --no-print-directory -j2 unit network
-	@$(MAKE) --no-print-directory reproduce-quick
+	@$(MAKE) --no-print-directory -j3 unit network reproduce-quick
 
 lint: .venv/ready ## Check the style
 	@$(BIN)/ruff check --quiet

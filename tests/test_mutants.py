@@ -56,10 +56,10 @@ def test_operators_bounds_terms_signs_constants_and_guards_are_mutated() -> None
 
 
 def test_every_mutant_can_be_parsed_and_differs() -> None:
-    """Of a few hundred, drawn from all files."""
+    """Of some, drawn from all files."""
     package = mutants.ROOT / mutants.PACKAGE
     sources = {file: (package / file).read_bytes() for file in mutants.modules()}
-    for file, mutation in mutants.sample(sources, 300, 0):
+    for file, mutation in mutants.sample(sources, 60, 0):
         mutant = mutation.apply(sources[file])
         assert mutant != sources[file]
         ast.parse(mutant)

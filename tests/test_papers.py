@@ -32,7 +32,11 @@ Sites = Mapping[str, tuple[NDArray[np.float64], NDArray[np.intp]]]
 pytestmark = [pytest.mark.papers, pytest.mark.no_cover]  # long enough without tracing
 
 BETAS = ("0.1", "1", "10")
-CELLS = [(beta, noise) for beta in BETAS for noise in ("1", "1.5")]
+CELLS = [
+    pytest.param(beta, noise, marks=marks)
+    for beta in BETAS
+    for noise, marks in (("1", ()), ("1.5", pytest.mark.long))
+]
 FKM_ROUNDS = (1, 5, 100)
 FKM_RUNS = 40
 KFED_RUNS = 100
