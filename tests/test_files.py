@@ -298,7 +298,9 @@ def test_a_folder_and_a_forbidden_file_are_no_files(monkeypatch):
 
     Path("x.csv").write_text(TWO)
     monkeypatch.setattr(Path, "open", forbidden)
-    with pytest.raises(InputError, match=r"^site 'x': x\.csv cannot be read: Permission denied$"):
+    with pytest.raises(
+        InputError, match=r"^site 'x': x\.csv cannot be read: Permission denied; close it in"
+    ):
         read_sites(named_sources(["x.csv"]))
 
 

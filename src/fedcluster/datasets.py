@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from subprocess import list2cmdline
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster.core import Data, Floats, Rows
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, reason
 from fedcluster.io.rows import SiteRows
 from fedcluster.kernels import nearest
 from fedcluster.report.pictures import picture, pictured
 from fedcluster.report.records import Comparison, SiteRecord
+from fedcluster.texts.untrusted import replace_unknown_signs
 
 SITES = ("Amsterdam", "Berlin", "Lisbon", "Oslo", "Vienna")
 SHAPE = (8, 8)
@@ -322,7 +324,7 @@ def write(name: str, folder: str | Path, *, seed: int = 0) -> list[Path]:
         for file, table in files.items():
             csv.write_csv(table, file, csv.WriteOptions(quoting_style="needed"))
     except OSError as error:
-        raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
+        raise InputError(f"{folder} cannot be written to: {reason(error)}") from error
     return list(files)
 
 
@@ -333,15 +335,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", help="the folder; default: the data set's name")
     parser.add_argument("--seed", type=int, default=0, help="other seeds give other draws")
     options = parser.parse_args(arguments)
+    replace_unknown_signs()
     try:
         files = write(options.name, options.out or options.name, seed=options.seed)
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     text = f"Wrote {', '.join(map(str, files))}. Next:\n"
-    k = 10 if options.name == "digits" else "auto"
-    text += f"fedcluster fit {' '.join(map(str, files))} -k {k} --out {options.name}-result\n"
-    sys.stdout.write(text)
+    command = ["fedcluster", "fit", *map(str, files)]
+    k = "10" if options.name == "digits" else "auto"
+    command += ["-k", k, "--out", f"{options.name}-result"]
+    sys.stdout.write(f"{text}{list2cmdline(command)}\n")  # in quotes that all shells know
     return 0
 
 

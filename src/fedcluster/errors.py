@@ -41,6 +41,21 @@ def first_cause(error: BaseException) -> BaseException:
     return error if error.__context__ is None else first_cause(error.__context__)
 
 
+def reason(error: OSError) -> str:
+    """Return why a file cannot be read or written, and what to do where another program keeps it.
+
+    Examples
+    --------
+    >>> reason(OSError(28, "No space left on device"))
+    'No space left on device'
+    >>> reason(PermissionError(13, "Permission denied"))
+    'Permission denied; close it in other programs, or get the right to it'
+    """
+    words = error.strerror or str(error)
+    is_kept = isinstance(error, PermissionError)
+    return f"{words}; close it in other programs, or get the right to it" if is_kept else words
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

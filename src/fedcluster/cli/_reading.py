@@ -44,7 +44,7 @@ from fedcluster.privacy import Groups
 if TYPE_CHECKING:
     from fedcluster.site.file import SiteFile
 
-ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
+ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]{2,})://")  # C:// is a drive
 OPTION = re.compile(rf":({'|'.join(FILE_OPTIONS)})=")
 
 

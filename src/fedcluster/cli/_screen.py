@@ -28,6 +28,8 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
+from fedcluster.texts.untrusted import replace_unknown_signs
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -233,9 +235,7 @@ class OneLine(TyperGroup):
         """Run a command and exit."""
         extra["standalone_mode"] = False
         readable([self])
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # rather a ? than no result
-                stream.reconfigure(errors="replace")
+        replace_unknown_signs()
         try:
             status = super().main(*args, **extra)
         except Exception as error:
@@ -248,10 +248,12 @@ class OneLine(TyperGroup):
 
 def _advice(error: Exception) -> str | None:
     """Return the message of an error that is meant for users, else None."""
-    from fedcluster.errors import HeldBackError, InputError, SiteError
+    from fedcluster.errors import HeldBackError, InputError, SiteError, reason
 
     if isinstance(error, InputError | HeldBackError | SiteError):
         return str(error)
+    if isinstance(error, PermissionError) and error.filename:
+        return f"{error.filename2 or error.filename} cannot be used: {reason(error)}"
     if hasattr(error, "format_message"):  # the command line itself is wrong
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
         line = error.format_message().rstrip(".").replace("Value error, ", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from fedcluster import (
     FederatedKMeans,
     select_k,
 )
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import lock
 from fedcluster.kernels.runtime import announcer, compiled_mark
 from fedcluster.privacy import Groups
 from fedcluster.privacy.groups import Grouping
@@ -97,10 +98,10 @@ def _alone(path: Path) -> Iterator[None]:
     """Hold a lock while a block lasts, where it can be stored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    except OSError:
+        file = path.open("wb")
+        lock(file)
+    except (OSError, InputError):  # the latter on Windows
         yield
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -5,7 +5,6 @@ Each changes the folder all or not at all. A coordinator that runs looks at the 
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,7 +29,7 @@ from fedcluster.coordinator.certificates import (
 from fedcluster.coordinator.folder import Federation, changing, check_sites, described, site_pages
 from fedcluster.coordinator.fresh_certificate import file_state
 from fedcluster.errors import InputError, listed
-from fedcluster.io.outputs import atomic_write
+from fedcluster.io.outputs import atomic_write, lock
 from fedcluster.site.owned_files import DECIDED, RUNNING, commit
 from fedcluster.site.permits import load_key, public_text
 
@@ -231,9 +230,9 @@ def _check_member(federation: Federation, name: str) -> None:
 
 def is_running(federation: Federation) -> bool:
     """Return whether a coordinator runs on a folder of this machine."""
-    with suppress(OSError), federation.file(RUNNING).open() as lock:
+    with suppress(OSError), federation.file(RUNNING).open("rb") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock(file, shared=True, wait=False)
         except BlockingIOError:
             return True
     return False

@@ -20,7 +20,8 @@ import stat
 import tempfile
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from threading import get_ident
 from typing import IO, Any
@@ -32,15 +33,57 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, reason
 from fedcluster.io.cells import POINT, is_text, may_be_number
 from fedcluster.io.columns import is_missing
+
+with suppress(ModuleNotFoundError):  # Windows has none: `check_system`
+    import fcntl
 
 LINES = 1 << 16
 """Lines of labels that are written at a time."""
 FORMULA = r"^(\s*[=+\-@＝＋－＠]|[\t\r\n])"  # noqa: RUF001
 """How a text begins that a spreadsheet program may take for a formula."""
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
+
+
+def check_system() -> None:
+    """Refuse Windows, for what has to lock files and to keep them from other users.
+
+    Raises
+    ------
+    InputError
+        If this system cannot do both.
+    """
+    if find_spec("fcntl") is None:
+        raise InputError(
+            "a site or a coordinator runs on Linux or macOS, or in WSL on Windows; commands on "
+            "data files, and those of an operator, run here too"
+        )
+
+
+def lock(file: IO[Any] | int, *, shared: bool = False, wait: bool = True) -> None:
+    """Lock an open file or folder for this process, until it is closed.
+
+    Parameters
+    ----------
+    file : file or int
+        The file or its descriptor.
+    shared : bool, default=False
+        Whether other processes may share the lock.
+    wait : bool, default=True
+        Whether to wait for other processes.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds the lock, and this one does not wait.
+    InputError
+        If this is Windows.
+    """
+    check_system()
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
 
 
 def check_folder(out: Path, *, overwrite: bool) -> None:
@@ -98,7 +141,9 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
             out.parent.mkdir(parents=True, exist_ok=True)
             new.rename(out)
     except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror or error}") from error
+        names = [Path(name) for name in (error.filename, error.filename2) if name]
+        file = next((name for name in names if name.is_relative_to(out)), out)
+        raise InputError(f"{file} cannot be written: {reason(error)}") from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

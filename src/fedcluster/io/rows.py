@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Filter, Rows, RowStream
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, reason
 from fedcluster.io.columns import Coding
 
 T = TypeVar("T")
@@ -418,7 +418,7 @@ def readable(path: Path) -> Iterator[None]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is not a whole gzip file; write it again") from error
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
 
 
 @contextmanager

@@ -6,7 +6,6 @@ closed or the process ends, however it ends.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import weakref
@@ -380,6 +379,7 @@ class QuerySnapshot:
         self.names = tuple(table.names)
         self._file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
+        self._lock = threading.Lock()  # several passes read at a time
         self._places: list[tuple[int, int]] = []
         digest = sha256(repr(self.names).encode())
         for part in table.parts(self.names, BATCH):
@@ -396,7 +396,9 @@ class QuerySnapshot:
         """Read columns by name, at most ``n_rows`` rows at a time."""
         start = 0
         for place, size in self._places:
-            content = os.pread(self._file.fileno(), size, place)  # of several passes at a time
+            with self._lock:
+                self._file.seek(place)
+                content = self._file.read(size)
             with pa.ipc.open_stream(content) as stream:
                 rows = stream.read_all().select(list(columns))
             for first in range(0, rows.num_rows, n_rows):

@@ -20,7 +20,7 @@ import numpy as np
 from fedcluster import __version__, kernels, metrics
 from fedcluster.core import Algorithm, Assigns, Floats, Labels, Limit, Rows, SiteInfo, State
 from fedcluster.core.ranges import allowed_of
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, reason
 from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record
 from fedcluster.model.assignment import Assignment, RowForm
@@ -44,7 +44,7 @@ def read(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist; fedcluster fit writes a model.json") from error
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
     except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it
         raise InputError(
             f"{path} is damaged or no model: {error}; give the model.json of a fit, or fit again"

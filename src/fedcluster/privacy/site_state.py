@@ -19,7 +19,6 @@ or emptied, every use of it is an error, and the site answers nothing.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -30,7 +29,7 @@ from threading import Lock
 from typing import Any
 
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write
+from fedcluster.io.outputs import atomic_write, check_system, lock
 
 STATE_FILE = "site.db"
 """The name of the file."""
@@ -120,9 +119,10 @@ class SiteState:
         """
         if self.path is None:
             return
+        check_system()
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # so that no other process makes one meanwhile
+            lock(folder)  # so that no other process makes one meanwhile
             if not self.is_there:
                 with atomic_write(self.path) as new, closing(sqlite3.connect(new)) as file:
                     file.executescript(TABLES)

@@ -10,7 +10,6 @@ Both are in the state of the site: a kill at any moment leaves what is still to 
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Data
-from fedcluster.io.outputs import atomic_folder, check_folder, json_text, write_labels
+from fedcluster.io.outputs import atomic_folder, check_folder, json_text, lock, write_labels
 from fedcluster.io.sources import OwnTable
 from fedcluster.model import Model
 from fedcluster.privacy.site_state import SiteState, get, put
@@ -108,8 +107,8 @@ class ReceivedModels:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         assert self.state.path is not None
-        with self.state.path.with_name("labels.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self.state.path.with_name("labels.lock").open("ab") as file:
+            lock(file)
             yield
 
     def finish(self, outcome: str) -> str:

@@ -15,7 +15,6 @@ else holds shows that, see `verify`.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -30,7 +29,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, write_durably
+from fedcluster.io.outputs import atomic_write, lock, write_durably
 from fedcluster.io.records import load_record
 
 Line = dict[str, Any]
@@ -118,8 +117,8 @@ class AuditLog:
             If the chain is broken, lines were cut off, or the log cannot be read or written.
         """
         try:
-            with self.path.with_suffix(".lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with self.path.with_suffix(".lock").open("ab") as held:
+                lock(held)
                 self._catch_up()
                 yield self._head
         except OSError as error:
@@ -265,8 +264,7 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     end, known_line = Head(), None
     with ExitStack() as stack:
         with suppress(PermissionError, FileNotFoundError):  # a copy that is only to be read
-            lock = stack.enter_context(path.with_suffix(".lock").open("r"))
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            lock(stack.enter_context(path.with_suffix(".lock").open("rb")), shared=True)
         for each in (*parts_of(path), path):
             content = _content(each)
             for _, head in _chain(content, end, each, first=not end.line):

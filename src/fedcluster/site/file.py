@@ -27,6 +27,7 @@ from fedcluster.errors import InputError
 from fedcluster.io.cells import checked_how, kind_of, missing_in
 from fedcluster.io.columns import Meanings, SourceSummary, first_twice, has_columns
 from fedcluster.io.matrices import Matrix
+from fedcluster.io.outputs import check_system
 from fedcluster.io.plugins import load_plugins
 from fedcluster.io.reader import ColumnRoles, Reader, Recoding
 from fedcluster.io.reader import Table as RowTable
@@ -163,8 +164,10 @@ class SiteFile:
         Raises
         ------
         InputError
-            If it is not TOML, lacks a key, or has one that is unknown or of another type.
+            If it is not TOML, lacks a key, or has one that is unknown or of another type, or if
+            this is Windows.
         """
+        check_system()
         path = Path(path)
         written = load_record(path, _Written)
         with error_prefix(str(path)):

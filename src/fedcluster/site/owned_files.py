@@ -6,7 +6,6 @@ places. What a command that was killed had decided is finished by whoever opens 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedcluster.errors import InputError
+from fedcluster.io.outputs import check_system, lock
 
 RUNNING = ".running"
 """The file of a folder that is locked while a coordinator, or a site, runs on it."""
@@ -31,6 +31,7 @@ WRITABLE, READABLE = 0o022, 0o077
 @contextmanager
 def private_files() -> Iterator[None]:
     """Let all that is written while the block lasts be for this user alone, whatever the umask."""
+    check_system()
     before = os.umask(READABLE)
     try:
         yield
@@ -53,6 +54,7 @@ def check_private(paths: Iterable[Path], *, secret: Iterable[Path] = ()) -> None
     InputError
         With what to do. The administrator (root) is no other user.
     """
+    check_system()
     for path in filter(Path.exists, secret):
         _check(path, READABLE, "read")
     for path in filter(Path.exists, paths):
@@ -61,10 +63,16 @@ def check_private(paths: Iterable[Path], *, secret: Iterable[Path] = ()) -> None
 
 def _check(path: Path, mode: int, what: str) -> None:
     about = path.stat()
-    if about.st_uid not in {0, os.geteuid()}:
+    if is_foreign(about):
         raise InputError(f"{path} belongs to another user of this machine: make a copy of your own")
     if about.st_mode & mode:
         raise InputError(f"other users of this machine may {what} {path}: chmod go-rwx {path}")
+
+
+def is_foreign(about: os.stat_result) -> bool:
+    """Return whether a file belongs to another user than this one and the administrator."""
+    check_system()
+    return about.st_uid not in {0, os.geteuid()}
 
 
 @contextmanager
@@ -77,8 +85,8 @@ def locked(folder: Path) -> Iterator[None]:
         If the folder cannot be written.
     """
     try:
-        with os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600), "rb") as held:
+            lock(held)
             _finish(folder)
             yield
     except OSError as error:
@@ -156,15 +164,15 @@ def running(folder: Path, what: str = "coordinator") -> Iterator[None]:
         raise InputError(
             f"{folder / RUNNING} cannot be written: {error.strerror or error}"
         ) from error
-    with os.fdopen(descriptor, "r+") as lock:
+    with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file, wait=False)
         except BlockingIOError as error:
-            who = lock.read().strip()
+            who = file.read().strip()
             raise InputError(
                 f"another {what} runs on {folder}, process {who}; end it first"
             ) from error
-        lock.truncate()
-        lock.write(str(os.getpid()))
-        lock.flush()
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
         yield

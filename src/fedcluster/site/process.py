@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -30,6 +29,9 @@ from typing import Any, Generic, TypeVar
 from fedcluster.errors import EndedError
 from fedcluster.io.plugins import LOADED, load_plugins
 from fedcluster.io.records import Positive
+
+with suppress(ModuleNotFoundError):  # Windows has none, and no process of a site
+    import resource
 
 Asked = TypeVar("Asked")
 Result = TypeVar("Result")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +37,13 @@ def printable(text: str) -> str:
     no\x1b[31m such\ncolumn
     """
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:LONGEST])
+
+
+def replace_unknown_signs() -> None:
+    """Let standard output and error show a ``?`` for each sign that their encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def shortened(text: str, most: int) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_folder, write_json
 from fedcluster.io.records import load_record
-from fedcluster.site.owned_files import private_files
+from fedcluster.site.owned_files import is_foreign, private_files
 
 TOPIC = "fedcluster"
 """The topic of questions on FLARE's auxiliary channel."""
@@ -310,7 +310,7 @@ def _lacking_privacy(kit: Path, _kind: str) -> Iterator[str]:
         if not path.exists():
             continue
         about = path.stat()
-        if about.st_uid not in {0, os.geteuid()}:
+        if is_foreign(about):
             yield f"{path} belongs to another user"
         elif about.st_mode & 0o077:
             yield f"other users may read or change {path}: chmod go-rwx"
