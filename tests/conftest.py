@@ -51,6 +51,13 @@ def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(announcer, "has_spoken", True)
 
 
+@pytest.fixture(autouse=True)
+def _no_job_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command shows of its progress every ten seconds depends on the machine."""
+    if "fedcluster.cli._screen" in sys.modules:
+        monkeypatch.setattr("fedcluster.cli._screen.EVERY", float("inf"))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _logs_keep_their_levels() -> Iterator[None]:
     """A logger that a test leaves muted hides from others what they look for."""

@@ -623,6 +623,7 @@ with Screen(as_json=False, quiet=False) as screen:
 
 def test_without_a_terminal_a_line_says_every_ten_seconds_what_is_done(capsys, monkeypatch):
     now = iter([0.0, 4.0, 11.0, 12.0, 22.5, 23.0])
+    monkeypatch.setattr("fedcluster.cli._screen.EVERY", 10.0)
     monkeypatch.setattr("fedcluster.cli._screen.time.monotonic", lambda: next(now))
     with Screen(as_json=False, quiet=False) as screen:
         for i in range(5):
