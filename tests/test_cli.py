@@ -430,16 +430,17 @@ def test_predict_labels_new_rows_by_the_names_of_the_columns(rows, files):
     run("fit", *files, "-k", 3, "--out", "out")
     write("new.csv", y=rows["north"][:, 1], name=["Ann"] * 30, x=rows["north"][:, 0])
     ran = run("predict", "out/model.json", "new.csv", "extra=south.csv", "--out", "more")
-    assert labels("new", "more") == labels("north")
-    assert labels("extra", "more") == labels("south")
+    assert Path("more/new.csv").read_text() == Path("out/labels/north.csv").read_text()
+    assert Path("more/extra.csv").read_text() == Path("out/labels/south.csv").read_text()
     assert "Ignored at new: column name.\n" in ran.stdout
     assert "numbers sent" not in ran.stdout
-    assert ran.stdout.endswith("Wrote more/labels (2 files).\n")
+    assert ran.stdout.endswith("Wrote more/extra.csv and more/new.csv.\n")
     ran = run("predict", "out/model.json", "new.csv", "--out", "more", "--overwrite", "--json")
     result = json.loads(ran.stdout)
     assert result["ignored"] == {"new": ["name"]}
     assert result["sites"][0]["rows"] == 30
-    assert labels("extra", "more") == labels("south")
+    assert result["files"] == ["new.csv"]
+    assert sorted(path.name for path in Path("more").iterdir()) == ["extra.csv", "new.csv"]
     quiet = run("predict", "out/model.json", "new.csv", "--out", "quiet", "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
 
@@ -800,7 +801,7 @@ def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
             assert np.argmax([float(d) for d in degrees]) == int(cluster)
     run("predict", out / "model.json", *files, "--out", again)
     for labels in (out / "labels").iterdir():
-        assert (again / "labels" / labels.name).read_text() == labels.read_text()
+        assert (again / labels.name).read_text() == labels.read_text()
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_every_command_reads_them(files: list[str]) -> None:
     assert centers("a") == centers("b") == centers("c") == centers("found")
     assert run("predict", "a/model.json", *usual, "--out", "d").exit_code == 0
     assert run("predict", "a/model.json", *files, "--out", "e", "--decimal", ",").exit_code == 0
-    assert Path("d/labels/south.csv").read_text() == Path("e/labels/south.csv").read_text()
+    assert Path("d/south.csv").read_text() == Path("e/south.csv").read_text()
     labelled = ["evaluate", "a/model.json", "--label-column", "Art"]
     for command in (labelled, ["select-k", "--k-max", 3]):
         one = run(*command, *usual, "--json")

@@ -101,7 +101,7 @@ def test_predict_joins_too_and_a_row_without_a_cluster_stays_empty(ages):
     Path("new.csv").write_text("key;age\n007;21,5\n008;\n009;70,25\n")
     ran = run("predict", "result", "new.csv", "--append", "--id-column", "key", "--out", "more")
     assert "Ignored" not in ran.stdout
-    assert [line["key"] for line in cells("more/labels/new.csv")] == ["007", "008", "009"]
+    assert [line["key"] for line in cells("more/new.csv")] == ["007", "008", "009"]
     lines = cells("more/tables/new.csv", ";")
     assert [line["age"] for line in lines] == ["21,5", "", "70,25"]
     assert all("," in lines[i][name] for i in (0, 2) for name in ("distance", "margin"))

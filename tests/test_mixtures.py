@@ -223,7 +223,7 @@ def test_fit_and_predict_on_the_command_line(tmp_path: Path) -> None:
         app, ["predict", str(tmp_path / "out"), *files, "--out", str(tmp_path / "again")]
     )
     assert done.exit_code == 0, done.output
-    one, other = (tmp_path / f / "labels" / "s0.csv" for f in ("out", "again"))
+    one, other = (tmp_path / f / "s0.csv" for f in ("out/labels", "again"))
     assert one.read_text("utf-8") == other.read_text("utf-8")
 
 

@@ -86,7 +86,7 @@ def by_command(path: Path, rows: pd.DataFrame, kind: str) -> np.ndarray:
     ran = CliRunner().invoke(app, list(map(str, given)))
     if ran.exit_code:
         raise ValueError(ran.stderr.removeprefix("error: ").strip())
-    return pd.read_csv(out / "labels" / "new.csv")["cluster"].to_numpy()
+    return pd.read_csv(out / "new.csv")["cluster"].to_numpy()
 
 
 def as_path(rows: pd.DataFrame, path: Path) -> Path:

@@ -138,12 +138,14 @@ def test_dotted_names_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mo
     run("fit", *files, "-k", 2, *algorithm, "--scale", "none", "--out", "fit")
     run("predict", "fit", *files, *algorithm, "--out", "new")
     for name in files:
-        label = f"labels/{Path(name).stem}.csv"
+        label = f"{Path(name).stem}.csv"
         assert (
-            Path("fit", label).read_text().splitlines()[0]
+            Path("fit/labels", label).read_text().splitlines()[0]
             == "row,cluster,membership_0,membership_1"
         )
-        columns = [np.loadtxt(Path(at, label), delimiter=",", skiprows=1) for at in ("fit", "new")]
+        columns = [
+            np.loadtxt(Path(at, label), delimiter=",", skiprows=1) for at in ("fit/labels", "new")
+        ]
         np.testing.assert_array_equal(columns[0][:, 1], columns[1][:, 1])
     metric = ("--metric", "test_outsiders.Positive")
     run("evaluate", "fit", *files, *algorithm, *metric, "--out", "scores")

@@ -197,7 +197,7 @@ def test_all_commands_take_what_a_plugin_of_the_current_folder_has(folder: Path)
     scores = run(folder, "evaluate", "out", *FILES, *PLUGIN, "--metric", "party.Far", "--json")
     assert "Far(r=0.5)" in json.loads(scores)["scores"]
     run(folder, "predict", "out", *FILES, *PLUGIN, "--out", "labels")
-    assert len((folder / "labels" / "labels" / "north.csv").read_text().splitlines()) == 41
+    assert len((folder / "labels" / "north.csv").read_text().splitlines()) == 41
     chosen = json.loads(run(folder, "select-k", *FILES, *PLUGIN, "--k-max", "3", "--json"))
     assert chosen["n_clusters"] == 2
     assert "north" in run(folder, "check", *FILES, *PLUGIN)

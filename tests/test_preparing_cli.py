@@ -103,7 +103,7 @@ def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
     arguments = [script, "predict", "out/model.json", *files, "--out", "again", "--quiet"]
     subprocess.run(arguments, check=True)
     for file in files:
-        assert Path("again/labels", file).read_text() == Path("out/labels", file).read_text()
+        assert Path("again", file).read_text() == Path("out/labels", file).read_text()
 
 
 @pytest.mark.parametrize("estimator", [FederatedKMeans(3), FederatedFuzzyCMeans(3)])

@@ -368,9 +368,9 @@ def test_keys_of_a_site_file_stand_beside_clusters_and_are_not_clustered_by(more
     files = ["north.toml", "south.toml", "west.toml"]
     assert run("fit", *files, "-k", 3, "--out", "out").exit_code == 0
     assert run("predict", "out/model.json", *files, "--out", "labels").exit_code == 0
-    for out in ("out", "labels"):
+    for out in ("out/labels", "labels"):
         read = {
-            site: pd.read_csv(f"{out}/labels/{site}.csv", dtype={"key": str})
+            site: pd.read_csv(f"{out}/{site}.csv", dtype={"key": str})
             for site in ("north", "south", "west")
         }
         assert list(read["north"]) == list(read["south"]) == ["row", "key", "cluster"]
@@ -435,8 +435,8 @@ def test_a_model_is_used_on_site_files_as_on_data_files(fit_more, in_memory) -> 
     assert run("fit", *sites, "-k", 3, "--out", "out", *fit_more).exit_code == 0
     for given, out in ((sites, "by-site"), (files, "by-file")):
         assert run("predict", "out/model.json", *given, "--out", out).exit_code == 0
-    for name in ("labels/north.csv", "labels/south.csv"):
-        texts = [Path(out, name).read_text() for out in ("out", "by-site", "by-file")]
+    for name in ("north.csv", "south.csv"):
+        texts = [Path(out, name).read_text() for out in ("out/labels", "by-site", "by-file")]
         assert texts[0] == texts[1] == texts[2]
     by_site = json.loads(run("evaluate", "out/model.json", *sites, "--json").stdout)
     more = ["--label-column", "what", "--min-cluster-size", 2]

@@ -81,7 +81,7 @@ def test_every_format_is_a_file_for_the_commands(kind: str, scale: str) -> None:
     one, other = (pd.read_csv(f"{out}.csv") for out in ("out/labels/rows", "csv/labels/other"))
     pd.testing.assert_frame_equal(one, other)
     assert run("predict", "out/model.json", path, "--out", "new").exit_code == 0
-    assert Path("new/labels/rows.csv").read_text() == Path("out/labels/rows.csv").read_text()
+    assert Path("new/rows.csv").read_text() == Path("out/labels/rows.csv").read_text()
     assert run("evaluate", "out/model.json", path).exit_code == 0
     assert run("select-k", path, "--k-max", 4, "--scale", scale).exit_code == 0
 

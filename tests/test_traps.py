@@ -64,8 +64,8 @@ def files() -> list[str]:
     return [f"{site}.csv" for site in HOSPITALS]
 
 
-def labels(folder: str = "result") -> np.ndarray:
-    paths = [Path(folder, f"labels/{site}.csv") for site in HOSPITALS]
+def labels(folder: str = "result/labels") -> np.ndarray:
+    paths = [Path(folder, f"{site}.csv") for site in HOSPITALS]
     return np.concatenate(
         [np.loadtxt(p, delimiter=",", skiprows=1, dtype=int)[:, 1] for p in paths]
     )
@@ -141,7 +141,7 @@ def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
     assert (column.name, column.date) == ("admitted", "since:2021-01-01")
     assert 300 < column.shift < 400  # the mean of 0 to 699 days
     run("predict", "result", *files(), "--out", "new")
-    np.testing.assert_array_equal(labels("new"), labels("result"))
+    np.testing.assert_array_equal(labels("new"), labels())
     every = run("fit", *files(), "-k", 3, "--dates", "month", "--out", "b", "--json")
     assert "admitted" in json.loads(every.stdout)["columns"]
     assert numeric("b").date == "month"

@@ -281,7 +281,7 @@ def predicted(world: World, found: Found) -> dict[str, Any]:
     status, said = invoke("predict", found.folder, *files(world), *known, "-o", out)
     if status:
         raise CommandError(said)
-    return {name: labels_of(out / "labels" / f"{name}.csv") for name in world.frames}
+    return {name: labels_of(out / f"{name}.csv") for name in world.frames}
 
 
 def warned(said: str) -> list[str]:

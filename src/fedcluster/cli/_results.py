@@ -48,8 +48,8 @@ def predict(
 
     FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, or a
     site.toml; NAME=FILE names its site. Columns of the model are found by name; others are
-    ignored. Writes labels/SITE.csv, with the number and the cluster of each row; with --append
-    also tables/SITE.csv.
+    ignored. Writes SITE.csv into the folder, with the number and the cluster of each row; with
+    --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _reading as reading
@@ -87,7 +87,7 @@ def predict(
             "files": written,
         },
         [
-            report.cluster_table(sites, screen.width, str(out / "labels")),
+            report.cluster_table(sites, screen.width, str(out)),
             *messages.ignored_lines(ignored),
             *noticed_in_words(unknown, filled),
             *runs.unlabelled(labels),

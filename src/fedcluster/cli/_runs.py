@@ -362,8 +362,8 @@ def write_predictions(
     labels: Mapping[str, Labels],
     joining: Joining,
 ) -> list[SiteRecord]:
-    """Write the labels of new rows; return what each site holds."""
-    files = label_files(list(tables))
+    """Write the labels of new rows into a folder; return what each site holds."""
+    files = label_files(list(tables), "")
     with atomic_folder(out) as folder:
         _write_labels(folder, files, tables, labels, model, joining)
     k = len(model.centers)
@@ -378,8 +378,8 @@ def _write_labels(
     model: Model,
     joining: Joining,
 ) -> None:
-    (folder / "labels").mkdir()
     for site, table in tables.items():
+        (folder / files[site]).parent.mkdir(exist_ok=True)
         rows = table.data if model.preprocessor else table.data.X
         degrees = model.memberships(rows) if model.fuzzy else None
         keys = joining.keys(table)

@@ -363,11 +363,18 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
-def label_files(sites: Sequence[str]) -> dict[str, str]:
+def label_files(sites: Sequence[str], folder: str = "labels/") -> dict[str, str]:
     """Name each site's file of labels, safely on every file system.
 
     Signs that some file system refuses become ``%`` and their code; names that some file system
     takes for the same get a number.
+
+    Parameters
+    ----------
+    sites : sequence of str
+        The names of the sites.
+    folder : str, default="labels/"
+        What the names of the files begin with.
 
     Examples
     --------
@@ -385,7 +392,7 @@ def label_files(sites: Sequence[str]) -> dict[str, str]:
             number += 1
             name = f"{stem}-{number}"
         taken.add(_folded(name))
-        files[site] = f"labels/{name}.csv"
+        files[site] = f"{folder}{name}.csv"
     return files
 
 

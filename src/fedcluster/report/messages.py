@@ -289,16 +289,31 @@ def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
+MOST_FILES = 6
+"""Written files that a line names."""
+
+
 def written_lines(out: Path | None, files: Sequence[str]) -> list[str]:
-    """Return the line that names the written files, if any; of folders, how many are in each."""
+    """Return the line that names the written files, if any; of many in a folder, how many.
+
+    Examples
+    --------
+    >>> out = Path("out")
+    >>> written_lines(out, ["model.json", "labels/north.csv", "labels/south.csv"])
+    ['Wrote out/model.json and out/labels (2 files).']
+    >>> written_lines(out, [f"site-{i}.csv" for i in range(20)])
+    ['Wrote out (20 files).']
+    """
     if out is None:
         return []
     shown = [str(out / file) for file in files if "/" not in file]
+    if len(shown) > MOST_FILES:
+        shown = [f"{out} ({len(shown)} files)"]
     for folder in dict.fromkeys(file.rpartition("/")[0] for file in files if "/" in file):
         held = [file for file in files if file.startswith(f"{folder}/")]
         one = len(held) == 1
         shown.append(str(out / held[0]) if one else f"{out / folder} ({len(held)} files)")
-    return [f"Wrote {_list(shown, most=6)}."]
+    return [f"Wrote {_list(shown, most=MOST_FILES)}."]
 
 
 def _list(names: Sequence[str], most: int = 5) -> str:
