@@ -111,8 +111,12 @@ def test_the_table_has_a_line_for_each_index_and_a_column_for_each_site(model: M
     lines = run(*FILES, "--label-column", "kind").stdout.splitlines()
     [header] = [line for line in lines if line.startswith("index")]
     assert header.split() == ["index", "better", "all", *SITES]
-    shown = {line.split()[0] for line in lines if line}
-    assert set(found(*FILES, "--label-column", "kind")["scores"]) <= shown
+    shown = [line.split()[0] for line in lines if line]
+    scores = found(*FILES, "--label-column", "kind")["scores"]
+    first = ["squared-silhouette", "squared-silhouette-by-chance", "ari", "nmi", "purity"]
+    assert shown[3:8] == first
+    assert len(scores.keys() & set(shown)) == 12
+    assert f"How good the clusters are ({len(scores) - 12} more rows: see --json)" in lines
     assert any(line.endswith("Under a site stands what it would find out alone.") for line in lines)
     assert "No row was held back." in lines
     said = found(*FILES, "--label-column", "kind")["meaning"]
@@ -123,10 +127,10 @@ def test_the_table_has_a_line_for_each_index_and_a_column_for_each_site(model: M
 def test_sites_that_do_not_fit_are_counted(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "64")
     shown = run(*FILES).stdout
-    assert "How good the clusters are (2 more sites in --json)" in shown
+    assert "How good the clusters are (2 more sites, 3 more rows: see" in shown
     assert max(map(len, shown.strip().split("\n\n")[0].splitlines())) <= 64
     monkeypatch.setenv("COLUMNS", "72")
-    assert "How good the clusters are (1 more site in --json)" in run(*FILES).stdout
+    assert "How good the clusters are (1 more site, 3 more rows: see" in run(*FILES).stdout
 
 
 def test_a_limit_is_named_and_what_it_holds_back_is_missing(model: Model) -> None:

@@ -197,7 +197,8 @@ def test_the_order_of_sites_does_not_touch_a_bit() -> None:
 def test_super_clusters_are_told() -> None:
     found = select_k(NESTED, range(1, 9), rule="vote", sites=sites(NESTED, 3), random_state=0)
     assert found.reason == (
-        "BIC, the gap statistic and Calinski-Harabasz say 4, the silhouette says 2. "
+        "The mixture BIC, the gap statistic and Calinski-Harabasz say 4, the squared silhouette "
+        "says 2. "
         "The 4 clusters lie in 2 super-clusters."
     )
     assert found.warnings == (
@@ -239,12 +240,34 @@ class Said:
 @pytest.mark.parametrize(
     ("votes", "k", "reason"),
     [
-        ((3, 3, 3, 3), 3, "BIC, the gap statistic, Calinski-Harabasz and the silhouette say 3."),
-        ((3, 5, 5, 4), 5, "The gap statistic and Calinski-Harabasz say 5, BIC says 3, the silh"),
-        ((3, 5, 4, 2), 3, "BIC says 3, the gap statistic says 5"),
-        ((1, 1, 2, 2), 1, "BIC and the gap statistic say 1, Calinski-Harabasz and the silhouett"),
-        ((8, 8, 3, 4), 3, "Calinski-Harabasz says 3, the silhouette says 4; in a tie Calinski-H"),
-        ((8, 8, 8, 8), 8, "BIC, the gap statistic, Calinski-Harabasz and the silhouette say 8."),
+        (
+            (3, 3, 3, 3),
+            3,
+            "The mixture BIC, the gap statistic, Calinski-Harabasz and the squared silhouette "
+            "say 3.",
+        ),
+        (
+            (3, 5, 5, 4),
+            5,
+            "The gap statistic and Calinski-Harabasz say 5, the mixture BIC says 3, ",
+        ),
+        ((3, 5, 4, 2), 3, "The mixture BIC says 3, the gap statistic says 5"),
+        (
+            (1, 1, 2, 2),
+            1,
+            "The mixture BIC and the gap statistic say 1, Calinski-Harabasz and the squ",
+        ),
+        (
+            (8, 8, 3, 4),
+            3,
+            "Calinski-Harabasz says 3, the squared silhouette says 4; in a tie Calinski-H",
+        ),
+        (
+            (8, 8, 8, 8),
+            8,
+            "The mixture BIC, the gap statistic, Calinski-Harabasz and the squared silhouette "
+            "say 8.",
+        ),
     ],
 )
 def test_the_vote(votes: tuple[int, ...], k: int, reason: str) -> None:

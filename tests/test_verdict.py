@@ -40,7 +40,8 @@ def test_who_says_what_is_listed_and_the_verdict_comes_first() -> None:
     says = {BIC: 2, GAP: 4, CALINSKI: 4, SILHOUETTE: 4}
     said = reason(4, says, {2: apart(2), 4: clustering(0, 1, 50, 90)})
     assert said.startswith(
-        "The gap statistic, Calinski-Harabasz and the silhouette say 4, BIC says 2."
+        "The gap statistic, Calinski-Harabasz and the squared silhouette say 4, the mixture BIC "
+        "says 2."
     )
 
 
@@ -55,7 +56,7 @@ def test_who_says_what_is_listed_and_the_verdict_comes_first() -> None:
 )
 def test_a_tie_is_one_in_numbers_of_votes(says: dict[str, int], tie: bool) -> None:
     said = reason(3, says, {k: apart(k) for k in range(1, 7)})
-    assert ("; in a tie BIC decides" in said) == tie
+    assert ("; in a tie the mixture BIC decides" in said) == tie
 
 
 @pytest.mark.parametrize("at", [0, 1000])
@@ -134,7 +135,7 @@ def test_who_had_no_vote_is_named() -> None:
         "the gap statistic is still improving at k = 6, the largest that was tried, and had no "
         "vote; try larger ones"
     )
-    assert "BIC and the gap statistic are still improving" in doubted(
+    assert "the mixture BIC and the gap statistic are still improving" in doubted(
         4, {BIC: 6, GAP: 6}, (BIC, GAP)
     )
 
@@ -218,7 +219,7 @@ def test_a_single_index_has_no_doubts_about_the_others() -> None:
     results = {k: apart(k) for k in table}
     alone = judged(table, results, Rule(BIC))
     assert (alone.n_clusters, alone.rule, alone.warnings) == (3, BIC, ())
-    assert alone.reason == "BIC says 3."
+    assert alone.reason == "The mixture BIC says 3."
     [warning] = judged(table, results, Rule("vote")).warnings
     assert warning.startswith("Calinski-Harabasz is still improving at k = 5, the largest")
 
@@ -308,7 +309,12 @@ def test_each_curve_shows_its_scores_what_it_says_and_the_verdict(drawn: Any) ->
             "bottom",
         }
     names = [axes.get_title("left") for axes in figure.axes]
-    assert names[:4] == ["BIC", "Gap statistic", "Calinski-Harabasz", "Silhouette"]
+    assert names[:4] == [
+        "Mixture BIC",
+        "Gap statistic",
+        "Calinski-Harabasz",
+        "Squared silhouette",
+    ]
     [bars] = figure.axes[1].collections
     np.testing.assert_allclose(
         [np.ptp(path.vertices[:, 1]) for path in bars.get_paths()], 0.1 * np.arange(2, 7)

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
+from fedcluster.cli import _screen, app
 from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_table
 from fedcluster.kernels.runtime import announcer
 from fedcluster.texts.html import Table
@@ -149,6 +149,46 @@ def test_messages_and_tables_have_the_same_words_at_every_width(
             for line in (ran.stdout + ran.stderr).splitlines():
                 assert len(line.rstrip()) <= width or " " not in line.strip(), line
                 assert not line.rstrip().endswith("…")
+
+
+def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    tables: list[Table] = []
+    monkeypatch.setattr(_screen, "write_table", lambda _console, table: tables.append(table))
+    rng = np.random.default_rng(0)
+    centers = 9 * rng.normal(size=(15, 20))
+    names = [f"measurement_{j:02}" for j in range(20)]
+    for i in range(20):
+        rows = centers[rng.integers(0, 15, 30)] + rng.normal(size=(30, 20))
+        pd.DataFrame(rows, columns=names).to_csv(f"hospital-{i:02}.csv", index=False)
+    files = [f"hospital-{i:02}.csv" for i in range(20)]
+    fitted = run("fit", *files, "-k", 15, "--profile").stdout
+    chosen = run("select-k", *files, "--k-min", 2, "--k-max", 15, "--out", "chosen").stdout
+    run("evaluate", "result", *files)
+    run("check", *files)
+    run("predict", "result", *files, "--out", "new")
+    assert max(len(table.rows) for table in tables) == 12
+    model, history, choice = Path("result/model.json"), Path("result/history.json"), "chosen"
+    assert [re.sub(r"Cluster \d+: .*", "Cluster", table.title) for table in tables] == [
+        f"Centres, in the units of the columns (8 more clusters and 8 more columns: see {model})",
+        f"Clusters (3 more rows: see {history})",
+        *["Cluster"] * 12,
+        f"Rows by site and cluster (9 sites and clusters 9 to 14 together: see {history})",
+        "What each index says of each k (* its choice, < the verdict) (2 more k: see "
+        f"{Path(choice, 'selection.json')})",
+        "How good the clusters are (18 more sites, 3 more rows: see --json)",
+        "Sites side by side (17 more sites, 8 more rows: see --json)",
+        "Rows by site and cluster (9 sites together: see --json)",
+    ]
+    assert f"Clusters 12 to 14, and all columns and sites: {history}." in fitted
+    [of_sites] = [table for table in tables if table.title.endswith(f"together: see {history})")]
+    assert of_sites.rows[-1][0] == "… 9 more sites"
+    [verdict] = [row for table in tables for row in table.rows if row[0].endswith(" <")]
+    assert chosen.strip().startswith(f"{verdict[0].split()[0]} clusters.")
+    assert sum(cell.endswith("*") for row in tables[-4].rows for cell in row) == 7
 
 
 def test_into_a_file_every_message_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def fit(
     screen.result(
         runs.result(content, out, written),
         [
-            *fitted.shown(screen.width, str(out / "model.json")),
+            *fitted.shown(screen.width, out),
             *tables.profiles_shown(content, screen.width, out / "history.json"),
             tables.cluster_table(fitted.records, screen.width, str(out / "history.json")),
             messages.summary_line(content),
@@ -109,6 +109,7 @@ def fit(
             *runs.unlabelled(fitted.labels),
             *messages.written_lines(out, written),
         ],
+        out / "history.json",
     )
 
 
@@ -156,7 +157,10 @@ def select_k(
         written = runs.write_report(out, chosen, content)
     screen.result(
         runs.result(content, out, written),
-        [*runs.selection_shown(chosen), *messages.written_lines(out, written)],
+        [
+            *runs.selection_shown(chosen, str(out / "selection.json" if out else "--json")),
+            *messages.written_lines(out, written),
+        ],
     )
 
 

@@ -83,13 +83,13 @@ def begin(
 
 def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], out: Path) -> None:
     """Begin a run, wait for its outcome, write its files and show it."""
-    from fedcluster.coordinator.messages import shown
+    from fedcluster.coordinator.messages import file_of, shown
 
     with screen:
         screen.doing("handing the job to the coordinator")
         outcome = coordinator.wait(begun(), out, screen.doing)
         screen.warnings += outcome.pop("doubts", [])
-    screen.result(outcome, shown(outcome, screen.width))
+    screen.result(outcome, shown(outcome, screen.width), file_of(outcome))
 
 
 operator_app = typer.Typer(
@@ -209,7 +209,7 @@ def result(
     _plugin: Plugin = None,
 ) -> None:
     """Fetch the files of a run that is done."""
-    from fedcluster.coordinator.messages import shown
+    from fedcluster.coordinator.messages import file_of, shown
     from fedcluster.errors import InputError
 
     with (
@@ -221,7 +221,7 @@ def result(
             raise InputError(f"run {name!r} is {run['state']}, and has no result")
         outcome = coordinator.fetch(run, out or coordinator.out_of(name))
         screen.warnings += outcome.pop("doubts", [])
-    screen.result(outcome, shown(outcome, screen.width))
+    screen.result(outcome, shown(outcome, screen.width), file_of(outcome))
 
 
 @app.command(epilog="Example: fedcluster federation prune trial --older-than 90 --keep 20")

@@ -87,7 +87,7 @@ def predict(
             "files": written,
         },
         [
-            report.cluster_table(sites, screen.width, str(out)),
+            report.cluster_table(sites, screen.width, "--json"),
             *messages.ignored_lines(ignored),
             *noticed_in_words(unknown, filled),
             *runs.unlabelled(labels),
@@ -137,16 +137,18 @@ def evaluate(
         scored = screen.wait_for(lambda: runs.evaluate(job, read, screen.doing, min_cluster_size))
         content = scored.content | {"model": str(model_file)}
         written = runs.write_report(out, scored.report, content)
+    file = out and out / "scores.json"
     screen.result(
         content,
         [
-            scored.table(screen.width),
+            scored.table(screen.width, str(file or "--json")),
             *content["meaning"],
-            *profiles_shown(content, screen.width, out and out / "scores.json"),
+            *profiles_shown(content, screen.width, file),
             scored.line,
             *messages.notes(scored.sites, absent_too=""),
             *messages.written_lines(out, written),
         ],
+        file,
     )
 
 
@@ -197,6 +199,7 @@ def profile(
             *messages.notes(records, absent_too=""),
             *written,
         ],
+        out and out / "profiles.json",
     )
 
 

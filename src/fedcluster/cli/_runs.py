@@ -30,6 +30,7 @@ from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.report.messages import by_interest
 from fedcluster.report.page import REPORT
 from fedcluster.report.records import SiteRecord, plain, site_record
 from fedcluster.report.run import Run
@@ -268,12 +269,18 @@ class FittedSites:
         chosen = self.selection.warnings if self.selection else ()
         return [*self.report.fit_report.warnings, *doubts, *chosen]
 
-    def shown(self, width: int, elsewhere: str) -> list[Table | str]:
-        """Return the choice of k, the preparation of the rows, and the centres in units."""
-        shown = [] if self.selection is None else verdict(self.selection)
+    def shown(self, width: int, out: Path) -> list[Table | str]:
+        """Return the choice of k, the preparation of the rows, and the centres in units.
+
+        Their files are in a folder.
+        """
+        choice = self.selection
+        shown = [] if choice is None else verdict(choice, str(out / "selection.json"))
         if self.model.preprocessor is None:
             return shown
-        table = centers_table(self.model.preprocessor, self.model.centers, width, elsewhere)
+        table = centers_table(
+            self.model.preprocessor, self.model.centers, width, str(out / "model.json")
+        )
         return [*shown, *self.report.prepared, *([table] if table else [])]
 
 
@@ -415,19 +422,19 @@ def unlabelled(labels: Mapping[str, Any]) -> list[str]:
 # select-k
 
 
-def verdict(selection: Selection) -> list[Table | str]:
+def verdict(selection: Selection, elsewhere: str) -> list[Table | str]:
     """Return a choice of k for a screen: every index, and the verdict."""
     k, rule = selection.n_clusters, selection.rule
     return [
-        index_table(k, rule, selection.says, selection.table),
+        index_table(k, rule, selection.says, selection.table, elsewhere),
         verdict_line(k, selection.reason),
     ]
 
 
-def selection_shown(report: JobReport) -> Iterator[Table | str]:
+def selection_shown(report: JobReport, elsewhere: str) -> Iterator[Table | str]:
     """Yield a choice of k, the preparation of the rows, and the cost of the choice."""
     sent, rounds = report.outcome.values_sent(), len(report.outcome.communication_rounds)
-    yield from verdict(report.outcome.value)
+    yield from verdict(report.outcome.value, elsewhere)
     yield from report.prepared
     yield (
         f"All k in the same {rounds} rounds with {counted(len(sent), 'site')}, "
@@ -469,8 +476,11 @@ class Evaluation:
         sites = [{**site, "scores": plain(self.by_site[site["name"]])} for site in content["sites"]]
         return content | {"sites": sites}
 
-    def table(self, width: int) -> Table:
-        """Return a line for each index; the last sites are left out if the screen is too narrow."""
+    def table(self, width: int, elsewhere: str) -> Table:
+        """Return a line for each index; the last sites are left out if the screen is too narrow.
+
+        Indices of one's own come first, then those that sentences explain.
+        """
         sites = self.by_site if len(self.by_site) > 1 else {}
         better = self.content["better"]
         header = ["index", "better", "all", *sites]
@@ -478,14 +488,14 @@ class Evaluation:
             [
                 name,
                 better[name] or "",
-                shown(score),
+                shown(self.scores[name]),
                 *(shown(own[name]) if name in own else "" for own in sites.values()),
             ]
-            for name, score in self.scores.items()
+            for name in by_interest(self.scores)
         ]
         kept = max(3, fitting(zip(header, *lines, strict=True), width))
         cut = len(header) - kept
-        more = f" ({counted(cut, 'more site')} in --json)" if cut else ""
+        more = f" ({counted(cut, 'more site')}: see {elsewhere})" if cut else ""
         rows = tuple(tuple(line[:kept]) for line in lines)
         return Table(f"How good the clusters are{more}", tuple(header[:kept]), rows)
 
@@ -561,12 +571,12 @@ class Comparison:
     fit_report: FitReport
     used: tuple[str, ...]
 
-    @property
-    def table(self) -> Table:
+    def table(self, width: int) -> Table:
         """Return a line for each column: its use, and its content at each site.
 
-        For numbers, it shows mean and deviation, which a federation discloses as well; for text,
-        the number of its values. The share of missing values follows.
+        The last sites are left out if the screen is too narrow. For numbers, it shows mean and
+        deviation, which a federation discloses as well; for text, the number of its values. The
+        share of missing values follows.
         """
         tables = self.reading.tables
         held = [name for table in tables.values() for name in table.columns]
@@ -580,7 +590,16 @@ class Comparison:
             for name in names
         ]
         rows = ("rows", "", *(f"{len(table):,}" for table in tables.values()))
-        return Table("Sites side by side", ("column", "use", *tables), (*lines, rows))
+        header = ("column", "use", *tables)
+        kept = max(3, fitting(zip(header, *lines, rows, strict=True), width))
+        cut = len(header) - kept
+        more = f" ({counted(cut, 'more site')}: see --json)" if cut else ""
+        return Table(
+            f"Sites side by side{more}",
+            header[:kept],
+            tuple(line[:kept] for line in lines),
+            rows[:kept],
+        )
 
     @property
     def content(self) -> dict[str, object]:

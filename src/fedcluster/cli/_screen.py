@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -169,9 +170,14 @@ def broken(line: str, width: int) -> str:
 
 
 def write_table(console: Console, table: Table) -> None:
-    """Print a table; on a narrow screen, with less space or row after row."""
+    """Print a table; on a narrow screen, with less space, broken heads, or row after row."""
     write_line(console, table.title, style="bold")
-    drawn = [_drawn(table, blanks) for blanks in (1, 0)]
+    broken_heads = [name.replace("-", "-\n") for name in table.header]
+    drawn = [
+        _drawn(replace(table, header=header), blanks)
+        for header in (table.header, broken_heads)
+        for blanks in (1, 0)
+    ]
     widths = [_width(console, each) for each in drawn]
     if fitting := [each for each, n in zip(drawn, widths, strict=True) if n <= console.width]:
         console.print(fitting[0])
@@ -421,9 +427,19 @@ class Screen:
             write_line(self._err, f"{record.getMessage()} …")
         return True
 
-    def result(self, content: Mapping[str, Any], shown: Iterable[Table | str]) -> None:
-        """Show a result: all of its content to a machine, tables and lines to people."""
+    def result(
+        self,
+        content: Mapping[str, Any],
+        shown: Iterable[Table | str],
+        elsewhere: Path | None = None,
+    ) -> None:
+        """Show a result: all of its content to a machine, tables and lines to people.
+
+        Of a long table, people see the first rows, and where the others are: in a file, if it is
+        named, or in the content.
+        """
         from fedcluster.io.outputs import json_text
+        from fedcluster.report.tables import cut_off
 
         if self.quiet:
             return
@@ -438,7 +454,7 @@ class Screen:
                 write_line(self._out, part)
             else:
                 self._out.print("" if below_table else "\n", end="")
-                write_table(self._out, part)
+                write_table(self._out, cut_off(part, str(elsewhere or "--json")))
             below_table = not isinstance(part, str)
 
 

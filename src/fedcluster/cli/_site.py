@@ -394,7 +394,7 @@ def check(
     screen.result(
         found.content,
         [
-            found.table,
+            found.table(screen.width),
             *met_in_words(found.fit_report, prepare.missing),
             "Nothing was sent, and nothing was written.",
         ],

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcluster.errors import listed
 from fedcluster.model import Model
-from fedcluster.report.messages import objective, privacy_lines
+from fedcluster.report.messages import by_interest, objective, privacy_lines
 from fedcluster.report.tables import (
     centers_table,
     index_table,
@@ -25,7 +25,7 @@ HOLDING_ALL = ("profiles.json", "scores.json", "history.json")
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     """Return the outcome of a job as tables and lines, on a screen so many characters wide."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
-    parts += profiles_shown(outcome, width, _file(outcome))
+    parts += profiles_shown(outcome, width, file_of(outcome))
     if "weights" in outcome:
         clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
         total = ("all", number(sum(outcome["weights"])))
@@ -33,11 +33,13 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     missing = outcome.get("missing", [])
     parts += _sites(outcome.get("sites", []), missing)
     if verdict := outcome.get("selection") or ("says" in outcome and outcome):
-        parts += _verdict(verdict)
+        parts += _verdict(verdict, str(file_of(outcome) or "--json"))
     elif "scores" in outcome:
         known = {name: score for name, score in outcome["scores"].items() if score is not None}
         better = outcome["better"]
-        scores = tuple((name, better[name] or "", number(score)) for name, score in known.items())
+        scores = tuple(
+            (name, better[name] or "", number(known[name])) for name in by_interest(known)
+        )
         parts.append(Table("All sites together", ("index", "better", "score"), scores))
         parts += outcome["meaning"]
     if "stop_reason" in outcome:
@@ -62,7 +64,7 @@ def _rows_in_words(site: Mapping[str, Any]) -> str:
     return "not told" if site["weight"] is None else number(site["weight"])
 
 
-def _file(outcome: Mapping[str, Any]) -> Path | None:
+def file_of(outcome: Mapping[str, Any]) -> Path | None:
     """Return the file that has all of the outcome, None where there is none."""
     files = [name for name in outcome.get("files", ()) if name in HOLDING_ALL]
     return Path(outcome["out"]) / files[0] if files else None
@@ -105,11 +107,11 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     return [table] if table else []
 
 
-def _verdict(verdict: Mapping[str, Any]) -> list[Table | str]:
+def _verdict(verdict: Mapping[str, Any], elsewhere: str) -> list[Table | str]:
     """Return the scores of each index, the verdict, and the doubts about it."""
     n, scores = verdict["n_clusters"], {line["k"]: line for line in verdict["table"]}
     return [
-        index_table(n, verdict["rule"], verdict["says"], scores),
+        index_table(n, verdict["rule"], verdict["says"], scores, elsewhere),
         verdict_line(n, verdict["reason"]),
         *(f"But: {doubt}" for doubt in verdict["warnings"]),
     ]

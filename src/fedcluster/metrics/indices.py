@@ -73,9 +73,7 @@ class Choosing:
     Parameters
     ----------
     label : str
-        What people call it, in a sentence.
-    header : str
-        What a column of a table is called; by default the index's name.
+        What people call it, in a sentence; a table has the name of the index.
     vote : int, default=0
         Its place among the judges, from 1; 0 has no vote.
     always_shown : bool, default=False
@@ -83,7 +81,6 @@ class Choosing:
     """
 
     label: str
-    header: str = ""
     vote: int = 0
     always_shown: bool = False
 
@@ -151,7 +148,7 @@ METRICS: Mapping[str, Index] = {
         SCATTER,
         clusters.inertia,
         False,
-        Choosing("the elbow of the inertia", "inertia", always_shown=True),
+        Choosing("the elbow of the inertia", always_shown=True),
     ),
     "within": Index(SCATTER, clusters.within_sum_of_squares, False),
     "between": Index(SCATTER, clusters.between_sum_of_squares, True),
@@ -162,30 +159,30 @@ METRICS: Mapping[str, Index] = {
         SCATTER,
         clusters.calinski_harabasz,
         True,
-        Choosing("Calinski-Harabasz", "Calinski", 3, always_shown=True),
+        Choosing("Calinski-Harabasz", 3, always_shown=True),
     ),
-    "bic": Index(SCATTER, clusters.bic, False, Choosing("X-means' BIC", "X-means")),
+    "bic": Index(SCATTER, clusters.bic, False, Choosing("X-means' BIC")),
     "mixture-bic": Index(
-        MIXTURE, MixtureLikelihood().score, False, Choosing("BIC", "BIC", 1, always_shown=True)
+        MIXTURE, MixtureLikelihood().score, False, Choosing("the mixture BIC", 1, always_shown=True)
     ),
     "davies-bouldin": Index(
         SPREAD,
         clusters.davies_bouldin_at_means,
         False,
-        Choosing("Davies-Bouldin", "Davies-B.", always_shown=True),
+        Choosing("Davies-Bouldin", always_shown=True),
     ),
     "davies-bouldin-at-centers": Index(SCATTER, clusters.davies_bouldin_at_centers, False),
     "squared-silhouette": Index(
         SQUARED,
         SquaredSilhouette().score,
         True,
-        Choosing("the silhouette", "silhouette", 4, always_shown=True),
+        Choosing("the squared silhouette", 4, always_shown=True),
     ),
     "simplified-silhouette": Index(
         NEAREST,
         SimplifiedSilhouette().score,
         True,
-        Choosing("the simplified silhouette", "simplified"),
+        Choosing("the simplified silhouette"),
     ),
     "simplified-silhouette-of-means": Index(MEANS, SimplifiedSilhouette().score, True),
     "partition-coefficient": Index(FUZZY, fuzzy.partition_coefficient, True),
@@ -200,8 +197,8 @@ METRICS: Mapping[str, Index] = {
 }
 
 CHOOSING: Mapping[str, Choosing] = {
-    "likelihood": Choosing("the likelihood of mixtures", "likelihood"),  # of no clustering
-    "gap": Choosing("the gap statistic", "gap", 2, always_shown=True),  # the server's own
+    "likelihood": Choosing("the likelihood of mixtures"),  # of no clustering
+    "gap": Choosing("the gap statistic", 2, always_shown=True),  # the server's own
     **{name: index.choosing for name, index in METRICS.items() if index.choosing is not None},
 }
 """How each index that can choose the number of clusters does so, by name."""

@@ -334,6 +334,8 @@ AGREEMENTS = ((0.9, "excellent"), (0.8, "good"), (0.65, "moderate"), (-1.0, "poo
 """Adjusted Rand indices, and what Steinley (2004) calls the agreement."""
 HARDLY = 0.93
 """What is left to a perfect silhouette, as a share of that of chance, where it is hardly less."""
+JUDGED = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
+"""Indices that have a sentence of their own."""
 SUMS = (
     "inertia is the sum of squared distances of the rows to their centres, within that to the "
     "means of the clusters' rows: the same where the centres are these means. Both fall with every "
@@ -343,6 +345,22 @@ OTHERS = (
     "The other indices have no thresholds in their sources: compare them between models of the "
     "same rows, the higher or lower the better as the column says."
 )
+
+
+FIRST = (SILHOUETTE, BY_CHANCE, "ari", "nmi", "purity", "mean-site-ari", "inertia", "within")
+"""Indices that a table shows first, after those of one's own."""
+
+
+def by_interest(names: Iterable[str]) -> list[str]:
+    """Return names of indices in the order of a table for people.
+
+    Examples
+    --------
+    >>> by_interest(["inertia", "wsse", "squared-silhouette", "my_module.Mine()"])
+    ['my_module.Mine()', 'squared-silhouette', 'inertia', 'wsse']
+    """
+    places = {name: place for place, name in enumerate(dict.fromkeys((*FIRST, *METRICS)))}
+    return sorted(names, key=lambda name: places.get(name, -1))
 
 
 def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
@@ -384,8 +402,7 @@ as many clusters, reach up to 0.4.']
     lines += [
         f"{name} is {MEANINGS[name]}." for name in scores if name in MEANINGS.keys() - METRICS
     ]
-    judged = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
-    return [*lines, OTHERS] if scores.keys() & METRICS.keys() - judged else lines
+    return [*lines, OTHERS] if scores.keys() & METRICS.keys() - JUDGED else lines
 
 
 def _separation(silhouette: float, chance: float) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedcluster.core import Floats
+from fedcluster.errors import listed
 from fedcluster.metrics.indices import CHOOSING, INDICES
 from fedcluster.model.stability import stability_table
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
@@ -17,8 +19,8 @@ from fedcluster.report.records import Comparison, SiteRecord
 from fedcluster.texts.html import Table
 from fedcluster.texts.untrusted import shortened
 
-MOST_SITES = 20
-"""Sites that a table shows; the others come as one line."""
+MOST_ROWS = 12
+"""Rows of a table on a screen; it says how many more there are, and where."""
 
 GAP = 2
 """Blanks between two columns."""
@@ -99,15 +101,33 @@ def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
     return int((np.cumsum(widths) <= width).sum())
 
 
+def cut_off(table: Table, elsewhere: str) -> Table:
+    """Return the first rows of a table for a screen; its title says where all of them are.
+
+    Examples
+    --------
+    >>> cut_off(Table("Columns", ("column",), [(str(i),) for i in range(20)]), "--json").title
+    'Columns (8 more rows: see --json)'
+    >>> cut_off(Table("Columns (2 more sites: see a)", (), [("a",)] * 20), "a").title
+    'Columns (2 more sites, 8 more rows: see a)'
+    """
+    if (more := len(table.rows) - MOST_ROWS) <= 0:
+        return table
+    where = f": see {elsewhere})"
+    lead = f"{table.title} (".replace(f"{where} (", ", ")
+    title = f"{lead}{counted(more, 'more row')}{where}"
+    return replace(table, title=title, rows=table.rows[:MOST_ROWS])
+
+
 def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Table:
     """Return rows by site and cluster, and numbers sent, in a table that fits the screen.
 
     What does not fit is summed up in one line or column, with a hint where to find it.
     """
-    most = len(sites) if len(sites) <= MOST_SITES + 1 else MOST_SITES
+    most = len(sites) if len(sites) <= MOST_ROWS else MOST_ROWS - 1
     lines = [(shortened(site.name, LONGEST_SITE), [site]) for site in sites[:most]]
     if rest := list(sites[most:]):
-        lines.append((f"… {len(rest)} more, see {elsewhere}", rest))
+        lines.append((f"… {counted(len(rest), 'more site')}", rest))
     lines.append(("all", list(sites)))
     sent = ("numbers sent",) if any(site.took_part for site in sites) else ()
     k = len(sites[0].clusters)
@@ -116,16 +136,18 @@ def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Ta
     widest = [(head, f"{n:,}") for head, n in zip(heads, counts[-1], strict=True)]
     room = width - max(len(name) for name, _ in lines)
     room -= sum(max(map(len, each)) + GAP for each in widest[k:])
-    kept, title = k, "Rows by site and cluster"
+    kept, together = k, [counted(len(rest), "site")] if rest else []
     if k > 2 and fitting(widest[:k], room) < k:
-        together = ("00…00", widest[k][1])
-        kept = max(1, min(fitting(widest[:k], room - max(map(len, together)) - GAP), k - 2))
-        title += f" (clusters {kept} to {k - 1} together, see {elsewhere})"
+        of_rest = max(len("00…00"), len(widest[k][1])) + GAP
+        kept = max(1, min(fitting(widest[:k], room - of_rest), k - 2))
+        together.append(f"clusters {kept} to {k - 1}")
         heads = (*heads[:kept], f"{kept}…{k - 1}", *heads[k:])
         counts = [(*each[:kept], sum(each[kept:k]), *each[k:]) for each in counts]
     rows = [
         (name, *(f"{n:,}" for n in each)) for (name, _), each in zip(lines, counts, strict=True)
     ]
+    title = "Rows by site and cluster"
+    title += f" ({listed(together)} together: see {elsewhere})" if together else ""
     return Table(title, ("site", *heads), tuple(rows[:-1]), rows[-1] if len(sites) > 1 else ())
 
 
@@ -148,15 +170,17 @@ def centers_table(
         part = values[:, start : start + len(column.names)]
         start += len(column.names)
         rows.append((shortened(column.name, LONGEST_SITE), *_center_cells(column, part)))
-    room = width - max(len(row[0]) for row in rows[:MOST_SITES]) - GAP
-    kept = fitting(list(zip(*rows, strict=True))[1:], room)
-    if not kept:
+    if not (rows and len(centers)):
         return None
-    cut = kept < len(centers) or len(rows) > MOST_SITES
+    room = width - max(len(row[0]) for row in rows[:MOST_ROWS]) - GAP
+    kept = max(1, fitting(list(zip(*rows[:MOST_ROWS], strict=True))[1:], room))
+    more = {"cluster": len(centers) - kept, "column": len(rows) - MOST_ROWS}
+    cut = [counted(n, f"more {what}") for what, n in more.items() if n > 0]
     return Table(
-        "Centres, in the units of the columns" + (f" (all: see {elsewhere})" if cut else ""),
+        "Centres, in the units of the columns"
+        + (f" ({listed(cut)}: see {elsewhere})" if cut else ""),
         ("column", *map(str, range(kept))),
-        tuple(row[: 1 + kept] for row in rows[:MOST_SITES]),
+        tuple(row[: 1 + kept] for row in rows[:MOST_ROWS]),
     )
 
 
@@ -186,8 +210,11 @@ def index_table(
     rule: str,
     says: Mapping[str, int],
     scores: Mapping[int, Mapping[str, float | None]],
+    elsewhere: str,
 ) -> Table:
-    """Return every k with its indices; a star marks the k that an index chooses.
+    """Return each k with its indices; a star marks the k that an index chooses.
+
+    Of many, those that an index chooses and those around the verdict.
 
     Parameters
     ----------
@@ -199,24 +226,31 @@ def index_table(
         The k that each index takes for the best.
     scores : mapping of int to mapping of str to float
         All indices of each k; nan or None where an index says nothing.
+    elsewhere : str
+        Where all of them are found.
 
     Examples
     --------
     >>> scores = {1: {"gap": 0.5, "inertia": 90.0}, 2: {"gap": 1.25, "inertia": 10.0}}
-    >>> index_table(2, "gap", {"gap": 2, "inertia": 1}, scores).rows
+    >>> index_table(2, "gap", {"gap": 2, "inertia": 1}, scores, "--json").rows
     (('1', '0.5000 ', '90.0*'), ('2 <', '1.2500*', '10.0 '))
     """
     own = rule.split(",")[0]
     shown = [index for index in INDICES if CHOOSING[index].always_shown]
     indices = [i for i in dict.fromkeys([*shown, own]) if i in says]
+    last = [*(says[i] for i in indices), n_clusters]
+    near = sorted(scores, key=lambda k: (k not in last, abs(k - n_clusters), k))[:MOST_ROWS]
+    more = len(scores) - len(near)
     rows = []
-    for k, own_scores in scores.items():
+    for k in sorted(near):
+        own_scores = scores[k]
         stars = ["*" if says[i] == k else " " for i in indices]
         cells = [f"{_digits(own_scores[i])}{star}" for i, star in zip(indices, stars, strict=True)]
         rows.append((f"{k} <" if k == n_clusters else str(k), *cells))
     return Table(
-        "What each index says of each k (* its choice, < the verdict)",
-        ("k", *((CHOOSING[i].header or i) + " " for i in indices)),
+        "What each index says of each k (* its choice, < the verdict)"
+        + (f" ({more} more k: see {elsewhere})" if more else ""),
+        ("k", *(f"{i} " for i in indices)),
         tuple(rows),
     )
 
@@ -241,7 +275,7 @@ def _digits(x: float | None) -> str:
     return number(float(f"{x:.6g}"))
 
 
-MOST_CLUSTERS, MOST_COLUMNS = 12, 5
+MOST_CLUSTERS, MOST_COLUMNS = MOST_ROWS, 5
 """Clusters that have a table, and columns in it."""
 SMALL = 0.2
 """Effect, as Cohen's d, below which a column is not shown."""
@@ -279,7 +313,10 @@ def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | 
     made = [_profile_table(each, profiles["all"]["columns"]) for each in clusters[:MOST_CLUSTERS]]
     tables = [table for table in made if table.rows]
     read = HOW_TO_READ if tables else "No column sets the clusters apart."
-    return [overview, *tables, read, f"All columns and sites: {elsewhere}."]
+    hidden = range(MOST_CLUSTERS, len(clusters))
+    others = f"Clusters {hidden[0]} to {hidden[-1]}, and all" if len(hidden) > 1 else "All"
+    others = f"Cluster {hidden[0]}, and all" if len(hidden) == 1 else others
+    return [overview, *tables, read, f"{others} columns and sites: {elsewhere}."]
 
 
 def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table | str]:
