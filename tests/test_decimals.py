@@ -146,21 +146,21 @@ SAY = '--decimal , or, in a site file, decimal = "," under [source]'
     [
         ("36,6 37 38,25", ".", f"row 1 (line 2 of a.csv): '36,6' has a decimal comma, as its "
          f"column has; say {SAY}"),
-        ("12 1,234 5,678", ".", "row 2 (line 3 of a.csv): '1,234' may mean 1.234 or 1234; if "
+        ("1234 1,234 5,678", ".", "row 2 (line 3 of a.csv): '1,234' may mean 1.234 or 1234; if "
          f"1.234, say {SAY}; if 1234, save the file without commas"),
         ("1,234 5,6", ".", f"row 1 (line 2 of a.csv): '1,234' has a decimal comma, as its column "
          f"has; say {SAY}"),
         ("0,125 0,250", ".", f"'0,125' has a decimal comma, as its column has; say {SAY}"),
         ("36,6 36.7", ".", "'36,6' has a decimal comma; save the file with decimal points"),
-        ("1.234,5 2", ".", "'1.234,5' has more than one point or comma; save the file without "
+        ("1.234,5 1234", ".", "'1.234,5' has more than one point or comma; save the file without "
          "those of thousands"),
-        ("1.234,5 2,5", ",", "'1.234,5' has more than one point or comma; save the file without "
+        ("1.234,5 1234,5", ",", "'1.234,5' has more than one point or comma; save the file without "
          "those of thousands"),
         ("36.6 37.1", ",", "'36.6' has a point, but its decimals were said to begin with a comma; "
          f"do not say {SAY}"),
         ("36,6 37.1", ",", "row 2 (line 3 of a.csv): '37.1' has a point, but its decimals were "
          "said to begin with a comma; save the file with decimal commas"),
-        ("36,6 1.234", ",", "'1.234' has a point, but its decimals were said to begin with a "
+        ("1234,6 1.234", ",", "'1.234' has a point, but its decimals were said to begin with a "
          "comma; save the file without points of thousands, or save the file with decimal commas"),
         ("36,6 37 warm", ".", "'36,6' has a decimal comma; save the file with decimal points"),
     ],

@@ -178,7 +178,7 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
             CELL.format("'name'", 1, 2) + "'Ann' is not a number; choose columns with --columns x",
         ),
         (
-            "x;y\n1,500;2\n",
+            "x;y\n1,500;2\n1234;2\n",
             None,
             CELL.format("'x'", 1, 2)
             + "'1,500' may mean 1.500 or 1500; if 1.500, say --decimal , or, in a site file, "

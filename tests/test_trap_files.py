@@ -16,7 +16,7 @@ from trap_files import Trap, clean, traps
 
 from fedcluster.cli._options import FileOptions, Scaling, preparation
 from fedcluster.cli._runs import Comparison, compared
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, ReadingNote
 from fedcluster.io.columns import codes
 
 TRAPS = {each.name: each for each in traps()}
@@ -28,13 +28,15 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def looked_at(files: list[str], **options: Any) -> tuple[Comparison, list[str]]:
-    """What is found in files, and all that is warned of."""
+def looked_at(files: list[str], **options: Any) -> tuple[Comparison, list[str], list[str]]:
+    """What is found in files, all that is warned of, and the notes on what is read otherwise."""
     scaling = Scaling(missing="mean", categories=options.pop("categories", None))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = compared(files, FileOptions(**options), preparation(scaling, None))
-    return found, [*(str(each.message) for each in said), *found.fit_report.warnings]
+    noted = [str(each.message) for each in said if each.category is ReadingNote]
+    warned = [str(each.message) for each in said if each.category is not ReadingNote]
+    return found, [*warned, *found.fit_report.warnings], noted
 
 
 def held(found: Comparison, column: str, *, text: bool) -> list[object]:
@@ -72,12 +74,14 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
             looked_at(list(trap.files), **trap.options)
         assert trap.words in str(refused.value)
         return
-    found, said = looked_at(list(trap.files), **trap.options)
+    found, said, noted = looked_at(list(trap.files), **trap.options)
     if trap.values is not None:
         assert trap.column in found.used
         text = any(isinstance(value, str) for value in trap.values)
         assert held(found, trap.column, text=text) == list(trap.values)
         assert not said
+        assert all(trap.words in line for line in noted)
+        assert bool(noted) == bool(trap.words)
     else:
         assert any(trap.words in line for line in lines_about(trap, found, said))
 
@@ -86,7 +90,8 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
 def test_there_is_no_false_alarm(name: str) -> None:
     for site, frame in CLEAN[name].items():
         frame.to_csv(f"{site}.csv", index=False)
-    found, said = looked_at([f"{site}.csv" for site in CLEAN[name]])
+    found, said, noted = looked_at([f"{site}.csv" for site in CLEAN[name]])
     assert not said
+    assert not noted
     assert found.fit_report.left_out == {}
     assert list(found.used) == list(frame.columns)

@@ -367,13 +367,6 @@ def writings() -> Iterator[Trap]:
     }
     yield Trap("decimal commas at one site", one, "read", "sbp", values=values)
     grouped: list[tuple[str, Callable[[int], str], str]] = [
-        ("1.234,5", lambda i: f"{i + 1}.{100 + i},{i % 9}", "more than one point or comma"),
-        ("1,234.5", lambda i: f"{i + 1},{100 + i}.{i % 9}", "more than one point or comma"),
-        ("1,234", lambda i: f"{i + 1},{100 + i}", "may mean"),
-        ("1 234", lambda i: f"{i + 1} {100 + i}", "text"),
-        ("12%", lambda i: f"{i}%", "text"),
-        ("€ 12", lambda i: f"€ {i}.50", "text"),
-        ("$12", lambda i: f"${i}.50", "text"),
         ("12 kg", lambda i: f"{i}.5 kg", "text"),
         ("<5", lambda i: "<5" if i % 9 == 0 else f"{i}.5", "not a number"),
         ("n.d.", lambda i: "n.d." if i % 9 == 0 else f"{i}.5", "not a number"),
@@ -382,8 +375,27 @@ def writings() -> Iterator[Trap]:
         files = files_of(with_column(base(18), "dose", alike(write)))
         expected = "left out" if words == "text" else "refused"
         yield Trap(f"numbers as {what}", files, expected, "dose", words)
+    written: list[tuple[str, Callable[[int], str], Callable[[int], float]]] = [
+        ("1.234,5", lambda i: f"{i + 1}.{100 + i},{i % 9}", lambda i: thousands(i) + i % 9 / 10),
+        ("1,234.5", lambda i: f"{i + 1},{100 + i}.{i % 9}", lambda i: thousands(i) + i % 9 / 10),
+        ("1,234", lambda i: f"{i + 1},{100 + i}", thousands),
+        ("1 234", lambda i: f"{i + 1} {100 + i}", thousands),
+        ("12%", lambda i: f"{i}.5 %", lambda i: i + 0.5),
+        ("€ 12", lambda i: f"€ {i}.50", lambda i: i + 0.5),
+        ("$12", lambda i: f"${i}.50", lambda i: i + 0.5),
+        ("12 €", lambda i: f"{i},50 €", lambda i: i + 0.5),
+    ]
+    for what, write, value in written:
+        files = files_of(with_column(base(18), "dose", alike(write)))
+        values = [value(i) for i in range(N)]
+        yield Trap(f"numbers as {what}", files, "read", "dose", "is read as", values=values)
     powers = with_column(base(19), "dose", lambda s, i: f"{i + 1}.5e3")
     yield trap("numbers as 1e3", powers, "read", "dose", values=[(i + 1.5) * 1e3 for i in range(N)])
+
+
+def thousands(i: int) -> float:
+    """A number from 1100."""
+    return 1000.0 * (i + 1) + 100 + i
 
 
 def _comma(cell: str, _i: int) -> str:

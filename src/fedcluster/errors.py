@@ -20,6 +20,10 @@ class InputError(ValueError):
     refusal: Any = None
 
 
+class ReadingNote(UserWarning):
+    """Something was read as another thing than is written there; the message says as what."""
+
+
 class SiteError(RuntimeError):
     """Something went wrong at a site; the message names the site, the round and the cause."""
 

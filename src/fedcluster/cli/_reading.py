@@ -21,7 +21,7 @@ from fedcluster.io.cells import COMMA, FROM_DATES, POINT, checked_how, is_number
 from fedcluster.io.columns import SourceSummary, choose, column_list, common_columns, is_index
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.outputs import write_joined
-from fedcluster.io.reader import ColumnRoles, Recoding, Table, counts_rows
+from fedcluster.io.reader import ColumnRoles, Recoding, Table, counts_rows, warn_of_shares
 from fedcluster.io.remote import SCHEMES, fetched
 from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of
 from fedcluster.io.sources import (
@@ -358,6 +358,7 @@ def read_sites(
         own = replace(roles, values=values[site])
         by_name = roles.values is not None
         read |= _rows_of(site, source, opened.pop(site), own, by_name=by_name)
+    warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
     if roles.values is None and not roles.raw:
         _warn_of_row_numbers(list(read.values()))
     for site, rows in read.items():
@@ -402,6 +403,7 @@ def _rows_of(
             unreadable=read.unreadable,
             padded=padded,
             read_as=how,
+            notations=read.notations,
         )
     return rows
 

@@ -272,7 +272,7 @@ def complain(kind: str, message: str) -> None:
     """Print one line on stderr, its first word in colour on a terminal."""
     from rich.console import Console
 
-    colour = {"error": "bold red", "warning": "bold yellow"}[kind]
+    colour = {"error": "bold red", "warning": "bold yellow", "note": "bold"}[kind]
     line = f"{kind}: {' '.join(message.splitlines())}"
     write_line(Console(stderr=True), line, f"{kind}:", colour)
 
@@ -326,6 +326,7 @@ class Screen:
         self.as_json, self.quiet = as_json, quiet
         self._levels = {"fedcluster": logging.INFO} | ({muted: logging.CRITICAL} if muted else {})
         self.warnings: list[str] = []
+        self.notes: set[str] = set()
         self._out = Console(markup=False, highlight=False, emoji=False)
         self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
         self._bar = self._progress_bar() if self._err.is_terminal and not quiet else None
@@ -340,7 +341,7 @@ class Screen:
         self._filters.__enter__()
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write
-        warnings.showwarning = lambda message, *_rest, **_more: self.warnings.append(str(message))
+        warnings.showwarning = lambda message, *_rest, **_more: self._hear(message)
         logging.getLogger("fedcluster").addHandler(self._log)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
@@ -358,9 +359,22 @@ class Screen:
             logging.getLogger(name).setLevel(logging.NOTSET)
         self._filters.__exit__(None, None, None)
         for message in self.warnings:
-            complain("warning", message)
+            if kind is not None and message in self.notes:
+                continue
+            complain("note" if message in self.notes else "warning", message)
         if kind is KeyboardInterrupt:
             complain("error", "interrupted; nothing was written")
+
+    def _hear(self, message: Warning | str) -> None:
+        """Keep a warning; a note on what was read comes once, even if rows are read again."""
+        from fedcluster.errors import ReadingNote
+
+        line = str(message)
+        if isinstance(message, ReadingNote):
+            if line in self.notes:
+                return
+            self.notes.add(line)
+        self.warnings.append(line)
 
     @property
     def width(self) -> int:

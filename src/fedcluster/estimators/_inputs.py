@@ -13,10 +13,10 @@ from sklearn.utils import check_array
 
 from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
-from fedcluster.io.cells import checked_how
+from fedcluster.io.cells import Notation, checked_how
 from fedcluster.io.columns import columns_of, common_columns, is_blank
 from fedcluster.io.inputs import FLOATS, SiteTable, column_names, read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.reader import ColumnRoles, warn_of_shares
 from fedcluster.jobs import tried
 from fedcluster.options.choices import INITS, PARTS, SCALES
 from fedcluster.options.refusals import refused
@@ -41,14 +41,18 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     names = None if raw else column_names(parts[0].table)
     plain = not raw and _are_plain([part.table for part in parts])
     data: dict[str, Data] = {}
+    written: dict[str, dict[str, Notation]] = {}
     for part in parts:
         if plain:
             rows = Data(part.table)
         else:
             if names is not None:
                 check_same(part, names)
-            rows = read_table(part.table, _roles_of(part, names, roles), part.owner)
+            own = _roles_of(part, names, roles)
+            written[part.name] = {}
+            rows = read_table(part.table, own, part.owner, notations=written[part.name])
         data[part.name] = _with_weights(rows, part)
+    warn_of_shares({name: (data[name], each) for name, each in written.items()})
     if roles.dates:
         _check_dates(data, roles.dates)
     if not (raw and next(iter(data.values())).columns):

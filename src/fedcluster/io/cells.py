@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import blake2b
 from numbers import Number
 from typing import Any
@@ -171,6 +174,187 @@ def _point(text: str, throughout: bool) -> str:
     if THOUSANDS.fullmatch(text):
         mend = f"save the file without points of thousands, or {mend}"
     return f"{text!r} has a point, but its decimals were said to begin with a comma; {mend}"
+
+
+# Numbers as people write them: with symbols, and with signs that part thousands
+
+
+BLANKS, APOSTROPHES = " \u00a0\u2009\u202f", "'\u2019"
+SYMBOL = r"[%$£¥¢\u20a0-\u20cf]|EUR|USD|GBP|CHF"
+"""Symbols of per cent and of currencies, and some names of those."""
+WRITTEN = re.compile(
+    rf"(?P<sign>[-+\u2212]?)[{BLANKS}]*(?P<before>{SYMBOL})?[{BLANKS}]*(?P<own>[-+\u2212]?)"
+    rf"(?P<figures>\d[\d.,{APOSTROPHES}{BLANKS}]*?)[{BLANKS}]*(?P<after>{SYMBOL})?"
+)
+PLAINLY = str.maketrans({**dict.fromkeys(BLANKS, " "), "\u2019": "'", "\u2212": "-"})
+GROUPS = {POINT: (COMMA, " ", "'"), COMMA: (POINT, " ", "'")}
+"""Signs that part thousands, by the decimal sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """Way to write numbers that a whole column keeps.
+
+    Parameters
+    ----------
+    symbol : (str, str)
+        The symbol before and after each number, of which one at least is "".
+    decimal : {".", ","}
+        What decimals begin with.
+    group : {"", ",", ".", " ", "'"}
+        What parts thousands.
+    seen : tuple of str
+        Cells that were read so: the largest number, and the one with most decimals.
+
+    Examples
+    --------
+    >>> Notation(("", "€"), ",", " ").number("1 234,50 €")
+    1234.5
+    >>> Notation(("$", "")).number("12")
+    """
+
+    symbol: tuple[str, str] = ("", "")
+    decimal: str = POINT
+    group: str = ""
+    seen: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def number(self, text: str) -> float | None:
+        """Return the number that a text stands for; None where it is written otherwise."""
+        symbol, figures = _symbol_and_figures(text)
+        if symbol != self.symbol or not _figures(self.decimal, self.group).fullmatch(figures):
+            return None
+        return float(figures.replace(self.group, "").replace(self.decimal, POINT))
+
+    def after(self, texts: Sequence[str]) -> Notation:
+        """Return the notation of a column whose further texts are these.
+
+        A later part of a table may be the first with signs of thousands, where no number of the
+        parts before it needs any. Where the two do not agree, nothing changes.
+        """
+        cells = [*self.seen, *texts]
+        known = [self.number(each) for each in cells]
+        if None in known:
+            joined = notation_of(cells, self.decimal)
+            if joined is None or any(joined.number(t) != self.number(t) for t in self.seen):
+                return self
+            return joined.after(cells)
+        largest = max(cells, key=lambda text: abs(self.number(text) or 0.0))
+        longest = max(cells, key=lambda text: len(text.rpartition(self.decimal)[2]))
+        return replace(self, seen=(largest, longest))
+
+    @property
+    def is_share(self) -> bool:
+        """Whether numbers are per cent."""
+        return "%" in self.symbol
+
+    def said_of(self, texts: Sequence[str], decimal: str | None) -> str:
+        """Return what a note says of a column, given its different texts and the decimal sign."""
+        text = max(texts, key=len)
+        number = self.number(text)
+        said = f"{' '.join(text.split())!r} is read as {number:.15g}"
+        option = "say --decimal ," if decimal else "write it with a point"
+        for sign, mend in ((COMMA, option), (POINT, "write it without the symbol")):
+            meant = [Notation(self.symbol, sign).number(each) for each in texts]
+            if None not in meant and (value := Notation(self.symbol, sign).number(text)) != number:
+                return f"{said}; if {value:.15g} is meant, {mend}"
+        return said
+
+
+PLAIN = Notation()
+"""Numbers as programs write them, with the decimal sign of their file."""
+
+
+def _symbol_and_figures(text: str) -> tuple[tuple[str, str], str]:
+    """Return the symbols around a number, and its sign and figures; no figures if it is none."""
+    match = WRITTEN.fullmatch(text.strip())
+    if match is None or (match["before"] and match["after"]) or (match["sign"] and match["own"]):
+        return ("", ""), ""
+    figures = (match["sign"] + match["own"] + match["figures"]).translate(PLAINLY)
+    return (match["before"] or "", match["after"] or ""), figures
+
+
+@cache
+def _figures(decimal: str, group: str) -> re.Pattern[str]:
+    """Return the pattern of a number with a decimal sign, and a sign of thousands or none."""
+    whole = rf"(?:0|[1-9]\d{{0,2}}(?:{re.escape(group)}\d{{3}})*)" if group else r"\d+"
+    return re.compile(rf"[-+]?{whole}(?:{re.escape(decimal)}\d+)?")
+
+
+def notation_of(texts: Iterable[str], decimal: str | None = POINT) -> Notation | None:
+    """Return the notation of numbers with symbols or parted thousands, if all texts keep one.
+
+    Where 1,234 may be 1234 or 1.234 in all of them, ``decimal`` says it if it is a comma; else it
+    is taken for a whole number, and for 1.234 if it is per cent. So is 1.234 € for 1234, because
+    amounts of money have no three decimals.
+
+    Examples
+    --------
+    >>> notation_of(["$1,234.50", "$12"]), notation_of(["1'234", "980"])
+    (Notation(symbol=('$', ''), decimal='.', group=','),
+     Notation(symbol=('', ''), decimal='.', group="'"))
+    >>> notation_of(["12%", "12"]), notation_of(["12", "3.5"]), notation_of(["1,234", "1234"])
+    (None, None, None)
+    """
+    parted: list[tuple[tuple[str, str], str]] = []
+    for text in texts:
+        symbol, figures = _symbol_and_figures(text)
+        if not figures or (parted and parted[0][0] != symbol):
+            return None
+        parted.append((symbol, figures))
+    if not parted:
+        return None
+    symbol, signs = parted[0][0], "".join(figures for _, figures in parted)
+    is_so = [
+        (sign, group)
+        for sign, group in _candidates(symbol, decimal or POINT)
+        if group in signs and all(_figures(sign, group).fullmatch(each) for _, each in parted)
+    ]
+    if not is_so:
+        return None
+    if symbol != ("", "") and "%" not in symbol and is_so[0] == (POINT, "") and POINT in signs:
+        is_so = [each for each in is_so if each == (COMMA, POINT)] or is_so
+    return Notation(symbol, *is_so[0])
+
+
+def _candidates(symbol: tuple[str, str], decimal: str) -> Iterator[tuple[str, str]]:
+    """Yield decimal signs and signs of thousands, the likelier ones first."""
+    has_symbol, signs = symbol != ("", ""), (decimal, other(decimal))
+    if "%" in symbol:
+        yield from ((sign, "") for sign in signs)
+    for sign in signs:
+        yield from ((sign, group) for group in ("", *GROUPS[sign]) if group or has_symbol)
+
+
+def is_written_number(text: str) -> bool:
+    """Return whether a text is a number in any notation.
+
+    Examples
+    --------
+    >>> [is_written_number(text) for text in ("1 234,5", "$12", "12%", "12 kg", "24.12.2020")]
+    [True, True, True, False, False]
+    """
+    _, figures = _symbol_and_figures(text)
+    return bool(figures) and any(
+        _figures(sign, group).fullmatch(figures)
+        for sign, groups in GROUPS.items()
+        for group in ("", *groups)
+    )
+
+
+def odd_one(texts: Sequence[str]) -> tuple[str, str] | None:
+    """Return the first text whose symbol is not that of most, and one of most; None without any.
+
+    Examples
+    --------
+    >>> odd_one(["12%", "3%", "0.4"]), odd_one(["12", "3%", "4"])
+    (('0.4', '12%'), None)
+    """
+    symbols = [_symbol_and_figures(text)[0] for text in texts]
+    [(usual, n)] = Counter(symbols).most_common(1) or [(("", ""), 0)]
+    if usual == ("", "") or n == len(symbols):
+        return None
+    odd = next(text for text, symbol in zip(texts, symbols, strict=True) if symbol != usual)
+    return odd, texts[symbols.index(usual)]
 
 
 # Dates, and the numbers that are made of them
@@ -431,6 +615,20 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def notation_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Notation | None:
+    """Return the notation of a column of text that is one of numbers; None of any other column.
+
+    The first cells are tried before all are.
+    """
+    head = [each for each in column.slice(0, TRIED).to_pylist() if not is_missing(each)]
+    if not all(is_number(each, decimal) or is_written_number(each) for each in head):
+        return None
+    texts = [each for each in column.unique().to_pylist() if not is_missing(each)]
+    if all(is_number(each, decimal) for each in texts):
+        return PLAIN
+    return notation_of(texts, decimal)
+
+
 def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
     """Return whether all values are numbers or missing, perhaps written as text."""
     kind = column.type
@@ -451,10 +649,7 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
 def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
     """Return a numeric column as floats, NaN where a value is missing; float32 stays float32."""
     if is_text(column.type):
-        cells, places = _places_of(column)
-        each = np.array([np.nan if is_missing(c) else parsed(str(c), decimal) for c in cells])
-        numbers: NDArray[np.floating[Any]] = each[places]
-        return numbers
+        return floats_of_texts(column, lambda text: parsed(text, decimal))
     if not pa.types.is_float32(column.type):
         column = column.cast(pa.float64(), safe=False)
     dtype: Any = np.float32 if pa.types.is_float32(column.type) else np.float64
@@ -465,6 +660,14 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
         values[start:end] = _values(chunk, dtype)
         values[start:end][_is_null(chunk)] = np.nan
     return values
+
+
+def floats_of_texts(column: pa.ChunkedArray, parse: Callable[[str], float | None]) -> Floats:
+    """Return the numbers that texts stand for, (n,), NaN where one is missing or none."""
+    cells, places = _places_of(column)
+    each = [None if is_missing(cell) else parse(str(cell)) for cell in cells]
+    numbers: Floats = np.array(each, np.float64)[places]
+    return numbers
 
 
 def _values(array: pa.Array, dtype: Any) -> NDArray[Any]:
@@ -506,6 +709,8 @@ def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
         return "number" if is_numeric(column) else str(kind)
     cells = [cell for cell in column.to_pylist() if not is_missing(cell)]
     numbers = [is_number(cell, decimal) for cell in cells]
+    if not all(numbers) and notation_of(dict.fromkeys(cells), decimal) is not None:
+        return "number"
     if decimal and not all(numbers) and all(is_number(cell, other(decimal)) for cell in cells):
         return NAMES[other(decimal)]
     return "number" if all(numbers) else "mixed" if any(numbers) else "text"
@@ -571,7 +776,7 @@ def at_codes(values: Floats, codes: Floats) -> Floats:
 
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
     """Return whether more than half of the texts, row by row, are numbers of any form."""
-    numbers = np.array([may_be_number(text) for text in levels], dtype=bool)
+    numbers = np.array([may_be_number(t) or is_written_number(t) for t in levels], dtype=bool)
     there = codes[~np.isnan(codes)].astype(np.intp)
     return len(there) > 0 and bool(numbers[there].mean() > 0.5)
 

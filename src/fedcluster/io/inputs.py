@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Rows
 from fedcluster.errors import InputError
-from fedcluster.io.cells import as_arrow
+from fedcluster.io.cells import Notation, as_arrow
 from fedcluster.io.columns import (
     AS_IN_MODEL,
     first_twice,
@@ -194,6 +194,7 @@ def read_table(
     roles: ColumnRoles | None = None,
     owner: str = OWNER,
     reader: str = "Model",
+    notations: dict[str, Notation] | None = None,
 ) -> Data:
     """Return a table in memory as rows, by the same rules as for files.
 
@@ -211,6 +212,8 @@ def read_table(
         How an error message begins, such as "site 'north'".
     reader : str
         What asks for the columns, for a message about an array of another width.
+    notations : dict of str to Notation, optional
+        What is added how numbers are written, by column of text that holds some.
 
     Raises
     ------
@@ -231,7 +234,7 @@ def read_table(
         return _known(table, roles, owner, reader)
     frame = frame_of(table, owner)
     if frame is not None:
-        return _of_frame(frame, roles, owner)
+        return _of_frame(frame, roles, owner, notations)
     array = _matrix(table, owner)
     names = tuple(f"x{j}" for j in range(array.shape[1])) if roles.values is None else roles.values
     _check_width(array, names, owner, reader)
@@ -251,14 +254,21 @@ def _named_columns(data: Data, names: Sequence[str]) -> Data:
     return replace(data, columns=tuple(map(Column, names)))
 
 
-def _of_frame(frame: Frame, roles: ColumnRoles, owner: str) -> Data:
+def _of_frame(
+    frame: Frame,
+    roles: ColumnRoles,
+    owner: str,
+    notations: dict[str, Notation] | None = None,
+) -> Data:
     """Return some columns of a frame as rows."""
     names = frame.names if roles.values is None else roles.values
     has_columns(owner, frame.names, names)
     if not (frame.n_rows and names):
         raise InputError(f"{owner} has no rows or no columns")
     part = frame.part(names, raw=roles.raw)
-    data = Reader(owner, part, replace(roles, values=tuple(names)), other_columns).data()
+    notations = {} if notations is None else notations
+    roles = replace(roles, values=tuple(names))
+    data = Reader(owner, part, roles, other_columns, notations).data()
     check_finite(data.X, names, owner, gaps=roles.raw)
     return data
 

@@ -6,6 +6,7 @@ A format of tables implements the protocol `Table`.
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +18,10 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, ReadingNote, listed
 from fedcluster.io.cells import (
+    PLAIN,
+    Notation,
     as_floats,
     at_codes,
     complaint,
@@ -26,14 +29,17 @@ from fedcluster.io.cells import (
     days_of,
     days_of_numbers,
     days_of_texts,
+    floats_of_texts,
     is_date,
     is_number,
     is_numeric,
     is_text,
     levels_of,
     mostly_numbers,
+    notation_in,
     numbered_groups,
     numbers_of,
+    odd_one,
     reads_as_number,
 )
 from fedcluster.io.columns import (
@@ -327,12 +333,16 @@ class Reader:
         The columns to read.
     advise : callable
         What to do where columns are no numbers, given those that are.
+    notations : dict of str to Notation
+        By column, how its numbers are written: what is found is added. The readers of all parts of
+        a table share it, so that no part is read in another way than those before it.
     """
 
     owner: str
     part: TablePart
     roles: ColumnRoles = field(default_factory=ColumnRoles)
     advise: Advise = choose
+    notations: dict[str, Notation] = field(default_factory=dict)
 
     def data(self) -> Data:
         """Return the rows with weights, labels, groups and columns.
@@ -364,6 +374,7 @@ class Reader:
             for j, name in enumerate(names)
         }
         if not self.roles.raw:
+            cells = {name: self._in_figures(name, each) for name, each in cells.items()}
             self._all_numeric(cells)
         columns, values = zip(
             *(self._read(name, each) for name, each in cells.items()), strict=True
@@ -384,8 +395,8 @@ class Reader:
             return Column(name), cells if is_read else self._finite(name, cells)
         if isinstance(cells, np.ndarray):
             return self._measured(name, cells)
-        roles, decimal = self.roles, self.part.table.decimal
-        cells = roles.recoding.without_missing(cells)
+        roles, decimal = self.roles, self.decimal
+        cells = self._in_figures(name, roles.recoding.without_missing(cells))
         if name in roles.numeric:
             return Column(name), self._known_numbers(name, cells)
         if pa.types.is_temporal(cells.type):
@@ -401,6 +412,47 @@ class Reader:
         if not is_coded and mostly_numbers(levels, codes):
             self._all_numeric({name: cells}, LEAVE_OUT)
         return Column(name, "text", levels), codes
+
+    def _in_figures(self, name: str, cells: Any) -> Any:
+        """Return a column of text as numbers if all of it is written so; any other as it is."""
+        if not isinstance(cells, pa.ChunkedArray) or not is_text(cells.type):
+            if isinstance(cells, pa.ChunkedArray) and cells.null_count < len(cells):
+                self.notations.setdefault(name, PLAIN)
+            return cells
+        if name in self.roles.coded or name in self.roles.dates:
+            return cells
+        known = self.notations.get(name, PLAIN)
+        notation = notation_in(cells, self.decimal) if known == PLAIN else known
+        if notation == PLAIN:
+            numbers = as_floats(cells, self.decimal)
+            if not np.isnan(numbers).all():
+                self.notations.setdefault(name, PLAIN)
+        elif notation is None or (known == PLAIN and name in self.notations):
+            return cells
+        else:
+            numbers = self._as_written(name, cells, notation)
+        return pa.chunked_array([pa.array(numbers)])
+
+    def _as_written(self, name: str, cells: pa.ChunkedArray, notation: Notation) -> Floats:
+        """Return numbers with symbols or parted thousands, (n,); the first are noted."""
+        there = [each for each in cells.unique().to_pylist() if not is_missing(each)]
+        notation = notation.after(there)
+        if name not in self.notations:
+            said = f"{self.owner}, column {name!r}: {notation.said_of(there, self.decimal)}"
+            warnings.warn(said, ReadingNote, stacklevel=2)
+        self.notations[name] = notation
+        numbers = floats_of_texts(cells, notation.number)
+        texts = cells.to_pylist()
+        odd = [i for i in np.flatnonzero(np.isnan(numbers)) if not is_missing(texts[i])]
+        if odd:
+            what = f"{texts[odd[0]]!r} is not a number as the cells before it are written"
+            self._complain(name, int(odd[0]), f"{what}; mend it or {LEAVE_OUT}")
+        return numbers
+
+    @property
+    def decimal(self) -> str | None:
+        """Return the decimal sign of the table."""
+        return self.part.table.decimal
 
     def unreadable(self) -> dict[str, str]:
         """Return the columns that cannot be read, of rows to be prepared, with the complaints."""
@@ -543,6 +595,27 @@ class Reader:
         raise InputError(f"{self.owner}, column {column!r}, {where}: {what}")
 
 
+def warn_of_shares(sites: Mapping[str, tuple[Data, Mapping[str, Notation]]]) -> None:
+    """Warn of columns that some sites write as per cent and others do not."""
+    shares: dict[str, dict[str, bool]] = {}
+    for site, (data, notations) in sites.items():
+        for column in data.columns:
+            if column.kind == "number":
+                is_share = notations.get(column.name, PLAIN).is_share
+                shares.setdefault(column.name, {})[site] = is_share
+    for name, each in shares.items():
+        if len(set(each.values())) > 1:
+            there, rest = (
+                [s for s, is_share in each.items() if is_share is x] for x in (True, False)
+            )
+            verb = "writes" if len(there) == 1 else "write"
+            warnings.warn(
+                f"column {name!r}: {listed(there)} {verb} %, and {listed(rest)} not; 12% is read "
+                f"as 12; where it is 0.12 elsewhere, say --factor {rest[0]}:{name}=100",
+                stacklevel=3,
+            )
+
+
 def counts_rows(values: Rows) -> bool:
     """Return whether values go up by one from row to row."""
     return len(values) > 2 and bool((np.diff(values) == 1).all())
@@ -558,6 +631,10 @@ def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple
     if not isinstance(cell, str):
         return row, f"the value, a {type(cell).__name__}, is not a number; {mend}"
     there = [each for each in cells if isinstance(each, str) and not is_missing(each)]
+    if odd := odd_one(there):
+        shown, usual = (each.strip() for each in odd)
+        said = f"{shown!r} is not written as {usual!r} is, as most of this column are"
+        return list(cells).index(odd[0]), f"{said}; mend it or {mend}"
     if what := complaint(cell, there, decimal):
         return row, what
     shown = repr(cell if len(cell) <= 24 else f"{cell[:20]}...")

@@ -211,6 +211,8 @@ class SiteRows:
         Columns of its file whose numbers have zeros in front.
     read_as : tuple of str
         The dialect of its file, as it was detected, where it is not the usual one.
+    notations : mapping of str to Notation
+        How numbers are written, by column of text that holds some.
     """
 
     name: str
@@ -223,6 +225,7 @@ class SiteRows:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     padded: tuple[str, ...] = ()
     read_as: tuple[str, ...] = ()
+    notations: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -27,7 +27,7 @@ from fedcluster.io._files import (
     open_sqlite,
     open_statistics,
 )
-from fedcluster.io.cells import COMMA, NAMES, POINT, has_padding, is_number, is_text
+from fedcluster.io.cells import COMMA, NAMES, POINT, Notation, has_padding, is_number, is_text
 from fedcluster.io.columns import choose, first_twice, has_columns, is_index, other_columns
 from fedcluster.io.matrices import Matrix, matrix_rows, open_h5ad, open_npy, open_npz, sparse_matrix
 from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, WholeTable
@@ -301,11 +301,14 @@ class Loaded:
         The site of each row, where a column names it.
     unreadable : dict of str to str
         Columns that were skipped, each with the complaint.
+    notations : dict of str to Notation
+        How numbers are written, by column of text that holds some.
     """
 
     data: Data
     sites: NDArray[np.str_] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, Notation] = field(default_factory=dict)
 
 
 def load(
@@ -372,8 +375,9 @@ def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advis
     if roles.label is not None:
         reader.texts(roles.label, "the label is missing; fill it in or drop the row")
     if roles.site is None:
-        return Loaded(data)
-    return Loaded(data, reader.texts(roles.site, "the site's name is missing"))
+        return Loaded(data, notations=reader.notations)
+    sites = reader.texts(roles.site, "the site's name is missing")
+    return Loaded(data, sites, notations=reader.notations)
 
 
 def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ import pyarrow.parquet
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
+from fedcluster.io.cells import Notation
 from fedcluster.io.columns import Coding, choose, first_twice, has_columns
 from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, TablePart
 from fedcluster.io.rows import (
@@ -144,8 +145,10 @@ def parquet_rows(
     dtype = np.dtype(np.float32 if narrow else np.float64)
     size = chunk_rows_of(chunk_rows, len(roles.chosen))
 
+    notations: dict[str, Notation] = {}
+
     def data(part: TablePart) -> Data:
-        read = Reader(owner or str(part.table.path), part, roles, advise).data()
+        read = Reader(owner or str(part.table.path), part, roles, advise, notations).data()
         return replace(read, X=read.X.astype(dtype, copy=False))
 
     def chunks() -> Iterator[Data]:
@@ -252,8 +255,10 @@ def _copied(table: Table, roles: ColumnRoles, owner: str, advise: Advise) -> Dis
     has_columns(owner, table.names, wanted)
     copy = DiskCache(roles)
     parts = table.parts(wanted, max(1, READ // len(roles.chosen)), roles.texts)
+    notations: dict[str, Notation] = {}
+    read = (Reader(owner, part, roles, advise, notations).data() for part in parts)
     with error_prefix(owner):
-        for data in prefetch(Reader(owner, part, roles, advise).data() for part in parts):
+        for data in prefetch(read):
             copy.append(data)
         if seen:
             seen.check()
