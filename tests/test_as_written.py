@@ -274,3 +274,155 @@ def test_a_clean_column_of_numbers_takes_no_look_at_its_cells(monkeypatch) -> No
 def test_a_notation_says_what_it_does_not_read() -> None:
     assert Notation(("$", ""), ".", ",").number("1,234") is None
     assert Notation(("$", ""), ".", ",").number("$12,34") is None
+
+
+# Names of columns
+
+
+def other_names() -> dict[str, pd.DataFrame]:
+    """Three sites that spell the names of the columns in their own ways."""
+    return {
+        "north": rows(0),
+        "south": rows(1).rename(columns={"price": "PRICE ", "rate": "Ra-te"})[
+            ["sex", "Ra-te", "PRICE "]
+        ],
+        "west": rows(2).rename(columns={"sex": "séx"}),
+    }
+
+
+def plain_and_other(sep: str = ",") -> tuple[list[str], list[str]]:
+    Path("plain").mkdir(exist_ok=True)
+    plain = [write(f"plain/{n}.csv", rows(i)) for i, n in enumerate(("north", "south", "west"))]
+    return plain, [write(f"{name}.csv", frame, sep) for name, frame in other_names().items()]
+
+
+def test_names_are_matched_without_case_blanks_and_accents() -> None:
+    plain, files = plain_and_other()
+    assert run("fit", *plain, "-k", 2, "--out", "a").stderr == ""
+    ran = run("fit", *files, "-k", 2, "--out", "b")
+    assert ran.exit_code == 0, ran.stderr
+    assert centres("a") == centres("b")
+    assert lines(ran, "note") == [
+        "site 'south': column 'PRICE' is taken for 'price', 'Ra-te' is taken for 'rate'",
+        "site 'west': column 'séx' is taken for 'sex'",
+    ]
+    assert json.loads(Path("b/model.json").read_text())["columns"] == ["price", "rate", "sex"]
+    told = run("predict", "a", *files, "--out", "new")
+    assert len(lines(told, "note")) == 2
+    for file in files:
+        assert Path("new/labels", file).read_text() == Path("a/labels", file).read_text()
+    frames = other_names()
+    with pytest.warns(ReadingNote, match="is taken for"):
+        model = FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
+    expected = FederatedKMeans(2, prepare="standard", random_state=0)
+    expected.fit({name: rows(i) for i, name in enumerate(frames)})
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    with pytest.warns(ReadingNote, match="'séx' is taken for 'sex'"):
+        np.testing.assert_array_equal(model.predict(frames["west"]), expected.site_labels_["west"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--columns", "Price,RATE"],
+        ["--exclude", "Sex"],
+        ["--exclude", "sex", "--log", "Price"],
+        ["--categories", "SEX", "--weight", "ra te=2"],
+        ["--factor", "south:PRICE=2,west:Price=0.5", "--exclude", "sex"],
+        ["--codes", "SEX:F=female", "--missing-values", "M"],
+        ["--scale", "none", "--columns", "PRICE,rate"],
+        ["--scale", "none", "--exclude", "s ex"],
+        ["--weight-column", "Rate", "--exclude", "sex"],
+        ["--id-column", "RATE"],
+    ],
+    ids=" ".join,
+)
+def test_options_name_columns_as_any_site_spells_them(options) -> None:
+    plain, files = plain_and_other()
+    known = {"Price": "price", "PRICE": "price", "RATE": "rate", "Rate": "rate", "ra te": "rate"}
+    known |= {"Sex": "sex", "SEX": "sex", "s ex": "sex"}
+    usual = list(options)
+    for spelled, name in known.items():
+        usual = [each.replace(spelled, name) for each in usual]
+    one = run("fit", *plain, "-k", 2, "--out", "a", *usual)
+    assert one.exit_code == 0, one.stderr
+    other = run("fit", *files, "-k", 2, "--out", "b", *options)
+    assert other.exit_code == 0, other.stderr
+    assert centres("a") == centres("b")
+
+
+def test_what_may_be_two_is_not_matched_and_it_is_said() -> None:
+    write("north.csv", rows(0).assign(Price=1.5 * rows(0)["rate"]))
+    write("south.csv", rows(1).rename(columns={"price": "PRICE"}))
+    ran = run("fit", "north.csv", "south.csv", "-k", 2, "--json")
+    told = json.loads(ran.stdout)
+    assert told["columns"] == ["rate", "sex"]
+    expected = (
+        "the columns 'price', 'Price' and 'PRICE' are not taken for one, as a site has two of "
+        "them; rename one there"
+    )
+    assert expected in told["warnings"]
+
+
+def test_columns_are_renamed_by_an_option() -> None:
+    plain, _ = plain_and_other()
+    write("south.csv", rows(1).rename(columns={"price": "Preis", "rate": "x1"}))
+    write("west.csv", rows(2).rename(columns={"price": "Preis"}))
+    run("fit", *plain, "-k", 2, "--out", "a")
+    files = ["plain/north.csv", "south.csv", "west.csv"]
+    option = ["--rename", "Preis=price,south:x1=rate"]
+    ran = run("fit", *files, "-k", 2, "--out", "b", *option)
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert centres("a") == centres("b")
+    run("predict", "b", *files, "--out", "new", *option)
+    assert Path("new/labels/west.csv").read_text() == Path("a/labels/west.csv").read_text()
+    either = ["--exclude", "sex", "--columns", "Preis,rate", "--factor", "south:x1=1"][2:]
+    assert run("fit", *files, "-k", 2, "--out", "c", *option, *either).exit_code == 0
+    for value, line in [
+        ("a=b", "--rename: no site has a column 'a'"),
+        ("west:a=b", "--rename: site 'west' has no column 'a'"),
+        ("east:a=b", "--rename: there is no site 'east'; there are north, south, west"),
+        ("rate=sex", "--rename: site 'north' has a column 'sex' already"),
+        ("rate", "--rename 'rate' must be as in OLD=NEW or SITE:OLD=NEW"),
+    ]:
+        assert fails("fit", *files, "-k", 2, "--out", "d", "--rename", value) == line
+
+
+def site_files(rename: bool = False) -> list[str]:
+    """Site files of the sites with names of their own."""
+    for name, frame in other_names().items():
+        more = ""
+        if name == "south" and rename:
+            more = '[rename]\nPreis = "price"\n'
+            frame = frame.rename(columns={"PRICE ": "Preis"})
+        write(f"{name}.csv", frame)
+        Path(f"{name}.toml").write_text(
+            f'name = "{name}"\n[source]\npath = "{name}.csv"\n{more}'
+            "[limits]\nmin_rows = 1\nmin_cluster_size = 1\n"
+        )
+    return ["north.toml", "south.toml", "west.toml"]
+
+
+@pytest.mark.parametrize("rename", [False, True])
+@pytest.mark.parametrize("more", [[], ["--columns", "Price,rate"], ["--protection", "groups"]])
+def test_site_files_are_matched_too(rename, more) -> None:
+    plain, _ = plain_and_other()
+    files = site_files(rename=rename)
+    usual = [each.replace("Price", "price") for each in more]
+    limits = ["--min-cluster-size", 1]
+    run("fit", *plain, "-k", 2, "--out", "a", *usual, *limits)
+    ran = run("fit", *files, "-k", 2, "--out", "b", *more)
+    assert ran.exit_code == 0, ran.stderr
+    np.testing.assert_allclose(centres("a"), centres("b"), rtol=1e-6)
+    assert any("'séx' is taken for 'sex'" in line for line in lines(ran, "note")) == (
+        "--columns" not in more
+    )
+    again = run("predict", "a", *files, "--out", "new")
+    assert again.exit_code == 0, again.stderr
+    same = Path("new/labels/south.csv").read_text()
+    if not more:
+        assert same == Path("a/labels/south.csv").read_text()
+    if rename:
+        Path("south.toml").write_text(Path("south.toml").read_text().replace('"price"', '"sex"'))
+        said = fails("fit", *files, "-k", 2, "--out", "c")
+        assert said == "site 'south', [rename]: two columns are called 'sex'"

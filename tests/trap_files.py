@@ -439,7 +439,11 @@ def shapes() -> Iterator[Trap]:
     spaced = files | {"north.csv": files["north.csv"].replace(b"age,", b" age ,", 1)}
     yield Trap("blanks around a name", spaced, "read", "age", values=values)
     cased = files | {"north.csv": files["north.csv"].replace(b"age,", b"Age,", 1)}
-    yield Trap("a name in capitals", cased, "left out", "age", "north has 'Age'")
+    yield Trap("a name in capitals", cased, "read", "age", "taken for 'age'", values=values)
+    both = files["north.csv"].replace(b"age,bmi", b"Age,AGE", 1)
+    yield Trap(
+        "a name in two spellings", files | {"north.csv": both}, "warned", "AGE", "are not taken for"
+    )
     yield from columns()
     yield from sheets()
 

@@ -180,6 +180,9 @@ class ValueOptions:
     factor: str | None = parameter(
         None, "Factors for columns of a site in another unit.", metavar="SITE:COLUMN=FACTOR,..."
     )
+    rename: str | None = parameter(
+        None, "New names for columns, at all sites or one.", metavar="[SITE:]OLD=NEW,..."
+    )
     plugin: list[str] | None = parameter(
         None, PLUGIN["help"], "--plugin", **{k: v for k, v in PLUGIN.items() if k != "help"}
     )

@@ -18,12 +18,22 @@ from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed
 from fedcluster.io.cells import COMMA, FROM_DATES, POINT, checked_how, is_number
-from fedcluster.io.columns import SourceSummary, choose, column_list, common_columns, is_index
+from fedcluster.io.columns import (
+    SourceSummary,
+    called,
+    choose,
+    column_list,
+    common_columns,
+    common_names,
+    is_index,
+    note_names,
+    own_names,
+)
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.outputs import write_joined
 from fedcluster.io.reader import ColumnRoles, Recoding, Table, counts_rows, warn_of_shares
 from fedcluster.io.remote import SCHEMES, fetched
-from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, chunks_of
+from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, StreamedRows, chunks_of
 from fedcluster.io.sources import (
     CSV,
     FORMATS,
@@ -64,6 +74,8 @@ class Reading:
         By column, what became of its dates.
     summaries : mapping of str to SourceSummary
         What the columns held at each site, of rows in memory that are to be prepared.
+    names : mapping of str to str
+        What columns are called that options name otherwise.
     """
 
     tables: dict[str, SiteRows]
@@ -71,6 +83,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     dates: Mapping[str, str] = field(default_factory=dict)
     summaries: Mapping[str, SourceSummary] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def roles_of(options: FileOptions) -> dict[str, Any]:
@@ -96,6 +109,7 @@ def read(
     dates = _dates_of(options.dates, tables)
     if dates:
         tables = _read(files, options, replace(roles, dates=dates), doing)
+    names: dict[str, str] = {}
     left_out: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     summaries: dict[str, SourceSummary] = {}
@@ -105,6 +119,8 @@ def read(
             for site, table in tables.items()
             if isinstance(table.rows, Data)
         }
+        names = _spelled(tables, roles, prepare.said)
+        prepare = prepare.in_names(names)
         chosen = roles.values is not None
         if not options.lenient:
             _check_readable(tables)
@@ -112,7 +128,19 @@ def read(
         left_out, notes = screening.left_out, screening.notes
         for line in screening.warnings:
             warnings.warn(line, stacklevel=2)
-    return Reading(_protected(tables, options, roles), left_out, notes, dates, summaries)
+    return Reading(_protected(tables, options, roles), left_out, notes, dates, summaries, names)
+
+
+def _spelled(
+    tables: Mapping[str, SiteRows], roles: ColumnRoles, said: Sequence[str]
+) -> dict[str, str]:
+    """Return what columns are called in the end that the preparation names otherwise."""
+    there = [name for each in tables.values() for name in (*each.columns, *each.ignored)]
+    names: dict[str, str] = {}
+    for name in said:
+        new = roles.renamed.get("", {}).get(name, name)
+        names[name] = own_names(there, [new]).get(new, new)
+    return {name: new for name, new in names.items() if new != name}
 
 
 def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
@@ -133,7 +161,27 @@ def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> Colum
         coded=() if prepare is None else tuple(prepare.named),
         excluded=tuple(excluded or ()),
         recoding=_recoding(options),
+        named=(*(() if prepare is None else prepare.said), *_dated(options.dates)),
+        renamed=_renamed(options),
     )
+
+
+def _renamed(options: ValueOptions) -> dict[str, dict[str, str]]:
+    """Return the new names of columns by site, "" for all, that options set.
+
+    Examples
+    --------
+    >>> _renamed(ValueOptions(rename="w=weight, west:h=height"))
+    {'': {'w': 'weight'}, 'west': {'h': 'height'}}
+    """
+    names: dict[str, dict[str, str]] = {}
+    for part in column_list(options.rename, "--rename") or []:
+        old, _, new = part.rpartition("=")
+        site, _, old = old.rpartition(":")
+        if not (old.strip() and new.strip()):
+            raise InputError(f"--rename {part!r} must be as in OLD=NEW or SITE:OLD=NEW")
+        names.setdefault(site.strip(), {})[old.strip()] = new.strip()
+    return names
 
 
 def _recoding(options: ValueOptions) -> Recoding:
@@ -165,6 +213,12 @@ def _triples(text: str | None, option: str, example: str) -> Iterator[tuple[str,
         if not (first.strip() and second.strip() and value.strip()):
             raise InputError(f"{option} {part!r} must be as in {example}, with commas between")
         yield first.strip(), second.strip(), value.strip()
+
+
+def _dated(option: str | None) -> list[str]:
+    """Return the columns that the option for dates names."""
+    names = (part.rpartition("=")[0].strip() for part in column_list(option, "--dates") or [])
+    return [name for name in names if name]
 
 
 def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
@@ -221,7 +275,7 @@ def read_for_model(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
                 "with the others in --columns"
             )
-    roles = replace(model.row_form.roles, recoding=_recoding(options))
+    roles = replace(model.row_form.roles, recoding=_recoding(options), renamed=_renamed(options))
     return model, Reading(_protected(_read(files, options, roles, doing), options, roles))
 
 
@@ -237,6 +291,7 @@ def _read(
             options.missing_values,
             options.codes,
             options.factor,
+            options.rename,
         )
         if any(own) or roles_of(options):
             raise refused("site-file-options")
@@ -298,6 +353,8 @@ def _open_sites(
         sites[site.name] = site
     sites = dict(sorted(sites.items()))
     streams = {name: site.opened(roles.values, raw=roles.raw) for name, site in sites.items()}
+    if roles.values is None:
+        streams = _in_common_names(streams, roles.said)
     _check_excluded(roles.excluded, {name: each.columns for name, each in streams.items()})
     for name, stream in streams.items() if roles.excluded else ():
         rest = [column for column in stream.columns if column not in roles.excluded]
@@ -316,6 +373,16 @@ def _open_sites(
             own["protected"] = _own_groups(site, raw=roles.raw)
         opened[name] = SiteRows(name, rows, columns, ids, **own)
     return opened
+
+
+def _in_common_names(
+    streams: Mapping[str, StreamedRows], said: Sequence[str]
+) -> dict[str, StreamedRows]:
+    """Return rows whose columns all sites spell in one way, where that is certain."""
+    every = common_names({name: each.columns for name, each in streams.items()}, said)
+    for name, own in every.items():
+        note_names(f"site {name!r}", own)
+    return {name: each.called(every[name]) for name, each in streams.items()}
 
 
 # Files of several sites
@@ -350,14 +417,16 @@ def read_sites(
     """
     roles = ColumnRoles.from_columns(columns)
     opened = {site: _one_file(site, source) for site, source in sources.items()}
-    names = {site: names_of(each) for site, each in opened.items()}
+    names, own_of, roles = _common_names(
+        {site: names_of(each) for site, each in opened.items()}, roles
+    )
     values = _values(sources, names, roles)
     read: dict[str, SiteRows] = {}
     for site, source in sources.items():
         doing(f"reading {source.path.name}")
         own = replace(roles, values=values[site])
         by_name = roles.values is not None
-        read |= _rows_of(site, source, opened.pop(site), own, by_name=by_name)
+        read |= _rows_of(site, source, opened.pop(site), own, own_of[site], by_name=by_name)
     warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
     if roles.values is None and not roles.raw:
         _warn_of_row_numbers(list(read.values()))
@@ -371,24 +440,92 @@ def read_sites(
     return read
 
 
+def _common_names(
+    names: Mapping[str, tuple[str, ...]], roles: ColumnRoles
+) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]], ColumnRoles]:
+    """Return the columns of each site by the names of all, its own names, and the roles of these.
+
+    Names that an option replaces are replaced at first, in the other options too.
+    """
+    new: dict[str, dict[str, str]] = {site: {} for site in names}
+    for site, each in roles.renamed.items():
+        if site and site not in names:
+            raise InputError(f"--rename: there is no site {site!r}; there are {', '.join(names)}")
+        for old, name in each.items():
+            at = [other for other in names if other == (site or other) and old in names[other]]
+            if not at:
+                which = f"site {site!r} has" if site else "no site has a"
+                has = f"no column {old!r}" if site else f"column {old!r}"
+                raise InputError(f"--rename: {which} {has}")
+            if full := [other for other in at if name in names[other]]:
+                raise InputError(f"--rename: site {full[0]!r} has a column {name!r} already")
+            for other in at:
+                new[other][old] = name
+    shown = {site: tuple(new[site].get(n, n) for n in each) for site, each in names.items()}
+    roles = roles.in_names(roles.renamed.get("", {}))
+    spelled = common_names(shown, roles.said)
+    own: dict[str, dict[str, str]] = {}
+    for site, columns in names.items():
+        common = {name: other for other, name in spelled[site].items()}
+        both = zip(columns, shown[site], strict=True)
+        pairs = [(old, common.get(now, now)) for old, now in both]
+        own[site] = {now: old for old, now in pairs if now != old}
+        shown[site] = tuple(now for _, now in pairs)
+        note_names(f"site {site!r}", spelled[site])
+    every = [name for each in shown.values() for name in each]
+    roles = roles.in_names({n: own_names(every, [n]).get(n, n) for n in roles.said})
+    factors = {
+        site: {new.get(site, {}).get(name, name): x for name, x in each.items()}
+        for site, each in roles.recoding.factors.items()
+    }
+    return shown, own, replace(roles, recoding=replace(roles.recoding, factors=factors))
+
+
 def _rows_of(
     site: str,
     source: FileSource,
     opened: list[Table] | Matrix,
     roles: ColumnRoles,
+    own: Mapping[str, str],
     *,
     by_name: bool,
 ) -> dict[str, SiteRows]:
     """Read the rows of a site, or of all sites of one file.
 
     Columns that cannot be read, and that no option names, are skipped.
+
+    Parameters
+    ----------
+    site : str
+        The site.
+    source : FileSource
+        Its file.
+    opened : list of Table or Matrix
+        What is there.
+    roles : ColumnRoles
+        The columns to read, by the names of all sites.
+    own : mapping of str to str
+        What its file calls some of them.
+    by_name : bool
+        Whether somebody chose the columns.
     """
     owner = f"site {site!r}" if roles.site is None else str(source)
-    read = load(opened, roles, owner, skip=not by_name)
+    loaded = load(opened, roles.in_names(own), owner, skip=not by_name)
+    common = {name: each for each, name in own.items()}
+
+    def of_all(each: Mapping[str, Any]) -> dict[str, Any]:
+        return {common.get(name, name): value for name, value in each.items()}
+
+    read = replace(
+        loaded,
+        data=called(loaded.data, own),
+        unreadable=of_all(loaded.unreadable),
+        notations=of_all(loaded.notations),
+    )
     chosen = tuple(name for name in roles.chosen if name not in read.unreadable)
     used = {*chosen, *roles.others}
-    ignored = tuple(name for name in names_of(opened) if name not in used)
-    padded = padded_columns(opened) if roles.raw else ()
+    ignored = tuple(n for n in (common.get(n, n) for n in names_of(opened)) if n not in used)
+    padded = tuple(common.get(n, n) for n in (padded_columns(opened) if roles.raw else ()))
     how, sites = read_as(opened, source), read.sites
     rows = {}
     for name in [site] if sites is None else sorted(set(sites.tolist())):

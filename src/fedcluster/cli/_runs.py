@@ -136,8 +136,9 @@ def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
                 f"{option} {k} asks for more clusters than there are rows in all ({n_rows}); "
                 f"ask for at most {n_rows}"
             )
-    if rows.dates and isinstance(job.prepare, PreprocessingSpec):
-        job = replace(job, prepare=replace(job.prepare, dates=rows.dates))
+    if isinstance(job.prepare, PreprocessingSpec):
+        prepare = job.prepare.in_names(rows.names)
+        job = replace(job, prepare=replace(prepare, dates=rows.dates) if rows.dates else prepare)
     return jobs.within(job, n_rows) if isinstance(job, SelectK) else job
 
 
@@ -656,7 +657,7 @@ def compared(
     """
     reading = read(files, options, doing, prepare)
     engine = LocalEngine(clients_of(reading.tables, [MinRows(2)]))
-    fitted = jobs.fitted_preprocessing(prepare, engine)
+    fitted = jobs.fitted_preprocessing(prepare.in_names(reading.names), engine)
     report = fitted.fit_report.with_decisions(reading.left_out, reading.notes)
     return Comparison(reading, report, tuple(c.name for c in fitted.preprocessor.columns))
 

@@ -14,8 +14,15 @@ from sklearn.utils import check_array
 from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
 from fedcluster.io.cells import Notation, checked_how
-from fedcluster.io.columns import columns_of, common_columns, is_blank
-from fedcluster.io.inputs import FLOATS, SiteTable, column_names, read_table
+from fedcluster.io.columns import (
+    columns_of,
+    common_columns,
+    common_names,
+    is_blank,
+    note_names,
+    own_names,
+)
+from fedcluster.io.inputs import FLOATS, SiteTable, column_names, in_names, read_table
 from fedcluster.io.reader import ColumnRoles, warn_of_shares
 from fedcluster.jobs import tried
 from fedcluster.options.choices import INITS, PARTS, SCALES
@@ -29,7 +36,8 @@ def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
     if prepare is None:
         return ColumnRoles()
     dates = prepare.dates
-    return ColumnRoles(raw=True, coded=tuple(prepare.named), dates=dates, numeric=frozenset(dates))
+    coded, numeric = tuple(prepare.named), frozenset(dates)
+    return ColumnRoles(raw=True, coded=coded, dates=dates, numeric=numeric, named=prepare.said)
 
 
 def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data]:
@@ -38,6 +46,8 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     Rows that are still to be prepared keep their own columns, text and missing values.
     """
     raw = roles.raw
+    if raw:
+        parts = _in_common_names(parts, roles.said)
     names = None if raw else column_names(parts[0].table)
     plain = not raw and _are_plain([part.table for part in parts])
     data: dict[str, Data] = {}
@@ -62,6 +72,15 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     return data
 
 
+def _in_common_names(parts: Sequence[SiteTable], said: Sequence[str]) -> list[SiteTable]:
+    """Return tables whose columns all sites spell in one way, where that is certain."""
+    named = {part.name: column_names(part.table) or () for part in parts}
+    every = common_names(named, said)
+    for part in parts:
+        note_names(part.owner, every[part.name])
+    return [replace(part, table=in_names(part.table, every[part.name])) for part in parts]
+
+
 def _roles_of(part: SiteTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:
     """Return the roles of a site's columns: those of the first site, where all must have them."""
     if names is None or column_names(part.table) is None:
@@ -74,6 +93,8 @@ def check_same(part: SiteTable, names: Sequence[str]) -> None:
     have = column_names(part.table)
     if have is None:
         return
+    common = {own: name for name, own in own_names(have, names).items()}
+    have = [common.get(name, name) for name in have]
     lacking = [name for name in names if name not in have]
     extra = [name for name in have if name not in names]
     if lacking or extra:

@@ -10,6 +10,8 @@ import csv
 import io
 import re
 import shlex
+import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
-from fedcluster.errors import InputError, listed
+from fedcluster.errors import InputError, ReadingNote, listed
 
 KINDS = ("number", "text", "date", "mixed", "empty")
 """What a column may hold."""
@@ -145,6 +147,108 @@ def kind_refused(data: Data, j: int, owner: str = "", mend: str = AS_IN_MODEL) -
         return
     text = column.levels[int(data.X[there[0], j])]
     raise InputError(f"{where}, row {there[0]}: {text!r} is not a number; {mend}")
+
+
+def folded_name(name: str) -> str:
+    """Return a name without what people write differently: case, blanks, _, - and accents.
+
+    Examples
+    --------
+    >>> folded_name("BODY MASS G"), folded_name("body_mass-g"), folded_name("Größe")
+    ('bodymassg', 'bodymassg', 'grosse')
+    """
+    parted = unicodedata.normalize("NFKD", name)
+    plain = "".join(each for each in parted if not unicodedata.combining(each)).casefold()
+    return re.sub(r"[\s_-]+", "", plain) or name
+
+
+def own_names(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """Return what a table calls wanted columns that it has under another spelling alone.
+
+    Where two columns or two wanted names differ in the spelling only, none is meant.
+
+    Examples
+    --------
+    >>> own_names(["Age", "BODY MASS G", "sex"], ["age", "body_mass_g", "sex"])
+    {'age': 'Age', 'body_mass_g': 'BODY MASS G'}
+    >>> own_names(["Age", "AGE"], ["age"]), own_names(["Age"], ["age", "AGE"])
+    ({}, {})
+    """
+    there, asked = dict.fromkeys(names), dict.fromkeys(wanted)
+    if asked.keys() <= there.keys():
+        return {}
+    meant = Counter(map(folded_name, asked))
+    spelled: dict[str, list[str]] = {}
+    for name in filter(None, there):
+        spelled.setdefault(folded_name(name), []).append(name)
+    own = {name: spelled.get(folded_name(name), []) for name in asked if name not in there}
+    return {
+        name: each[0]
+        for name, each in own.items()
+        if len(each) == 1 and meant[folded_name(name)] == 1
+    }
+
+
+def common_names(
+    names: Mapping[str, Sequence[str]], said: Iterable[str] = ()
+) -> dict[str, dict[str, str]]:
+    """Return by site what it calls columns that are spelled otherwise elsewhere or by options.
+
+    All sites take the first spelling of an option, or else that of most sites. A warning names
+    columns of which a site has two under spellings of one name: these are not matched.
+
+    Parameters
+    ----------
+    names : mapping of str to sequence of str
+        The columns by site.
+    said : iterable of str
+        The names that options use.
+
+    Examples
+    --------
+    >>> common_names({"north": ["age", "BMI"], "south": ["Age", "bmi"], "west": ["age", "bmi"]})
+    {'north': {'bmi': 'BMI'}, 'south': {'age': 'Age'}, 'west': {}}
+    """
+    spelled: dict[str, dict[str, list[str]]] = {}
+    for site, each in names.items():
+        for name in filter(None, each):
+            spelled.setdefault(folded_name(name), {}).setdefault(site, []).append(name)
+    chosen: dict[str, list[str]] = {}
+    for name in dict.fromkeys(said):
+        chosen.setdefault(folded_name(name), []).append(name)
+    own: dict[str, dict[str, str]] = {site: {} for site in names}
+    for folded, sites in spelled.items():
+        every = Counter(name for those in sites.values() for name in those)
+        wanted = chosen.get(folded, [])
+        if any(len(those) > 1 for those in sites.values()):
+            if len({tuple(sorted(those)) for those in sites.values()}) > 1:
+                warnings.warn(
+                    f"the columns {listed(list(map(repr, every)))} are not taken for one, as a "
+                    "site has two of them; rename one there",
+                    stacklevel=3,
+                )
+            continue
+        common = wanted[0] if wanted else every.most_common(1)[0][0]
+        for site, [name] in sites.items():
+            if name != common:
+                own[site][common] = name
+    return own
+
+
+def note_names(owner: str, own: Mapping[str, str]) -> None:
+    """Note which columns of a site are taken for others."""
+    if own:
+        pairs = [f"{name!r} is taken for {common!r}" for common, name in own.items()]
+        warnings.warn(f"{owner}: column {', '.join(pairs)}", ReadingNote, stacklevel=3)
+
+
+def called(data: Data, own: Mapping[str, str]) -> Data:
+    """Return rows with the common names of their columns, given the site's own of some."""
+    common = {name: each for each, name in own.items()}
+    if not common.keys() & {column.name for column in data.columns}:
+        return data
+    columns = (replace(each, name=common.get(each.name, each.name)) for each in data.columns)
+    return replace(data, columns=tuple(columns))
 
 
 def is_index(name: str) -> bool:
@@ -355,6 +459,7 @@ def chosen_columns(data: Data, names: Sequence[str], owner: str, *, raw: bool) -
     InputError
         If there is no such column, or one that must be prepared.
     """
+    data = called(data, own_names((column.name for column in columns_of(data)), names))
     columns = columns_of(data)
     place = {column.name: j for j, column in enumerate(columns)}
     has_columns(owner, list(place), names)

@@ -20,11 +20,14 @@ from fedcluster.errors import InputError
 from fedcluster.io.cells import Notation, as_arrow
 from fedcluster.io.columns import (
     AS_IN_MODEL,
+    called,
     first_twice,
     has_columns,
     is_blank,
     kind_refused,
+    note_names,
     other_columns,
+    own_names,
 )
 from fedcluster.io.reader import ColumnRoles, Reader, TablePart
 from fedcluster.io.rows import check_finite, side_by_side
@@ -261,6 +264,9 @@ def _of_frame(
     notations: dict[str, Notation] | None = None,
 ) -> Data:
     """Return some columns of a frame as rows."""
+    own = {} if roles.values is None else own_names(frame.names, roles.values)
+    note_names(owner, own)
+    roles = roles.in_names(own)
     names = frame.names if roles.values is None else roles.values
     has_columns(owner, frame.names, names)
     if not (frame.n_rows and names):
@@ -270,7 +276,7 @@ def _of_frame(
     roles = replace(roles, values=tuple(names))
     data = Reader(owner, part, roles, other_columns, notations).data()
     check_finite(data.X, names, owner, gaps=roles.raw)
-    return data
+    return called(data, own)
 
 
 def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
@@ -280,6 +286,9 @@ def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
     if not data.columns:
         _check_width(data.X, roles.values, owner, reader)
         return _named_columns(data, roles.values) if roles.raw else data
+    own = own_names((column.name for column in data.columns), roles.values)
+    note_names(owner, own)
+    data = called(data, own)
     places = {column.name: j for j, column in enumerate(data.columns)}
     has_columns(owner, places, roles.values)
     if roles.raw:
@@ -327,6 +336,17 @@ def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: s
             f"{owner}: X has {rows.shape[1]} features, but {reader} is expecting {len(names)} "
             f"features as input: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}"
         )
+
+
+def in_names(table: Any, own: Mapping[str, str]) -> Any:
+    """Return a table, a `Frame` or `Data`, with other names of some columns, given its own."""
+    if not own:
+        return table
+    if isinstance(table, Data):
+        return called(table, own)
+    common = {name: each for each, name in own.items()}
+    source = {common.get(name, name): table.column(name) for name in table.names}
+    return Frame(tuple(source), source, table.n_rows)
 
 
 def column_names(table: Any) -> list[str] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -158,6 +158,10 @@ class ColumnRoles:
         Columns that a model knows as numbers, or as dates by ``dates``; nothing else may be there.
     recoding : Recoding
         What values mean that are written otherwise.
+    named : tuple of str
+        Further names of columns that options use.
+    renamed : mapping of str to mapping of str to str
+        By site, "" for all: what columns are to be called.
     """
 
     values: tuple[str, ...] | None = None
@@ -172,6 +176,8 @@ class ColumnRoles:
     excluded: tuple[str, ...] = ()
     numeric: Collection[str] = ()
     recoding: Recoding = field(default_factory=Recoding)
+    named: tuple[str, ...] = ()
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def from_columns(
@@ -185,6 +191,49 @@ class ColumnRoles:
             return roles
         played = {*roles.others, *roles.excluded}
         return replace(roles, values=tuple(name for name in names if name not in played))
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return all names of columns that are used."""
+        factors = [name for each in self.recoding.factors.values() for name in each]
+        each = (self.values or (), self.others, self.coded, self.meanings, self.dates)
+        more = (self.excluded, self.numeric, self.recoding.codes, factors, self.named)
+        return tuple(dict.fromkeys(name for names in (*each, *more) for name in names))
+
+    def in_names(self, names: Mapping[str, str]) -> ColumnRoles:
+        """Return the roles of the same columns by other names, of some of them."""
+        if not names:
+            return self
+
+        def of(name: str | None) -> str | None:
+            return None if name is None else names.get(name, name)
+
+        def of_each(given: Iterable[str]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(names.get(name, name) for name in given))
+
+        def by(given: Mapping[str, Any]) -> dict[str, Any]:
+            return {names.get(name, name): value for name, value in given.items()}
+
+        recoding = replace(
+            self.recoding,
+            codes=by(self.recoding.codes),
+            factors={site: by(each) for site, each in self.recoding.factors.items()},
+        )
+        return replace(
+            self,
+            values=None if self.values is None else of_each(self.values),
+            weight=of(self.weight),
+            group=of(self.group),
+            label=of(self.label),
+            site=of(self.site),
+            coded=of_each(self.coded),
+            meanings=by(self.meanings),
+            dates=by(self.dates),
+            excluded=of_each(self.excluded),
+            numeric=frozenset(of_each(self.numeric)),
+            recoding=recoding,
+            named=of_each(self.named),
+        )
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Filter, Rows, RowStream
 from fedcluster.errors import InputError, reason
-from fedcluster.io.columns import Coding
+from fedcluster.io.columns import Coding, called
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -168,6 +168,15 @@ class StreamedRows:
     def chunks(self) -> Iterator[Data]:
         """Return the rows, some at a time."""
         return prefetch(self.read())
+
+    def called(self, own: Mapping[str, str]) -> StreamedRows:
+        """Return the rows with the common names of their columns, given their own of some."""
+        if not own:
+            return self
+        common = {name: each for each, name in own.items()}
+        columns = tuple(common.get(name, name) for name in self.columns)
+        read = self.read
+        return replace(self, columns=columns, read=lambda: (called(each, own) for each in read()))
 
     def load(self) -> Data:
         """Return all rows at once, without holding them twice."""

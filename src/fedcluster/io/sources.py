@@ -28,7 +28,15 @@ from fedcluster.io._files import (
     open_statistics,
 )
 from fedcluster.io.cells import COMMA, NAMES, POINT, Notation, has_padding, is_number, is_text
-from fedcluster.io.columns import choose, first_twice, has_columns, is_index, other_columns
+from fedcluster.io.columns import (
+    choose,
+    first_twice,
+    has_columns,
+    is_index,
+    note_names,
+    other_columns,
+    own_names,
+)
 from fedcluster.io.matrices import Matrix, matrix_rows, open_h5ad, open_npy, open_npz, sparse_matrix
 from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, WholeTable
 from fedcluster.io.rows import (
@@ -455,6 +463,11 @@ class OwnTable:
             If it cannot be read, or lacks the column.
         """
         own = cls(source, open_source(source, owner), id_column)
+        if id_column is not None:
+            found = own_names(own.names, [id_column])
+            note_names(owner, found)
+            own = replace(own, id_column=found.get(id_column, id_column))
+            id_column = own.id_column
         has_columns(owner, own.names, () if id_column is None else (id_column,))
         return own
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
+from fedcluster.io.columns import folded_name
 from fedcluster.options.choices import MISSING, SCALES, Missing, Scale
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing._differences import BySite, Moments, by_name, level_warnings, sites_by
@@ -121,6 +122,33 @@ class PreprocessingSpec:
         """Refuse what does not go with a preparation of one's own."""
         if self.then is not None and (self.pca is not None or self.missing == "ignore"):
             raise ValueError("a preparation of one's own takes whole rows, and no pca besides")
+
+    def in_names(self, names: Mapping[str, str]) -> Self:
+        """Return the same for columns with other names, of some of them."""
+        if not names:
+            return self
+
+        def of_each(given: Any) -> Any:
+            return given if isinstance(given, str) else [names.get(name, name) for name in given]
+
+        def by(given: Mapping[str, Any]) -> dict[str, Any]:
+            return {names.get(name, name): value for name, value in given.items()}
+
+        return replace(
+            self,
+            categories=of_each(self.categories),
+            log=of_each(self.log),
+            bounds=by(self.bounds),
+            weights=by(self.weights),
+            dates=by(self.dates),
+            columns=None if self.columns is None else of_each(self.columns),
+        )
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """All columns that are named."""
+        given = (self.named, self.log, self.bounds, self.weights, self.dates, self.columns or ())
+        return tuple(dict.fromkeys(name for names in given for name in names))
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -450,11 +478,11 @@ def _kinds(by_site: BySite, name: str) -> list[str]:
 
 
 def _alike(by_site: BySite, name: str) -> str:
-    """Return the names at sites without a column that differ in capitals or blanks only."""
-    same = "".join(name.split()).casefold()
+    """Return the names at sites without a column that are other spellings of its name."""
+    same = folded_name(name)
     said = []
     for site, told in by_site.items():
-        others = [other for other in told if "".join(other.split()).casefold() == same]
+        others = [other for other in told if folded_name(other) == same]
         if others and name not in told:
             said.append(f"{site} has {others[0]!r}")
     return f", but {listed(said)}" if said else ""

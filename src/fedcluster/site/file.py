@@ -25,7 +25,14 @@ from fedcluster.core import Data, RowStream
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.cells import checked_how, kind_of, missing_in
-from fedcluster.io.columns import Meanings, SourceSummary, first_twice, has_columns
+from fedcluster.io.columns import (
+    Meanings,
+    SourceSummary,
+    first_twice,
+    has_columns,
+    note_names,
+    own_names,
+)
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.outputs import check_system
 from fedcluster.io.plugins import load_plugins
@@ -84,6 +91,8 @@ class SiteFile:
         By column, what all sites call each of the site's own codes.
     missing_values : tuple of str
         Values, of numbers or texts, that mean that there is none.
+    rename : mapping of str to str
+        What the federation calls columns that have another name here.
     factors : mapping of str to float
         What columns are multiplied with, which have another unit elsewhere.
     dates : mapping of str to str
@@ -142,6 +151,7 @@ class SiteFile:
     id_column: str | None = None
     codes: Meanings = field(default_factory=dict)
     missing_values: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)
     dates: Mapping[str, str] = field(default_factory=dict)
     protection: str | None = None
@@ -188,7 +198,7 @@ class SiteFile:
         raw : bool
             Whether rows are still to be prepared: text and missing values are allowed.
         """
-        for key in ("codes", "factors", "dates"):
+        for key in ("rename", "codes", "factors", "dates"):
             has_columns(f"site {self.name!r}, [{key}]: the source", names, getattr(self, key))
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
@@ -223,16 +233,30 @@ class SiteFile:
 
     def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> StreamedRows:
         """Open the source; its rows come in chunks, in the order in which they lie there."""
-        owner = f"site {self.name!r}"
-        rows = open_rows(
-            self.source,
-            lambda names: self.roles(names, columns, raw=raw),
-            owner=owner,
-            advise=self._advise,
-        )
+        owner, own = f"site {self.name!r}", dict[str, str]()
+
+        def roles(names: Sequence[str]) -> ColumnRoles:
+            own.update(self._own_names(names, columns or ()))
+            here = None if columns is None else [own.get(name, name) for name in columns]
+            return self.roles(names, here, raw=raw)
+
+        rows = open_rows(self.source, roles, owner=owner, advise=self._advise)
         if not raw and (coded := [name for name in self.codes if name in rows.columns]):
             raise refused("codes-unprepared", owner=owner, column=coded[0])
-        return self._mended(rows, raw=raw)
+        return self._mended(rows, raw=raw).called(own)
+
+    def _own_names(self, names: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+        """Return what the source calls columns that are renamed, or wanted in another spelling."""
+        has_columns(f"site {self.name!r}, [rename]: the source", names, self.rename)
+        shown = [self.rename.get(name, name) for name in names]
+        if self.rename and (twice := first_twice(filter(None, shown))) is not None:
+            raise InputError(f"site {self.name!r}, [rename]: two columns are called {twice!r}")
+        back = dict(zip(shown, names, strict=True))
+        spelled = own_names(shown, wanted)
+        note_names(f"site {self.name!r}", spelled)
+        new = {shown: name for shown, name in back.items() if shown != name}
+        rest = {shown: name for shown, name in new.items() if shown not in spelled.values()}
+        return rest | {name: back[each] for name, each in spelled.items()}
 
     def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
         """Return rows whose values are meant as the file says."""
@@ -290,7 +314,9 @@ class SiteFile:
             "label_column": self.label_column,
         }
         named = {role: name for role, name in roles.items() if name is not None}
-        return Grouping(self.groups, self.groups_file, named)
+        sensitive = tuple(self.rename.get(name, name) for name in self.groups.sensitive)
+        groups = replace(self.groups, sensitive=sensitive)
+        return Grouping(groups, self.groups_file, named)
 
     def grouped_client(self) -> Client:
         """Return the client that answers with the means of groups, of all columns it may tell."""
@@ -498,6 +524,7 @@ class _Written(Struct, forbid_unknown_fields=True):
     id_column: Text | None = None
     codes: Table = {}
     missing_values: MissingValues = []
+    rename: Table = {}
     factors: Table = {}
     dates: Table = {}
     protection: Literal["groups", "limits"] | None = None
@@ -533,6 +560,7 @@ class _Written(Struct, forbid_unknown_fields=True):
             id_column=self.id_column,
             codes={name: {a.strip(): b.strip() for a, b in codes[name].items()} for name in codes},
             missing_values=tuple(map(str, self.missing_values)),
+            rename=_table("rename", self.rename, dict[str, Text]),
             factors=_table("factors", self.factors, dict[str, Factor]),
             dates=_table("dates", self.dates, dict[str, DateRule]),
             protection=self.protection,
