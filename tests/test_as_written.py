@@ -426,3 +426,110 @@ def test_site_files_are_matched_too(rename, more) -> None:
         Path("south.toml").write_text(Path("south.toml").read_text().replace('"price"', '"sex"'))
         said = fails("fit", *files, "-k", 2, "--out", "c")
         assert said == "site 'south', [rename]: two columns are called 'sex'"
+
+
+# Titles above a table, and totals below
+
+
+def titled(frame: pd.DataFrame, titles: list[str], sep: str = ",", decimal: str = ".") -> str:
+    return "".join(f"{line}\n" for line in titles) + frame.to_csv(
+        index=False, sep=sep, decimal=decimal
+    )
+
+
+@pytest.mark.parametrize(
+    ("titles", "n"),
+    [
+        (["Report of 2024"], 1),
+        (["Report", "", "by Ann"], 2),
+        (["Report,,", "Clinic,North,", ",,"], 2),
+        (['"Report, of', '2024"'], 1),
+        ([], 0),
+        ([""], 0),
+    ],
+)
+@pytest.mark.parametrize(("sep", "decimal"), [(",", "."), (";", ","), ("\t", ".")])
+def test_titles_above_a_table_are_skipped_and_counted(titles, n, sep, decimal) -> None:
+    plain = [write(f"plain-{i}.csv", rows(i)) for i in range(2)]
+    titles = [line.replace(",", sep) for line in titles]
+    for i in range(2):
+        Path(f"own-{i}.csv").write_text(titled(rows(i), titles, sep, decimal))
+    named = [f"plain-{i}=own-{i}.csv" for i in range(2)]
+    run("fit", *plain, "-k", 2, "--out", "a")
+    ran = run("fit", *named, "-k", 2, "--out", "b", "--append")
+    assert ran.exit_code == 0, ran.stderr
+    many = "1 title row above the table is" if n == 1 else f"{n} title rows above the table are"
+    assert lines(ran, "note") == [f"own-{i}.csv: {many} skipped" for i in range(2 if n else 0)]
+    assert centres("a") == centres("b")
+    joined = pd.read_csv("b/tables/plain-0.csv", sep=sep, decimal=decimal)
+    assert joined["price"].tolist() == rows(0)["price"].tolist()
+    skip = len(titles)
+    said = run("fit", *named, "-k", 2, "--out", "c", "--skip-rows", skip)
+    assert said.stderr == ""
+    one = run("fit", *(f"{name}:skip={skip}" for name in named), "-k", 2, "--out", "d")
+    assert one.stderr == ""
+    assert centres("a") == centres("c") == centres("d")
+
+
+@pytest.mark.parametrize("titles", [[], ["Report"], ["Report", "", "by Ann"]])
+def test_titles_of_a_sheet_are_skipped_too(titles) -> None:
+    frame = rows(0)
+    empty = [None] * (len(frame.columns) - 1)
+    cells = [*([title or None, *empty] for title in titles), list(frame.columns)]
+    cells += frame.values.tolist()
+    pd.DataFrame(cells).to_excel("north.xlsx", header=False, index=False)
+    write("plain.csv", frame)
+    run("fit", "north=plain.csv", "-k", 2, "--out", "a")
+    ran = run("fit", "north.xlsx", "-k", 2, "--out", "b")
+    assert centres("a") == centres("b")
+    assert len(lines(ran, "note")) == bool(titles)
+    assert run("fit", f"north.xlsx:skip={len(titles)}", "-k", 2, "--out", "c").stderr == ""
+    assert centres("a") == centres("c")
+    Path("north.toml").write_text(
+        f'name = "north"\n[source]\npath = "north.xlsx"\nskip = {len(titles)}\n'
+    )
+    assert len(SiteFile.load("north.toml").rows(raw=True)) == len(frame)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\nx,y\n",
+        ",x\n0,5\n1,6\n",
+        "name,\nann,5\nbob,6\n",
+        "a,b\n1,2,3\n4,5,6\n",
+        "x\n1\n2\n",
+        "a;b\n1,5;2,5\n3,5;4,5\n",
+    ],
+)
+def test_what_is_no_title_is_the_header(text) -> None:
+    from fedcluster.io._files import CsvFile
+
+    Path("a.csv").write_text(text)
+    assert CsvFile.open(Path("a.csv")).header_lines == 1
+
+
+def test_what_is_wrong_with_an_option_of_lines_is_said() -> None:
+    write("north.csv", rows(0))
+    rows(0).to_parquet("north.parquet")
+    for file, line in [
+        ("north.csv:skip=x", "north.csv: skip must be a number of lines, not 'x'"),
+        ("north.parquet:skip=1", "skip is for CSV and Excel, and north.parquet is none"),
+        ("north.csv:skip=99", "north.csv is empty; expected a header line and rows"),
+    ]:
+        assert line in fails("fit", file, "-k", 2)
+
+
+@pytest.mark.parametrize("word", ["Total", "Summe:", "total"])
+def test_a_total_below_a_table_is_named(word) -> None:
+    frame = rows(0)
+    write(
+        "north.csv", pd.concat([frame, frame.sum(numeric_only=True).to_frame().T.assign(sex=word)])
+    )
+    shown = word.strip()
+    ran = run("fit", "north.csv", "-k", 2)
+    assert any(
+        f"the last row, {shown!r}, looks like a total" in line for line in lines(ran, "warning")
+    )
+    write("north.csv", frame.assign(sex=["Total", *frame["sex"][1:]]))
+    assert lines(run("fit", "north.csv", "-k", 2, "--overwrite"), "warning") == []

@@ -173,6 +173,12 @@ class ValueOptions:
         metavar="NAME",
         show_default="UTF-8, or detected",
     )
+    skip_rows: int | None = parameter(
+        None,
+        "Lines above the table in CSV and Excel files.",
+        metavar="N",
+        show_default="detected if certain",
+    )
     missing_values: str | None = parameter(None, 'Values that mean "missing".', metavar="VALUE,...")
     codes: str | None = parameter(
         None, "New names for texts of a column.", metavar="COLUMN:TEXT=NAME,..."

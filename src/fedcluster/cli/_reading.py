@@ -31,7 +31,14 @@ from fedcluster.io.columns import (
 )
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.outputs import write_joined
-from fedcluster.io.reader import ColumnRoles, Recoding, Table, counts_rows, warn_of_shares
+from fedcluster.io.reader import (
+    ColumnRoles,
+    Recoding,
+    Table,
+    counts_rows,
+    warn_of_shares,
+    warn_of_totals,
+)
 from fedcluster.io.remote import SCHEMES, fetched
 from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, StreamedRows, chunks_of
 from fedcluster.io.sources import (
@@ -293,13 +300,13 @@ def _read(
             options.factor,
             options.rename,
         )
-        if any(own) or roles_of(options):
+        if any(own) or options.skip_rows is not None or roles_of(options):
             raise refused("site-file-options")
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
         raise refused("files-site", n_files=len(files))
     sources, roles = (
-        named_sources(files, options.decimal, options.encoding),
+        named_sources(files, options.decimal, options.encoding, options.skip_rows),
         replace(roles, **roles_of(options)),
     )
     return read_sites(sources, roles, doing)
@@ -368,6 +375,8 @@ def _open_sites(
         doing(f"reading {name}")
         rows, columns = site.held(streams[name]), streams[name].columns
         ids = range(1, len(rows) + 1)
+        if roles.raw and isinstance(rows, Data):
+            warn_of_totals(f"site {name!r}", rows)
         own: dict[str, Any] = {"limits": site.limits.filters}
         if (protection or site.protection) == "groups":
             own["protected"] = _own_groups(site, raw=roles.raw)
@@ -427,6 +436,9 @@ def read_sites(
         own = replace(roles, values=values[site])
         by_name = roles.values is not None
         read |= _rows_of(site, source, opened.pop(site), own, own_of[site], by_name=by_name)
+    for site, rows in read.items():
+        if roles.raw:
+            warn_of_totals(f"site {site!r}", rows.data)
     warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
     if roles.values is None and not roles.raw:
         _warn_of_row_numbers(list(read.values()))
@@ -659,7 +671,10 @@ def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
 
 
 def named_sources(
-    arguments: Iterable[str], decimal: str | None = None, encoding: str | None = None
+    arguments: Iterable[str],
+    decimal: str | None = None,
+    encoding: str | None = None,
+    skip: int | None = None,
 ) -> dict[str, FileSource]:
     """Return the files by site: ``path`` has the name of its stem, and ``name=path`` sets a name.
 
@@ -671,6 +686,8 @@ def named_sources(
         What the decimals begin with in those that are CSV; by default each file shows it.
     encoding : str, optional
         How the letters of those that are CSV are written; by default each file shows it.
+    skip : int, optional
+        How many lines stand above the tables of CSV and Excel; by default each file shows it.
 
     Returns
     -------
@@ -699,7 +716,10 @@ def named_sources(
                 f"two sites are called {site!r} ({sources[site]} and {source}); give one of them "
                 f"another name, as in {shlex.quote(f'{site}-2={source}')}"
             )
-        if FORMATS.get(suffix_of(source.path.name) or "") is CSV:
+        format = FORMATS.get(suffix_of(source.path.name) or "")
+        if format is not None and "skip" in format.options and source.skip is None:
+            source = replace(source, skip=skip)
+        if format is CSV:
             decimals, letters = source.decimal or decimal, source.encoding or encoding
             source = replace(source, decimal=decimals, encoding=letters)
         sources[site] = source
@@ -751,6 +771,10 @@ def _options(file: str, parts: list[str]) -> dict[str, Any]:
             what = "is given twice" if name in options else "has no value"
             raise InputError(f"{shown}: the option {name} {what}")
         options[name] = tuple(column_list(value, "names") or ()) if name == "names" else value
+    if "skip" in options:
+        if not options["skip"].strip().isdecimal():
+            raise InputError(f"{shown}: skip must be a number of lines, not {options['skip']!r}")
+        options["skip"] = int(options["skip"])
     if options.get("decimal", POINT) not in (POINT, COMMA):
         raise InputError(f'{shown}: decimal must be "." or ",", not {options["decimal"]!r}')
     return options
@@ -856,7 +880,9 @@ def open_tables(
     if not is_asked:
         return Joining()
     own: dict[str | None, OwnTable] = {}
-    for site, source in named_sources(files, values.decimal, values.encoding).items():
+    for site, source in named_sources(
+        files, values.decimal, values.encoding, values.skip_rows
+    ).items():
         owner = str(source) if of_all else f"site {site!r}"
         own[None if of_all else site] = OwnTable.open(source, owner, options.id_column)
     return Joining(own, options.append)

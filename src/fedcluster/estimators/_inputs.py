@@ -23,7 +23,7 @@ from fedcluster.io.columns import (
     own_names,
 )
 from fedcluster.io.inputs import FLOATS, SiteTable, column_names, in_names, read_table
-from fedcluster.io.reader import ColumnRoles, warn_of_shares
+from fedcluster.io.reader import ColumnRoles, warn_of_shares, warn_of_totals
 from fedcluster.jobs import tried
 from fedcluster.options.choices import INITS, PARTS, SCALES
 from fedcluster.options.refusals import refused
@@ -61,6 +61,7 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
             own = _roles_of(part, names, roles)
             written[part.name] = {}
             rows = read_table(part.table, own, part.owner, notations=written[part.name])
+        warn_of_totals(part.owner, rows)
         data[part.name] = _with_weights(rows, part)
     warn_of_shares({name: (data[name], each) for name, each in written.items()})
     if roles.dates:

@@ -12,10 +12,12 @@ import csv
 import gzip
 import re
 import sqlite3
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
@@ -25,8 +27,15 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fedcluster.core import Floats, Rows
-from fedcluster.errors import InputError
-from fedcluster.io.cells import POINT, as_arrow, column_of, decimals_of
+from fedcluster.errors import InputError, ReadingNote
+from fedcluster.io.cells import (
+    POINT,
+    as_arrow,
+    column_of,
+    decimals_of,
+    is_number,
+    is_written_number,
+)
 from fedcluster.io.columns import first_twice
 from fedcluster.io.reader import ArrowTable, TablePart
 from fedcluster.io.rows import FileFingerprint, in_order, readable, reading_with
@@ -40,6 +49,9 @@ LOOKED_AT = 1 << 20
 """Bytes that show how letters are written."""
 LARGE = 1 << 20
 """Bytes of a file that is read in blocks."""
+FIRST = 100
+FIRST_LETTERS = 1 << 16
+"""Lines, and letters of them, that show where a table begins."""
 HEAD = 1000
 """Rows that are looked at as they are written."""
 
@@ -75,14 +87,25 @@ class CsvFile:
     encoding: str = UTF8
 
     @classmethod
-    def open(cls, path: Path, decimal: str | None = None, encoding: str | None = None) -> CsvFile:
-        """Read the header, whose line shows the delimiter; the first rows show the decimals."""
+    def open(
+        cls,
+        path: Path,
+        decimal: str | None = None,
+        encoding: str | None = None,
+        skip: int | None = None,
+    ) -> CsvFile:
+        """Read the header, whose line shows the delimiter; the first rows show the decimals.
+
+        The header stands below so many lines; by default it is the first line of the table.
+        """
         seen = FileFingerprint.now(path)
         encoding = _encoding(path) if encoding is None else _known(encoding, path)
-        is_tsv = ".tsv" in path.name.lower()
-        delimiter = "\t" if is_tsv else _delimiter(path, decimal or POINT, encoding)
+        first = _first_lines(path, encoding, skip or 0)
+        delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(first, decimal or POINT)
+        if skip is None:
+            skip, delimiter = _lines_above(path, first, delimiter)
         for line, record in _records(path, delimiter, encoding):
-            if record:
+            if record and line > skip:
                 names = tuple(name.strip() for name in record)
                 end = line + sum(value.count("\n") for value in record)
                 file = cls(path, names, delimiter, end, seen, decimal or POINT, encoding)
@@ -281,13 +304,89 @@ def _known(encoding: str, path: Path) -> str:
     return codecs.lookup(encoding).name
 
 
-def _delimiter(path: Path, decimal: str, encoding: str) -> str:
+def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
+    """Return the first lines of a file below some."""
+    with readable(path), _text(path, encoding) as file:
+        for _ in islice(file, skip):
+            pass
+        return file.readlines(FIRST_LETTERS)[:FIRST]
+
+
+def _lines_above(path: Path, lines: Sequence[str], delimiter: str) -> tuple[int, str]:
+    """Return how many lines stand above the table of a file, and its delimiter; notes titles."""
+    first = (record for record in csv.reader(lines, delimiter=delimiter) if record)
+    with suppress(csv.Error):
+        if _is_header(list(islice(first, 2))):
+            return 0, delimiter
+    choices = [delimiter] if ".tsv" in path.name.lower() else [delimiter, *DELIMITERS]
+    for each in choices:
+        reader, ends, records = csv.reader(lines, delimiter=each), [0], []
+        with suppress(csv.Error):
+            for record in reader:
+                ends.append(reader.line_num)
+                records.append(record)
+        if len(lines) == FIRST or sum(map(len, lines)) >= FIRST_LETTERS:
+            records = records[:-1]  # the last one may go on
+        if n := _titles(records):
+            _note_titles(path, records[:n])
+            return ends[n], each
+    return 0, delimiter
+
+
+def _is_header(records: Sequence[Sequence[Any]]) -> bool:
+    """Return whether the first record that is not blank is as wide as the next, and filled."""
+    [first, *more] = records or [[]]
+    is_wide = len(first) > 1 and all(cell != "" for cell in first)
+    return is_wide and (not more or len(more[0]) == len(first))
+
+
+def _titles(records: Sequence[Sequence[Any]]) -> int:
+    """Return how many records stand above the header of a table; 0 where that is not certain.
+
+    Those have fewer filled cells than the header; all records from there on are equally wide, its
+    cells are different texts, and below it is a number.
+
+    Examples
+    --------
+    >>> _titles([["Report"], [], ["age", "bmi"], ["31", "22"]])
+    2
+    >>> _titles([["Report", ""], ["age", "bmi"], ["31", "22"]]), _titles([["age", ""], ["31", "2"]])
+    (1, 0)
+    """
+    filled = list(map(_filled, records))
+    header = filled.index(max(filled)) if filled else 0
+    if not any(filled[:header]) or filled[header] < 2:
+        return 0
+    below = [record for record in records[header + 1 :] if record]
+    if any(len(record) != len(records[header]) for record in below):
+        return 0
+    names = [cell for cell in records[header] if cell != ""]
+    if any(_is_figure(cell) for cell in names) or first_twice(map(str, names)) is not None:
+        return 0
+    return header if any(_is_figure(cell) for record in below for cell in record) else 0
+
+
+def _filled(record: Sequence[Any]) -> int:
+    return sum(cell != "" and str(cell).strip() != "" for cell in record)
+
+
+def _is_figure(cell: Any) -> bool:
+    """Return whether a cell is a number, in any notation, or anything else but text."""
+    return not isinstance(cell, str) or is_number(cell) or is_written_number(cell)
+
+
+def _note_titles(path: Path, records: Sequence[Sequence[Any]]) -> None:
+    n = sum(_filled(record) > 0 for record in records)
+    rows = "1 title row above the table is" if n == 1 else f"{n} title rows above the table are"
+    warnings.warn(f"{path.name}: {rows} skipped", ReadingNote, stacklevel=3)
+
+
+def _delimiter(lines: Sequence[str], decimal: str) -> str:
     """Return the delimiter that is most frequent in the first line that is not blank.
 
     Where there is none, since there is one column, it is not what the decimals begin with.
     """
-    with readable(path), _text(path, encoding) as file:
-        header = next((line for line in file if line.strip()), "")
+    header = next((line for line in lines if line.strip()), "")
     bare = re.sub(r'"[^"]*"', "", header)
     return max(sorted(DELIMITERS, key=decimal.count), key=bare.count)
 
@@ -313,8 +412,8 @@ def _text(path: Path, encoding: str) -> TextIO:
 # Excel
 
 
-def open_excel(path: Path, sheet: str | None = None) -> ArrowTable:
-    """Read a sheet of an ``.xlsx`` file, by default the first one.
+def open_excel(path: Path, sheet: str | None = None, skip: int | None = None) -> ArrowTable:
+    """Read a sheet of an ``.xlsx`` file, by default the first one, below some lines or titles.
 
     Raises
     ------
@@ -323,7 +422,12 @@ def open_excel(path: Path, sheet: str | None = None) -> ArrowTable:
         installed.
     """
     lines = _sheet(path, sheet)
-    header = next((i for i, line in enumerate(lines) if any(cell != "" for cell in line)), None)
+    if skip is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
+        skip = _titles(lines[:FIRST])
+        if skip:
+            _note_titles(path, lines[:skip])
+    below = enumerate(lines[skip or 0 :], start=skip or 0)
+    header = next((i for i, line in below if any(cell != "" for cell in line)), None)
     if header is None:
         raise InputError(f"{path} is empty; expected a header line and rows")
     names = [str(cell).strip() for cell in lines[header]]

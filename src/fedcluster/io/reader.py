@@ -665,6 +665,28 @@ def warn_of_shares(sites: Mapping[str, tuple[Data, Mapping[str, Notation]]]) -> 
             )
 
 
+TOTALS = {
+    "total", "totals", "sum", "summe", "gesamt", "insgesamt", "subtotal", "grand total", "average",
+    "mean", "mittelwert", "moyenne", "somme", "suma", "totale",
+}  # fmt: skip
+"""What the last row of a table is called if it is no row like the others."""
+
+
+def warn_of_totals(owner: str, data: Data) -> None:
+    """Warn of rows whose last one seems to be a total of the others."""
+    for j, column in enumerate(data.columns if len(data) > 1 else ()):
+        if column.kind == "text" and column.levels:
+            code = data.X[-1, j]
+            word = "" if np.isnan(code) else column.levels[int(code)]
+            if word.strip(" :").casefold() in TOTALS and not (data.X[:-1, j] == code).any():
+                warnings.warn(
+                    f"{owner}, column {column.name!r}: the last row, {word!r}, looks like a total "
+                    "of the others and is a row like them; if it is a total, delete it",
+                    stacklevel=3,
+                )
+                return
+
+
 def counts_rows(values: Rows) -> bool:
     """Return whether values go up by one from row to row."""
     return len(values) > 2 and bool((np.diff(values) == 1).all())

@@ -57,6 +57,8 @@ class FileSource:
         Of Excel, the name of the sheet; by default the first one.
     table : str, optional
         Of SQLite and DuckDB, the table or view; by default the only one.
+    skip : int, optional
+        Of CSV and Excel, how many lines stand above the table; by default as the first lines show.
     """
 
     path: Path
@@ -66,6 +68,7 @@ class FileSource:
     encoding: str | None = None
     sheet: str | None = None
     table: str | None = None
+    skip: int | None = None
 
     def __str__(self) -> str:
         return str(self.path)

@@ -81,7 +81,7 @@ class Format:
     options: tuple[str, ...] = ()
 
 
-CSV = Format("CSV", CsvFile.open, ("decimal", "encoding"))
+CSV = Format("CSV", CsvFile.open, ("decimal", "encoding", "skip"))
 PARQUET = Format("Parquet", ParquetFile.open)
 FORMATS: dict[str, Format] = {
     ".csv": CSV,
@@ -90,7 +90,7 @@ FORMATS: dict[str, Format] = {
     ".tsv.gz": CSV,
     ".parquet": PARQUET,
     ".pq": PARQUET,
-    ".xlsx": Format("Excel", open_excel, ("sheet",)),
+    ".xlsx": Format("Excel", open_excel, ("sheet", "skip")),
     ".npy": Format(".npy", open_npy, ("names",)),
     ".npz": Format(".npz", open_npz, ("names",)),
     ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),

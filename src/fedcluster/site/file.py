@@ -430,6 +430,7 @@ class _File(Struct, forbid_unknown_fields=True):
     encoding: Text | None = None
     sheet: Text | None = None
     table: Text | None = None
+    skip: Annotated[int, Meta(ge=0)] | None = None
 
     def source(self, folder: Path) -> Source:
         """Return where the rows come from."""
