@@ -74,6 +74,34 @@ def test_no_page_sends_its_readers_to_a_private_module():
         assert dotted.findall(page.read_text("utf-8")) == [], page.name
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_quick_start_installs_what_it_shows(page):
+    """Pictures need matplotlib, which is an extra; and so is what reads Excel."""
+    text = (ROOT / page).read_text("utf-8")
+    [extras] = re.findall(r'^python -m pip install "\.\[([^]]+)\]" +# with', text, re.M)
+    assert set(extras.split(",")) == {"plot", "excel"}
+    assert set(extras.split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
+
+
+def test_commands_of_the_readme_can_be_pasted_one_after_the_other():
+    """A fit writes into a folder of its own, and what follows reads one that was written."""
+    commands = re.findall(r"^fedcluster (.*)$", README.read_text("utf-8"), re.M)
+    here = [command for command in commands if not command.startswith(("federation", "site"))]
+    folders = [found for command in here for found in re.findall(r"--out (\w+)", command)]
+    assert len(folders) == len(set(folders)) == 3
+    read = [found for command in here for found in re.findall(r"(\w+)/model\.json", command)]
+    assert len(read) == 2
+    assert set(read) <= set(folders)
+
+
+def test_the_first_command_takes_as_long_wherever_that_is_said():
+    pages = (README, ROOT / "docs/tutorial.md", ROOT / "src/fedcluster/kernels/runtime.py")
+    for page in pages:
+        assert page.read_text("utf-8").count("15 to 60 seconds") == 1, page.name
+    all_of_them = (ROOT / "docs/installing.md", ROOT / "src/fedcluster/cli/_warming.py")
+    assert all("about a minute" in page.read_text("utf-8") for page in all_of_them)
+
+
 def test_links_of_the_readme_work_on_the_package_index_too():
     found = links(README.read_text("utf-8"))
     assert len(found) > 10

@@ -88,7 +88,7 @@ def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark
         warming.ensure_warmed(said.append)
     assert began == [[sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]]
     assert mark.exists()
-    assert said == ["compiling numerical kernels, once on this machine: a minute or two"]
+    assert said == ["compiling numerical kernels, once on this machine: about a minute"]
 
 
 def test_one_who_waited_for_another_does_not_compile_again(

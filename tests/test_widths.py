@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedcluster.cli import _screen, app
-from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_table
+from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_line, write_table
+from fedcluster.datasets import what_next
 from fedcluster.kernels.runtime import announcer
 from fedcluster.texts.html import Table
 
@@ -149,6 +151,31 @@ def test_messages_and_tables_have_the_same_words_at_every_width(
             for line in (ran.stdout + ran.stderr).splitlines():
                 assert len(line.rstrip()) <= width or " " not in line.strip(), line
                 assert not line.rstrip().endswith("…")
+
+
+def test_a_command_to_paste_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a command in two lines, a shell would run the first."""
+    written = StringIO()
+    monkeypatch.setenv("COLUMNS", "40")
+    console = Console(file=written, width=40)
+    lines = what_next(Path("demo"), ["report.html"])
+    for line in lines:
+        write_line(console, line)
+    assert written.getvalue().splitlines()[-2:] == lines[-2:]
+    assert len(lines[-1]) > 80
+
+
+def test_a_comparison_of_few_sites_leaves_none_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    sites = ("north", "south", "west", "south-west")
+    for site in sites:
+        Path(f"{site}.csv").write_text("age,pressure\n31.25,120.5\n47.5,131.25\n,99.125\n")
+    shown = run("check", *(f"{site}.csv" for site in sites)).stdout
+    assert "Sites side by side\n" in shown
+    assert all(f"{site} numbers, 33% missing" in " ".join(shown.split()) for site in sites)
 
 
 def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(

@@ -49,6 +49,8 @@ from fedcluster.texts.html import Table
 HELD = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothing"}
 """Words of a comparison for the content of a column."""
 
+FEW_SITES = 6
+"""Sites of which a comparison leaves out none, however narrow the screen."""
 Counts = dict[str, dict[str, int]]
 """By site and column."""
 Scores = Mapping[str, float]
@@ -575,9 +577,9 @@ class Comparison:
     def table(self, width: int) -> Table:
         """Return a line for each column: its use, and its content at each site.
 
-        The last sites are left out if the screen is too narrow. For numbers, it shows mean and
-        deviation, which a federation discloses as well; for text, the number of its values. The
-        share of missing values follows.
+        The last of many sites are left out if the screen is too narrow. For numbers, it shows mean
+        and deviation, which a federation discloses as well; for text, the number of its values.
+        The share of missing values follows.
         """
         tables = self.reading.tables
         held = [name for table in tables.values() for name in table.columns]
@@ -593,6 +595,7 @@ class Comparison:
         rows = ("rows", "", *(f"{len(table):,}" for table in tables.values()))
         header = ("column", "use", *tables)
         kept = max(3, fitting(zip(header, *lines, rows, strict=True), width))
+        kept = len(header) if len(tables) <= FEW_SITES else kept
         cut = len(header) - kept
         more = f" ({counted(cut, 'more site')}: see --json)" if cut else ""
         return Table(

@@ -131,6 +131,8 @@ def readable(commands: Sequence[Any]) -> None:
         readable(list(getattr(command, "commands", {}).values()))
 
 
+COMMANDS = ("  fedcluster ", "  python ")
+"""How a line begins that is to be pasted, and that no shell would take in parts."""
 ANY_WIDTH = 100_000
 """Characters of a line that is as long as it need be."""
 
@@ -141,13 +143,14 @@ def wraps(console: Console) -> bool:
 
 
 def write_line(console: Console, line: str, head: str = "", style: str = "") -> None:
-    """Print a line, wrapped between words at the width of the screen.
+    """Print a line, wrapped between words at the width of the screen; a command stays whole.
 
     Its head, all of it by default, is in a style on a terminal.
     """
     from rich.text import Text
 
-    text = Text(broken(line, console.width) if wraps(console) else line)
+    whole = line.startswith(COMMANDS) or not wraps(console)
+    text = Text(line if whole else broken(line, console.width))
     text.stylize(style, 0, len(head or text))
     console.print(text, soft_wrap=True)
 

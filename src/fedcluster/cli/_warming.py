@@ -86,7 +86,7 @@ def ensure_warmed(say: Callable[[str], None]) -> None:
     mark = compiled_mark()
     if mark.exists():
         return
-    say("compiling numerical kernels, once on this machine: a minute or two")
+    say("compiling numerical kernels, once on this machine: about a minute")
     with _alone(mark.with_suffix(".lock")):
         if not mark.exists():
             command = [sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]
