@@ -1,6 +1,11 @@
 # Everything from a fresh clone, with only Python 3.11 or newer, git and make.
-PYTHON ?= python3
-BIN := .venv/bin
+WINDOWS := $(filter Windows_NT,$(OS))
+PYTHON ?= $(if $(WINDOWS),python,python3)
+BIN := .venv/$(if $(WINDOWS),Scripts,bin)
+VENV := $(BIN)/python$(if $(WINDOWS),.exe)
+ifdef WINDOWS # the shell of Git; without transports, as no site and no coordinator runs there
+SHELL := bash
+endif
 
 # Nothing but the set-up's download cache is written outside of this folder.
 export MPLBACKEND := Agg
@@ -105,16 +110,19 @@ clean: ## Remove everything that was made here
 	rm -rf .venv .cache .*_cache .coverage .hypothesis demo dist site
 	find src tests reproduction benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/bin/python:
+$(VENV):
 	@$(if $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")'),,\
 	    $(error fedcluster needs Python 3.11 or newer, and $(PYTHON) is not. Try: make PYTHON=python3.12))
 	@$(PYTHON) -m venv .venv
 
+EXTRAS := '.[anndata,duckdb,excel,fsspec,pandas,plot,privacy,sql,stats]'
+EDITABLE := $(if $(WINDOWS),$(EXTRAS) --group test,'.[plot]' --group dev)
+
 # Dependency groups need pip 25.1; Python 3.11 comes with an older one.
-.venv/ready: pyproject.toml | .venv/bin/python
+.venv/ready: pyproject.toml | $(VENV)
 	@echo "Setting up .venv, once; this takes a minute or two."
 	@$(call install,pip 25.1 or newer,$(BIN)/python,'pip>=25.1')
-	@$(call install,fedcluster and what its tests need,$(BIN)/python,--editable '.[plot]' --group dev)
+	@$(call install,fedcluster and what its tests need,$(BIN)/python,--editable $(EDITABLE))
 	@touch $@
 
 .venv/docs-ready: .venv/ready
@@ -122,13 +130,12 @@ clean: ## Remove everything that was made here
 	@touch $@
 
 # In an environment of its own: twine and flwr need different versions of the same packages.
-.cache/dist/ready: pyproject.toml | .venv/bin/python
+.cache/dist/ready: pyproject.toml | $(VENV)
 	@$(BIN)/python -m venv --clear .cache/dist
 	@$(call install,pip 25.1 or newer,.cache/dist/bin/python,'pip>=25.1')
 	@$(call install,what builds and checks packages,.cache/dist/bin/python,--group dist)
 	@touch $@
 
-EXTRAS := '.[anndata,duckdb,excel,fsspec,pandas,plot,privacy,sql,stats]'
 .cache/oldest/ready: pyproject.toml .ci/oldest.py | .venv/ready
 	@$(PYTHON) -m venv --clear .cache/oldest
 	@$(BIN)/python .ci/oldest.py > .cache/oldest/constraints.txt

@@ -38,6 +38,11 @@ if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new ver
         if NEEDS_FLOWER.search(path.read_text("utf-8"))
     ]
 
+if find_spec("fcntl") is None:  # Windows, where no site and no coordinator runs
+    needs = "a site or a coordinator needs Linux or macOS"
+    outputs = import_module("fedcluster.io.outputs")  # before what takes the function from it
+    vars(outputs)["check_system"] = lambda: pytest.skip(needs)
+
 os.environ.pop("COLUMNS", None)  # of those who run tests in parallel: it would break lines
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"

@@ -340,6 +340,7 @@ def append_many(path: Path, name: str) -> None:
 
 def test_two_processes_write_one_chain(path: Path) -> None:
     """Files are renamed under both of them."""
+    pytest.importorskip("fcntl")
     context = multiprocessing.get_context("fork")
     both = [context.Process(target=append_many, args=(path, name)) for name in "ab"]
     for process in both:

@@ -125,6 +125,27 @@ def test_the_classifiers_name_the_versions_of_python_that_are_allowed():
     assert listed == [f"3.{minor}" for minor in range(15) if f"3.{minor}" in allowed]
 
 
+def test_workflows_run_targets_that_there_are_on_the_systems_and_versions_that_are_promised():
+    workflows = ROOT / ".github" / "workflows"
+    tests = (workflows / "tests.yml").read_text("utf-8")
+    lists = {
+        key: re.findall(r"[\w.]+", held)
+        for key, held in re.findall(r"^ +(\w+): \[(.+)\]$", tests, re.M)
+    }
+    versions = [
+        line.rpartition(" ")[2]
+        for line in PROJECT["project"]["classifiers"]
+        if re.search(r":: 3\.\d+$", line)
+    ]
+    assert lists["python"] == versions
+    assert lists["system"] == ["ubuntu", "macos", "windows"]
+    run = re.findall(r"run: make (\S+) ", tests + (workflows / "release.yml").read_text("utf-8"))
+    targets = {"unit", "dist", *lists["target"]}
+    assert set(run) == {"unit", "dist", "${{"}
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert targets <= set(re.findall(r"^([a-z-]+):.* ## ", makefile, re.M))
+
+
 def test_numba_and_llvmlite_have_upper_bounds_as_the_kernels_use_their_llvm():
     needed = {(r := Requirement(line)).name: r for line in PROJECT["project"]["dependencies"]}
     for name in ("numba", "llvmlite"):

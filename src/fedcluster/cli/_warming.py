@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +96,8 @@ def ensure_warmed(say: Callable[[str], None]) -> None:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Hold a lock while a block lasts, where it can be stored."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("wb")
-        lock(file)
-    except (OSError, InputError):  # the latter on Windows
-        yield
-        return
-    with file:
+    with ExitStack() as held:
+        with suppress(OSError, InputError):  # the latter on Windows
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock(held.enter_context(path.open("wb")))
         yield
