@@ -386,7 +386,7 @@ def silhouettes(run: Run) -> Content:
     drawn = [(j, max(mean - sd, -1.0), mean, min(mean + sd, 1.0)) for j, mean, sd in known]
     lowest = min(low for _, low, _, _ in drawn)
     worst, mean, _ = min(known, key=lambda each: each[1])
-    name = "Silhouettes by cluster"
+    name = "Simplified silhouettes by cluster"
     about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
     label = "simplified silhouette: mean ± standard deviation"
     chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))

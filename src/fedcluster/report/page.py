@@ -26,7 +26,11 @@ PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "profiles": ("Profiles", "Profiles of the centres", sections.profiles),
     "plane": ("Plane", "Centres in the plane", sections.plane),
     "stability": ("Stability", "Stability", sections.stability),
-    "silhouettes": ("Silhouettes", "Silhouettes by cluster", sections.silhouettes),
+    "silhouettes": (
+        "Simplified silhouettes",
+        "Simplified silhouettes by cluster",
+        sections.silhouettes,
+    ),
     "convergence": ("Convergence", "How it converged", account.convergence),
     "quality": ("Quality", "Quality", sections.quality),
     "choice": ("Number of clusters", "The number of clusters", account.choice),
