@@ -86,7 +86,7 @@ def four_cancers(
     Raises
     ------
     ImportError
-        Without the extra: ``pip install 'fedcluster[anndata]'``.
+        Without the extra: ``pip install "fedcluster[anndata]"``.
     ValueError
         If a column or all cells of a kind are missing, or a patient is unknown.
 
@@ -217,7 +217,7 @@ def _read(path: str | PathLike[str]) -> Any:
         from anndata import read_h5ad  # an optional extra
     except ImportError as error:
         raise ImportError(
-            "to read .h5ad files, install the extra: pip install 'fedcluster[anndata]'"
+            'to read .h5ad files, install the extra: pip install "fedcluster[anndata]"'
         ) from error
     return read_h5ad(path)
 

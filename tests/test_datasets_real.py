@@ -134,7 +134,7 @@ def test_what_is_wrong_with_the_cells_is_told(tmp_path, columns, asked, complain
 
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "anndata", None)
-    with pytest.raises(ImportError, match=r"pip install 'fedcluster\[anndata\]'"):
+    with pytest.raises(ImportError, match=r'pip install "fedcluster\[anndata\]"'):
         four_cancers(tmp_path / "cells.h5ad")
 
 

@@ -113,7 +113,7 @@ def test_without_matplotlib_only_the_picture_is_missing(tmp_path, monkeypatch):
     assert ran.exit_code == 0
     assert ran.stdout == ""
     assert ran.stderr == (
-        "warning: no picture of the centres without matplotlib: pip install 'fedcluster[plot]'\n"
+        'warning: no picture of the centres without matplotlib: pip install "fedcluster[plot]"\n'
     )
     assert Path("demo/model.json").is_file()
     assert not Path("demo/centers.png").exists()

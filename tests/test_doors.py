@@ -181,7 +181,7 @@ def test_without_the_extra_one_line_names_it(module, file, extra, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, module, None)
     Path(file).write_bytes(b"")
     with pytest.raises(
-        InputError, match=rf"reading {file} needs pip install 'fedcluster\[{extra}\]'"
+        InputError, match=rf'reading {file} needs pip install "fedcluster\[{extra}\]"'
     ):
         read(file)
 

@@ -243,7 +243,7 @@ def test_groups_and_weights_do_not_go_together_with_noise():
 
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    with pytest.raises(InputError, match=r"pip install 'fedcluster\[privacy\]'"):
+    with pytest.raises(InputError, match=r'pip install "fedcluster\[privacy\]"'):
         site().answer(task(1.0))
 
 
@@ -339,7 +339,7 @@ def test_what_has_no_noise_costs_everything():
 
 def test_accounting_names_missing_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", SimpleNamespace())
-    with pytest.raises(InputError, match=r"pip install 'fedcluster\[privacy\]'"):
+    with pytest.raises(InputError, match=r'pip install "fedcluster\[privacy\]"'):
         epsilon_of(0.123, 1e-6)
 
 

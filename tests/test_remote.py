@@ -121,7 +121,7 @@ def test_without_fsspec_one_line_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(InputError) as said:
         fetched("sftp://me:s3cr3t@x.example/a.csv?b=s3cr3t")
-    needed = "that needs pip install 'fedcluster[fsspec]'"
+    needed = 'that needs pip install "fedcluster[fsspec]"'
     assert str(said.value) == f"sftp://x.example/a.csv cannot be fetched: {needed}"
 
 

@@ -326,7 +326,7 @@ def pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise InputError("this needs pip install 'fedcluster[pandas]'") from error
+        raise InputError('this needs pip install "fedcluster[pandas]"') from error
     return pandas
 
 

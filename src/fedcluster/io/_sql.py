@@ -32,7 +32,7 @@ try:
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 except ImportError as error:
     raise InputError(
-        "reading a database needs SQLAlchemy: pip install 'fedcluster[sql]'"
+        'reading a database needs SQLAlchemy: pip install "fedcluster[sql]"'
     ) from error
 
 

@@ -80,7 +80,7 @@ def _copy_by_fsspec(address: str, file: BinaryIO) -> None:
     try:
         import fsspec  # an optional extra
     except ImportError:
-        raise ImportError("that needs pip install 'fedcluster[fsspec]'") from None
+        raise ImportError('that needs pip install "fedcluster[fsspec]"') from None
     with fsspec.open(address, "rb") as stream:
         shutil.copyfileobj(stream, file)
 

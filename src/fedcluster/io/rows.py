@@ -442,7 +442,7 @@ def reading_with(extra: str, path: Path) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise InputError(f"reading {path} needs pip install 'fedcluster[{extra}]'") from error
+        raise InputError(f'reading {path} needs pip install "fedcluster[{extra}]"') from error
     with readable(path):
         path.open("rb").close()
 

@@ -16,7 +16,7 @@ Examples
 try:
     import matplotlib.pyplot  # noqa: F401 - says what is to be installed
 except ImportError as error:
-    raise ImportError("plots need matplotlib: pip install 'fedcluster[plot]'") from error
+    raise ImportError('plots need matplotlib: pip install "fedcluster[plot]"') from error
 
 from fedcluster.plotting._displays import (
     CenterProfilesDisplay,

@@ -176,7 +176,7 @@ def _distributions() -> Any:
         from dp_accounting.pld import privacy_loss_distribution  # an extra, slow to import
     except ImportError as error:
         raise InputError(
-            "privacy budgets need more packages: pip install 'fedcluster[privacy]'"
+            'privacy budgets need more packages: pip install "fedcluster[privacy]"'
         ) from error
     return privacy_loss_distribution
 

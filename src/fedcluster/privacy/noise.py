@@ -127,7 +127,7 @@ def _mechanism(scale: float) -> Any:
     try:
         import opendp.prelude as dp  # an extra, which takes seconds to import
     except ImportError as error:
-        raise InputError("noise needs more packages: pip install 'fedcluster[privacy]'") from error
+        raise InputError('noise needs more packages: pip install "fedcluster[privacy]"') from error
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)

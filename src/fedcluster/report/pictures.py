@@ -23,7 +23,7 @@ def pictured(what: str, path: Path, draw: Callable[[Path], None]) -> list[str]:
         draw(path)
     except ImportError:
         warnings.warn(
-            f"no picture of the {what} without matplotlib: pip install 'fedcluster[plot]'",
+            f'no picture of the {what} without matplotlib: pip install "fedcluster[plot]"',
             stacklevel=3,
         )
         return []
