@@ -6,6 +6,9 @@ nothing warned of. Whole numbers with few values may be asked about there.
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 from trap_files import Trap, clean, traps
+from typer.testing import CliRunner
 
+from fedcluster.cli import app
 from fedcluster.cli._options import FileOptions, Scaling, preparation
 from fedcluster.cli._runs import Comparison, compared
 from fedcluster.errors import InputError, ReadingNote
@@ -84,6 +89,60 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
         assert bool(noted) == bool(trap.words)
     else:
         assert any(trap.words in line for line in lines_about(trap, found, said))
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "odd-files.md"
+ROWS = re.findall(r"^\| `(.+?)` \| ", PAGE.read_text("utf-8"), re.M)
+"""What a person sees, as the page on odd files has it, with ... for names and values."""
+
+
+def explained(line: str) -> set[str]:
+    """The rows of the page on odd files that explain a line."""
+    return {row for row in ROWS if re.search(re.escape(row).replace(r"\.\.\.", ".*"), line)}
+
+
+def test_the_page_on_odd_files_explains_each_trap_and_nothing_else() -> None:
+    seen: dict[str, set[str]] = {}
+    for name, trap in TRAPS.items():
+        if trap.expected == "read":
+            continue
+        for file, content in trap.files.items():
+            Path(file).write_bytes(content)
+        try:
+            found, said, _ = looked_at(list(trap.files), **trap.options)
+            lines = [each for each in lines_about(trap, found, said) if trap.words in each]
+        except InputError as refusal:
+            lines = [str(refusal)]
+        seen[name] = set().union(*map(explained, lines))
+    assert [name for name, rows in seen.items() if not rows] == []
+    assert set(ROWS) - set().union(*seen.values()) == set()
+
+
+REMEDY = re.compile(r"say (--(?:missing-values|factor|codes|bounds|categories|exclude).*?)[.]?$")
+"""The option that a line proposes at its end."""
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_a_warning_proposes_works_when_it_is_typed(part: int) -> None:
+    warned = [trap for trap in TRAPS.values() if trap.expected in ("warned", "asked")]
+    typed = 0
+    for trap in warned[part::8]:
+        for file, content in trap.files.items():
+            Path(file).write_bytes(content)
+        found, said, _ = looked_at(list(trap.files), **trap.options)
+        for line in lines_about(trap, found, said):
+            if (proposed := REMEDY.search(line)) is None:
+                continue
+            again = CliRunner().invoke(
+                app, ["check", *trap.files, *shlex.split(proposed[1]), "--json"]
+            )
+            assert again.exit_code == 0, again.output
+            assert line not in again.stdout
+            assert line not in json.loads(again.stdout)["warnings"]
+            typed += 1
+        for file in trap.files:
+            Path(file).unlink()
+    assert typed >= 3
 
 
 @pytest.mark.parametrize("name", CLEAN)

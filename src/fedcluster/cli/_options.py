@@ -466,7 +466,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """Options for columns of a fit alone."""
+    """Options that say more of single columns, and of their principal components."""
 
     log: str | None = parameter(None, "Columns to replace by log(1 + x).", metavar="A,B")
     bounds: str | None = parameter(

@@ -642,7 +642,7 @@ def screen(
     chosen : bool
         Whether somebody chose the columns; then none is set aside.
     """
-    screening = screened(summaries, prepare.named, dates)
+    screening = screened(summaries, prepare.named, dates, prepare.bounds)
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):

@@ -24,6 +24,7 @@ from fedcluster.cli._options import (
     Quiet,
     Scaling,
     Seed,
+    Shaping,
     preparation,
     with_options,
 )
@@ -369,6 +370,7 @@ def check(
     lenient: Lenient = False,
     dates: Dates = None,
     scaling: Scaling,
+    shaping: Shaping,
     rows: FileOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -388,7 +390,8 @@ def check(
         from fedcluster.preprocessing.spec import met_in_words
 
         options = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
-        prepare = preparation(replace(scaling, missing=scaling.missing or "mean"), columns)
+        scaling = replace(scaling, missing=scaling.missing or "mean")
+        prepare = preparation(scaling, columns, shaping)
         found = compared(files, options, prepare, screen.doing)
         screen.warnings += found.fit_report.warnings
     screen.result(

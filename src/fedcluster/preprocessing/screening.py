@@ -70,7 +70,10 @@ _Samples = Mapping[str, NumberSample]
 
 
 def screened(
-    sites: Mapping[str, SourceSummary], categories: Collection[str] = (), made: Collection[str] = ()
+    sites: Mapping[str, SourceSummary],
+    categories: Collection[str] = (),
+    made: Collection[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
 ) -> Screening:
     """Return what is to be left out, asked about and warned of in columns of numbers.
 
@@ -82,6 +85,8 @@ def screened(
         Columns that were named as categories: of these nothing is said.
     made : collection of str
         Columns whose numbers were made of dates: these are measurements.
+    bounds : mapping of str to (float, float), optional
+        Bounds of columns: of values outside, which are moved to them, nothing is said.
 
     Examples
     --------
@@ -109,7 +114,7 @@ def screened(
         line
         for name, samples in used.items()
         for site, sample in samples.items()
-        for line in suspicious(name, site, sample)
+        for line in suspicious(name, site, sample, (bounds or {}).get(name))
     ]
     notes = _notes({name: each for name, each in used.items() if name in given})
     return Screening(left_out, tuple(notes), tuple(warnings))
@@ -189,7 +194,9 @@ def _has_few_values(samples: Sequence[NumberSample]) -> bool:
 # Values that stand for something else
 
 
-def suspicious(name: str, site: str, sample: NumberSample) -> Iterator[str]:
+def suspicious(
+    name: str, site: str, sample: NumberSample, bounds: tuple[float, float] | None = None
+) -> Iterator[str]:
     """Yield warnings of the values of a column at a site that are no measurements."""
     signs: list[tuple[float, float]] = []
     rest = sample
@@ -205,7 +212,8 @@ def suspicious(name: str, site: str, sample: NumberSample) -> Iterator[str]:
             f"{_number(rest.low)} to {_number(rest.high)}; if that means missing, say "
             f"--missing-values={values}"
         )
-    if odd := typing_errors(rest):
+    low, high = bounds or (-np.inf, np.inf)
+    if odd := [value for value in typing_errors(rest) if low <= value <= high]:
         inside = rest
         for value in odd:
             inside = inside.without(value)
