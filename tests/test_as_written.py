@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import warnings
 from pathlib import Path
 
@@ -498,6 +499,7 @@ def test_titles_of_a_sheet_are_skipped_too(titles) -> None:
         ",x\n0,5\n1,6\n",
         "name,\nann,5\nbob,6\n",
         "a,b\n1,2,3\n4,5,6\n",
+        "a\nb,c,d\n1,2,3\n4,5\n",
         "x\n1\n2\n",
         "a;b\n1,5;2,5\n3,5;4,5\n",
     ],
@@ -531,5 +533,80 @@ def test_a_total_below_a_table_is_named(word) -> None:
     assert any(
         f"the last row, {shown!r}, looks like a total" in line for line in lines(ran, "warning")
     )
-    write("north.csv", frame.assign(sex=["Total", *frame["sex"][1:]]))
+    write("north.csv", frame.assign(sex=["Total", *frame["sex"][1:-1], "Total"]))
     assert lines(run("fit", "north.csv", "-k", 2, "--overwrite"), "warning") == []
+
+
+# Texts
+
+
+def other_texts(texts: dict[str, list[str]]) -> list[str]:
+    """Sites with these texts in the place of F and M."""
+    files = []
+    for i, (site, (first, second)) in enumerate(texts.items()):
+        frame = rows(i)
+        sex = frame["sex"].replace({"F": first, "M": second})
+        files.append(write(f"{site}.csv", frame.assign(sex=sex)))
+    return files
+
+
+SPELLED = {"north": ["Female", "Male"], "south": ["female ", " MALE"], "west": ["Female", "Málé"]}
+
+
+def test_texts_are_matched_without_case_blanks_and_accents() -> None:
+    files = other_texts({site: ["Female", "Male"] for site in SPELLED})
+    run("fit", *files, "-k", 2, "--out", "a")
+    other_texts(SPELLED)
+    ran = run("fit", *files, "-k", 2, "--out", "b")
+    notes = [
+        "site 'south', column 'sex': 'MALE' is taken for 'Male', 'female' is taken for 'Female'",
+        "site 'west', column 'sex': 'Málé' is taken for 'Male'",
+    ]
+    assert ran.stderr.splitlines() == [f"note: {line}" for line in notes]
+    assert centres("a") == centres("b")
+    told = run("predict", "a", *files, "--out", "new")
+    assert lines(told, "note") == notes
+    assert "does not know" not in told.stdout
+    for file in files:
+        assert Path("new/labels", file).read_text() == Path("a/labels", file).read_text()
+    frames = {site: pd.read_csv(f"{site}.csv") for site in SPELLED}
+    with pytest.warns(ReadingNote, match="is taken for"):
+        model = FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
+    np.testing.assert_allclose(model.cluster_centers_, centres("a"), rtol=1e-12)
+    with pytest.warns(ReadingNote, match="'Málé' is taken for 'Male'"):
+        labels = model.predict(frames["west"])
+    np.testing.assert_array_equal(labels, model.site_labels_["west"])
+
+
+def test_texts_of_which_a_site_has_two_are_not_matched() -> None:
+    frame = rows(0).assign(sex=np.resize(["AA", "Aa"], 40))
+    write("north.csv", frame)
+    write("south.csv", rows(1).assign(sex=np.resize(["aA", "Aa"], 40)))
+    ran = run("fit", "north.csv", "south.csv", "-k", 2, "--json")
+    [line] = json.loads(ran.stdout)["warnings"]
+    assert "seem to be one" in line
+    assert "--codes" in line
+
+
+@pytest.mark.parametrize(
+    ("texts", "pairs"),
+    [
+        (["1", "2"], "sex:1=F,sex:2=M"),
+        (["True", "False"], "sex:0=F,sex:1=M"),
+        (["weib", "mann, alt"], "'\"sex:F=mann, alt\",sex:M=weib'"),
+    ],
+)
+def test_codes_of_texts_are_asked_about_and_the_option_works(texts, pairs) -> None:
+    files = other_texts({"north": ["F", "M"], "south": texts})
+    frame = pd.read_csv("south.csv")
+    write("south.csv", frame)
+    ran = run("fit", *files, "-k", 2, "--out", "a")
+    [line] = lines(ran, "warning")
+    assert f"--codes {pairs}" in line
+    option = shlex.split(line[line.index("--codes") :])
+    again = run("fit", *files, "-k", 2, "--out", "b", *option)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert json.loads(Path("b/model.json").read_text())["columns"] == ["price", "rate", "sex"]
+    done = run("predict", "b", *files, "--out", "new", *option)
+    assert "does not know" not in done.stdout
+    assert Path("new/labels/south.csv").read_text() == Path("b/labels/south.csv").read_text()

@@ -239,7 +239,7 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
     ("content", "line", "left_out"),
     [
         (
-            "age,height,sex\n1,2,1\n3,4,2\n",
+            "age,height,sex\n1,2,1\n3,4,2\n5,6,2\n7,8,3\n",
             "column 'sex' holds text at north and south, numbers at west; mend that or choose",
             "column 'sex' holds text at north and south, numbers at west: correct it",
         ),

@@ -232,8 +232,15 @@ def spellings() -> Iterator[Trap]:
         (("Y", "N"), ("Yes", "No"), "long"), (("left", "right"), ("links", "rechts"), "German"),
     ]  # fmt: skip
     for k, (there, west, what) in enumerate(cases):
-        yield trap(f"{west[0]} for {there[0]} ({what})", planted(there, west, k), "warned", "kind",
-                   "seem to be one")  # fmt: skip
+        name, cells = f"{west[0]} for {there[0]} ({what})", planted(there, west, k)
+        if what in ("case", "underscore", "two blanks", "hyphen", "accent"):
+            values = cells["north"]["kind"]
+            yield trap(name, cells, "read", "kind", "is taken for", values=values)
+        else:
+            yield trap(name, cells, "warned", "kind", "seem to be one")
+    genes = planted(("AA", "Aa", "aa"), ("AA", "Aa", "aa"), 34)
+    genes["west"]["kind"] = ["AA" if i % 2 else "aA" for i in range(N)]
+    yield trap("two texts of one spelling", genes, "warned", "kind", "seem to be one")
     foreign = planted(("surgery", "ward", "clinic"), ("kirurgia", "osasto", "klinikka"), 30)
     yield trap("another language", foreign, "warned", "kind", "which the others have")
     blanks = planted(("Yes", "No"), ("Yes ", " No"), 31)
@@ -241,8 +248,10 @@ def spellings() -> Iterator[Trap]:
     yield trap("blanks around", blanks, "read", "kind", values=texts)
     numbers = planted(("F", "M"), ("1", "2"), 32)
     yield trap("numbers for words", numbers, "left out", "kind", "numbers at west")
+    yield trap("codes for words", numbers, "warned", "kind", "as in --codes kind:1=F,kind:2=M")
     booleans = planted(("yes", "no"), ("true", "false"), 33)
     yield trap("booleans for words", booleans, "left out", "kind", "numbers at west")
+    yield trap("booleans beside words", booleans, "warned", "kind", "--codes kind:0=no,kind:1=yes")
 
 
 # Keys and codes

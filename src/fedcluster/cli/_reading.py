@@ -24,10 +24,12 @@ from fedcluster.io.columns import (
     choose,
     column_list,
     common_columns,
+    common_levels,
     common_names,
     is_index,
     note_names,
     own_names,
+    warn_of_codes,
 )
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.outputs import write_joined
@@ -56,6 +58,7 @@ from fedcluster.model import Model
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.screening import Screening, quoted, screened
+from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
 
 if TYPE_CHECKING:
@@ -439,6 +442,12 @@ def read_sites(
     for site, rows in read.items():
         if roles.raw:
             warn_of_totals(f"site {site!r}", rows.data)
+    if roles.raw and not roles.levels:
+        data = common_levels(
+            {site: rows.data for site, rows in read.items()}, MOST_CATEGORIES, roles.coded
+        )
+        warn_of_codes(data)
+        read = {site: replace(rows, rows=data[site]) for site, rows in read.items()}
     warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
     if roles.values is None and not roles.raw:
         _warn_of_row_numbers(list(read.values()))

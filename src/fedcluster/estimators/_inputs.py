@@ -17,10 +17,12 @@ from fedcluster.io.cells import Notation, checked_how
 from fedcluster.io.columns import (
     columns_of,
     common_columns,
+    common_levels,
     common_names,
     is_blank,
     note_names,
     own_names,
+    warn_of_codes,
 )
 from fedcluster.io.inputs import FLOATS, SiteTable, column_names, in_names, read_table
 from fedcluster.io.reader import ColumnRoles, warn_of_shares, warn_of_totals
@@ -29,6 +31,7 @@ from fedcluster.options.choices import INITS, PARTS, SCALES
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.own import preparation
+from fedcluster.preprocessing.spec import MOST_CATEGORIES
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
@@ -64,13 +67,20 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
         warn_of_totals(part.owner, rows)
         data[part.name] = _with_weights(rows, part)
     warn_of_shares({name: (data[name], each) for name, each in written.items()})
-    if roles.dates:
+    if raw:
+        data = common_levels(data, MOST_CATEGORIES, roles.coded)
+        warn_of_codes(data)
         _check_dates(data, roles.dates)
     if not (raw and next(iter(data.values())).columns):
-        widths = {name: rows.X.shape[1] for name, rows in data.items()}
-        if len(set(widths.values())) > 1:
-            raise ValueError(f"every site must have the same number of columns, not {widths}")
+        _check_widths(data)
     return data
+
+
+def _check_widths(data: Mapping[str, Data]) -> None:
+    """Refuse sites whose rows have more or fewer columns than others."""
+    widths = {name: rows.X.shape[1] for name, rows in data.items()}
+    if len(set(widths.values())) > 1:
+        raise ValueError(f"every site must have the same number of columns, not {widths}")
 
 
 def _in_common_names(parts: Sequence[SiteTable], said: Sequence[str]) -> list[SiteTable]:

@@ -32,6 +32,11 @@ HELD = {"date": "dates", "mixed": "numbers and texts"}
 MOST_LEVELS = 1000
 """Levels of one column that a site names, the most frequent ones."""
 
+MOST_CODES = 12
+"""Different numbers of a column up to which they may be codes of texts."""
+CODED_ROWS = 1000
+"""Rows that are looked at before all are."""
+
 SHARED = 2
 """Rows of a site that must have a level before the site names it."""
 
@@ -104,6 +109,20 @@ def choose(columns: Sequence[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(columns)
     return f"choose columns with --columns {shlex.quote(line.getvalue())}"
+
+
+def codes_option(name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    r"""Return the option that calls texts of a column otherwise, to copy.
+
+    Examples
+    --------
+    >>> codes_option("sex", [("1", "F"), ("2", "M")]), codes_option("ward", [("a b", "c, d")])
+    ('--codes sex:1=F,sex:2=M', '--codes \'"ward:a b=c, d"\'')
+    """
+    line = io.StringIO()
+    parts = [f"{name}:{text}={meant}" for text, meant in pairs]
+    csv.writer(line, lineterminator="").writerow(parts)
+    return f"--codes {shlex.quote(line.getvalue())}"
 
 
 def other_columns(numeric: Sequence[str]) -> str:
@@ -401,6 +420,136 @@ def renamed(
     levels = tuple(sorted(set(levels)))
     place = np.array([np.nan if each is None else levels.index(each) for each in (*meant, None)])
     return place[np.where(np.isnan(code), len(meant), code).astype(np.intp)], levels
+
+
+def folded_level(level: str) -> str:
+    """Return a text of a column without case, accents, needless blanks, and - and _ in words.
+
+    Examples
+    --------
+    >>> folded_level(" Cardio-Thoracic "), folded_level("cardio  thoracic")
+    ('cardio thoracic', 'cardio thoracic')
+    >>> folded_level("A-"), folded_level("2-3"), folded_level("Málaga")
+    ('a-', '2-3', 'malaga')
+    """
+    parted = unicodedata.normalize("NFKD", " ".join(level.split()))
+    plain = "".join(each for each in parted if not unicodedata.combining(each)).casefold()
+    return re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", " ", plain) or level
+
+
+def same_levels(known: Iterable[str], levels: Iterable[str]) -> dict[str, str]:
+    """Return which known text each of some unknown ones is another spelling of.
+
+    Where two known or two unknown ones differ in the spelling only, none is meant.
+
+    Examples
+    --------
+    >>> same_levels(["Female", "Male"], ["female", "MALE", "other", "Male"])
+    {'female': 'Female'}
+    """
+    there, own = dict.fromkeys(known), dict.fromkeys(levels)
+    spelled: dict[str, list[str]] = {}
+    for level in there:
+        spelled.setdefault(folded_level(level), []).append(level)
+    many = Counter(map(folded_level, own))
+    meant = {level: spelled.get(folded_level(level), []) for level in own if level not in there}
+    return {
+        level: each[0]
+        for level, each in meant.items()
+        if len(each) == 1 and many[folded_level(level)] == 1
+    }
+
+
+def with_levels(data: Data, j: int, meant: Mapping[str, str], owner: str) -> Data:
+    """Return rows in which some texts of column j are called otherwise, and note it."""
+    if not meant:
+        return data
+    column, X, columns = data.columns[j], data.X.copy(), list(data.columns)
+    called = [meant.get(level, level) for level in column.levels]
+    X[:, j], levels = renamed(X[:, j], called, called)
+    columns[j] = Column(column.name, "text", levels)
+    pairs = ", ".join(f"{own!r} is taken for {known!r}" for own, known in meant.items())
+    warnings.warn(f"{owner}, column {column.name!r}: {pairs}", ReadingNote, stacklevel=3)
+    return replace(data, X=X, columns=tuple(columns))
+
+
+def common_levels(
+    sites: Mapping[str, Data], most: int, named: Collection[str] = ()
+) -> dict[str, Data]:
+    """Return rows whose texts all sites spell in one way, that of most sites, where it is certain.
+
+    A site that has two texts of one spelling keeps them. Each site with other texts is noted.
+
+    Parameters
+    ----------
+    sites : mapping of str to Data
+        The rows of each site.
+    most : int
+        Columns with more different texts stay as they are, unless they are named.
+    named : collection of str
+        Columns that are categories.
+
+    Examples
+    --------
+    >>> rows = {site: Data(np.zeros((1, 1)), columns=(Column("sex", "text", ("F",)),))
+    ...         for site in ("north", "south")}
+    >>> common_levels(rows, 20) == rows
+    True
+    """
+    data = dict(sites)
+    texts = {c.name: None for each in data.values() for c in each.columns if c.kind == "text"}
+    for name in texts:
+        places = {
+            site: j
+            for site, each in data.items()
+            for j, column in enumerate(each.columns)
+            if column.name == name and column.kind == "text"
+        }
+        levels = {site: data[site].columns[j].levels for site, j in places.items()}
+        every = Counter(level for each in levels.values() for level in each)
+        spelled: dict[str, list[str]] = {}
+        for level, _ in every.most_common():
+            spelled.setdefault(folded_level(level), []).append(level)
+        if len(spelled) > most and name not in named:
+            continue
+        many = [Counter(map(folded_level, each)) for each in levels.values()]
+        twice = {folded for each in many for folded, n in each.items() if n > 1}
+        known = {folded: those[0] for folded, those in spelled.items() if folded not in twice}
+        for site, j in places.items():
+            meant = {level: known.get(folded_level(level), level) for level in levels[site]}
+            own = {level: other for level, other in meant.items() if level != other}
+            data[site] = with_levels(data[site], j, own, f"site {site!r}")
+    return data
+
+
+def warn_of_codes(sites: Mapping[str, Data]) -> None:
+    """Ask whether few whole numbers at some sites are codes of the texts at others."""
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for site, data in sites.items():
+        for j, column in enumerate(data.columns):
+            if column.kind == "text" and len(column.levels) <= MOST_CODES:
+                own = list(column.levels)
+            elif column.kind == "number":
+                head = np.unique(data.X[:CODED_ROWS, j])
+                if len(head) > MOST_CODES + 1:
+                    continue
+                own = [f"={level}" for level in codes(data, j)[0]]
+            else:
+                continue
+            kinds.setdefault(column.name, {})[site] = own
+    for name, each in kinds.items():
+        numbers = {site: own for site, own in each.items() if own and own[0].startswith("=")}
+        texts = {site: own for site, own in each.items() if own and site not in numbers}
+        meant = sorted({level for own in texts.values() for level in own})
+        own = sorted({level[1:] for one in numbers.values() for level in one}, key=float)
+        if texts and numbers and 1 < len(own) == len(meant) <= MOST_CODES:
+            pairs = zip(own, meant, strict=True)
+            warnings.warn(
+                f"column {name!r} holds {listed(meant)} at {listed(list(texts))}, "
+                f"{listed(own)} at {listed(list(numbers))}; if they mean the same, say which is "
+                f"which, as in {codes_option(name, pairs)}",
+                stacklevel=3,
+            )
 
 
 # What a site discloses

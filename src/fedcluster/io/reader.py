@@ -46,10 +46,13 @@ from fedcluster.io.columns import (
     AS_IN_MODEL,
     Meanings,
     choose,
+    codes,
     columns_of,
     in_common_codes,
     is_missing,
     renamed,
+    same_levels,
+    with_levels,
 )
 from fedcluster.io.rows import FileFingerprint, side_by_side
 
@@ -115,7 +118,9 @@ class Recoding:
         X = data.X.copy()
         numbers = [float(text) for text in self.missing if is_number(text)]
         for j, column in enumerate(columns):
-            if column.kind == "number":
+            if column.kind == "number" and (own := self._coded(data, j)) is not None:
+                columns[j], X[:, j] = own
+            elif column.kind == "number":
                 X[np.isin(X[:, j], numbers), j] = np.nan
                 X[:, j] *= factors.get(column.name, 1.0)
             elif column.kind == "text":
@@ -126,6 +131,19 @@ class Recoding:
                     X[:, j], levels = renamed(X[:, j], meant, named)
                     columns[j] = Column(column.name, "text", levels)
         return replace(data, X=X, columns=tuple(columns) if data.columns else ())
+
+    def _coded(self, data: Data, j: int) -> tuple[Column, Floats] | None:
+        """Return a column of numbers some of which are codes of texts, as texts; else None."""
+        name = columns_of(data)[j].name
+        if name not in self.codes:
+            return None
+        meaning = {**self.codes[name], **dict.fromkeys(self.missing)}
+        own, code = codes(data, j)
+        if self.codes[name].keys().isdisjoint(own):
+            return None
+        meant = [meaning.get(each, each) for each in own]
+        values, levels = renamed(code, meant, (each for each in meant if each is not None))
+        return Column(name, "text", levels), values
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +180,8 @@ class ColumnRoles:
         Further names of columns that options use.
     renamed : mapping of str to mapping of str to str
         By site, "" for all: what columns are to be called.
+    levels : mapping of str to sequence of str
+        By column, the texts that a model knows.
     """
 
     values: tuple[str, ...] | None = None
@@ -178,6 +198,7 @@ class ColumnRoles:
     recoding: Recoding = field(default_factory=Recoding)
     named: tuple[str, ...] = ()
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def from_columns(
@@ -233,6 +254,7 @@ class ColumnRoles:
             numeric=frozenset(of_each(self.numeric)),
             recoding=recoding,
             named=of_each(self.named),
+            levels=by(self.levels),
         )
 
     @property
@@ -413,7 +435,11 @@ class Reader:
             columns,
             None if roles.group is None else self.groups(roles.group),
         )
-        return in_common_codes(data, roles.meanings, self.owner)
+        data = in_common_codes(data, roles.meanings, self.owner)
+        for j, column in enumerate(columns if roles.levels else ()):
+            known = roles.levels.get(column.name, ())
+            data = with_levels(data, j, same_levels(known, data.columns[j].levels), self.owner)
+        return data
 
     def _values(self) -> tuple[tuple[Column, ...], Rows]:
         """Return the columns to cluster by, and their values side by side, (n, d)."""

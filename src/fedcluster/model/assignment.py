@@ -235,6 +235,7 @@ class RowForm:
             coded=tuple(column.name for column in how.categories),
             dates={column.name: column.date for column in how.numeric if column.date is not None},
             numeric=frozenset(column.name for column in how.numeric),
+            levels={column.name: column.levels for column in how.categories},
         )
 
     def prepared(self, X: Any) -> Rows:

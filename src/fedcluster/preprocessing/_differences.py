@@ -14,6 +14,7 @@ import numpy as np
 
 from fedcluster.core import Answers, Column, Floats
 from fedcluster.errors import listed
+from fedcluster.io.columns import MOST_CODES, codes_option
 
 Moments = Mapping[str, tuple[float, float]]
 """Mean and standard deviation of a column, by site."""
@@ -342,12 +343,10 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
             shown = [
                 f"{a!r} at {listed(sites[a])} and {b!r} at {listed(sites[b])}" for a, b in pairs[:3]
             ]
-            codes = ",".join(f"{name}:{b}={a}" for a, b in pairs)
             each = "one" if len(pairs) == 1 else "one each"
-            quoted = codes if re.fullmatch(r"[\w.:=,-]+", codes) else f"'{codes}'"
             yield (
                 f"column {name!r}: {', '.join(shown)}{' and so on' if len(pairs) > 3 else ''} "
-                f"seem to be {each}; say --codes {quoted}"
+                f"seem to be {each}; say {codes_option(name, [(b, a) for a, b in pairs])}"
             )
         elif line := _foreign(name, by_site):
             yield line
@@ -366,16 +365,16 @@ def _spellings(sites: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
 
 def _meaning(level: str) -> object:
     """Return what a level has in common with other spellings of it."""
-    folded = folded_level(level)
+    folded = loosely_folded(level)
     return next((words for words in SYNONYMS if folded in words), folded)
 
 
-def folded_level(level: str) -> str:
+def loosely_folded(level: str) -> str:
     """Return a level without differences of case, accents' encoding, blanks and punctuation.
 
     Examples
     --------
-    >>> folded_level(" Cardio-Thoracic "), folded_level("cardio thoracic")
+    >>> loosely_folded(" Cardio-Thoracic "), loosely_folded("cardio thoracic")
     ('cardio thoracic', 'cardio thoracic')
     """
     text = unicodedata.normalize("NFKC", level).casefold()
@@ -396,11 +395,14 @@ def _foreign(name: str, by_site: BySite) -> str | None:
         if not others or own & every:
             continue
         if len(others) == 1 or set.intersection(*others):
-            theirs = sorted(every)
+            mine, theirs = sorted(own), sorted(every)
+            pairs = list(zip(mine, theirs, strict=False))
+            is_whole = len(mine) == len(theirs) <= MOST_CODES
+            option = codes_option(name, pairs if is_whole else pairs[:1])
+            say = f"say which is which, as in {option}" if is_whole else f"say {option} and so on"
             return (
-                f"column {name!r}: {site} has {_first(sorted(own))}, and none of "
-                f"{_first(theirs)}, which the others have; if they mean the same, say --codes "
-                f"{name}:{sorted(own)[0]}={theirs[0]} and so on"
+                f"column {name!r}: {site} has {_first(mine)}, and none of {_first(theirs)}, which "
+                f"the others have; if they mean the same, {say}"
             )
     return None
 
