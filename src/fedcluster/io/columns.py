@@ -34,6 +34,8 @@ MOST_LEVELS = 1000
 
 MOST_CODES = 12
 """Different numbers of a column up to which they may be codes of texts."""
+SPELLINGS = 4
+"""Spellings of a text on average, up to which those of a site are compared."""
 CODED_ROWS = 1000
 """Rows that are looked at before all are."""
 
@@ -448,6 +450,8 @@ def same_levels(known: Iterable[str], levels: Iterable[str]) -> dict[str, str]:
     {'female': 'Female'}
     """
     there, own = dict.fromkeys(known), dict.fromkeys(levels)
+    if own.keys() <= there.keys():
+        return {}
     spelled: dict[str, list[str]] = {}
     for level in there:
         spelled.setdefault(folded_level(level), []).append(level)
@@ -506,6 +510,8 @@ def common_levels(
             if column.name == name and column.kind == "text"
         }
         levels = {site: data[site].columns[j].levels for site, j in places.items()}
+        if name not in named and max(map(len, levels.values())) > SPELLINGS * most:
+            continue
         every = Counter(level for each in levels.values() for level in each)
         spelled: dict[str, list[str]] = {}
         for level, _ in every.most_common():
