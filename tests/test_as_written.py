@@ -106,7 +106,7 @@ def test_each_site_writes_numbers_as_it_does_and_it_is_said() -> None:
     again = run("predict", "a", "north.csv", "south.csv", "--out", "new")
     assert sorted(lines(again, "note")) == sorted(notes)
     for name in ("north", "south"):
-        same = Path(f"new/labels/{name}.csv").read_text()
+        same = Path(f"new/{name}.csv").read_text()
         assert same == Path(f"a/labels/{name}.csv").read_text()
     raw = ["--scale", "none", "--columns", "price,rate", "-k", 2]
     run("fit", "plain/north.csv", "plain/south.csv", *raw, "--out", "d")
@@ -311,7 +311,7 @@ def test_names_are_matched_without_case_blanks_and_accents() -> None:
     told = run("predict", "a", *files, "--out", "new")
     assert len(lines(told, "note")) == 2
     for file in files:
-        assert Path("new/labels", file).read_text() == Path("a/labels", file).read_text()
+        assert Path("new", file).read_text() == Path("a/labels", file).read_text()
     frames = other_names()
     with pytest.warns(ReadingNote, match="is taken for"):
         model = FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
@@ -376,7 +376,7 @@ def test_columns_are_renamed_by_an_option() -> None:
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert centres("a") == centres("b")
     run("predict", "b", *files, "--out", "new", *option)
-    assert Path("new/labels/west.csv").read_text() == Path("a/labels/west.csv").read_text()
+    assert Path("new/west.csv").read_text() == Path("a/labels/west.csv").read_text()
     either = ["--exclude", "sex", "--columns", "Preis,rate", "--factor", "south:x1=1"][2:]
     assert run("fit", *files, "-k", 2, "--out", "c", *option, *either).exit_code == 0
     for value, line in [
@@ -420,7 +420,7 @@ def test_site_files_are_matched_too(rename, more) -> None:
     )
     again = run("predict", "a", *files, "--out", "new")
     assert again.exit_code == 0, again.stderr
-    same = Path("new/labels/south.csv").read_text()
+    same = Path("new/south.csv").read_text()
     if not more:
         assert same == Path("a/labels/south.csv").read_text()
     if rename:
@@ -568,7 +568,7 @@ def test_texts_are_matched_without_case_blanks_and_accents() -> None:
     assert lines(told, "note") == notes
     assert "does not know" not in told.stdout
     for file in files:
-        assert Path("new/labels", file).read_text() == Path("a/labels", file).read_text()
+        assert Path("new", file).read_text() == Path("a/labels", file).read_text()
     frames = {site: pd.read_csv(f"{site}.csv") for site in SPELLED}
     with pytest.warns(ReadingNote, match="is taken for"):
         model = FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
@@ -609,4 +609,4 @@ def test_codes_of_texts_are_asked_about_and_the_option_works(texts, pairs) -> No
     assert json.loads(Path("b/model.json").read_text())["columns"] == ["price", "rate", "sex"]
     done = run("predict", "b", *files, "--out", "new", *option)
     assert "does not know" not in done.stdout
-    assert Path("new/labels/south.csv").read_text() == Path("b/labels/south.csv").read_text()
+    assert Path("new/south.csv").read_text() == Path("b/labels/south.csv").read_text()

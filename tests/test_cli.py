@@ -26,7 +26,7 @@ from fedcluster.cli import _reading as reading
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._screen import Screen
+from fedcluster.cli._screen import Screen, silent
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
 from fedcluster.io.outputs import write_labels
@@ -671,7 +671,7 @@ def test_a_trial_that_fails_leaves_the_job_alone(files, monkeypatch):
 
 
 def test_no_trial_is_made_of_short_jobs_or_of_the_rows_of_a_site_file(files, monkeypatch):
-    read = reading.read(files, FileOptions(), progress.silent)
+    read = reading.read(files, FileOptions(), silent)
     assert progress.sample_of(Fit(3), read.tables) is None
     monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
     sample = progress.sample_of(Fit(3), read.tables)

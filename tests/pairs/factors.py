@@ -147,6 +147,7 @@ SITE: Factors = {
     "id_column": named(None, "id"),
     "codes": {"none": {}, "town": {"town": {"A": "Ahlen", "B": "Bonn", "C": "Celle"}}},
     "missing_values": named((), (-999,)),
+    "rename": {"none": {}, "z": {"depth": "z"}},
     "factors": {"none": {}, "z": {"z": 4.0}},
     "dates": {"none": {}, "age": {"seen": "age:2024-12-31"}},
     "protection": named("limits", "groups", None),

@@ -165,7 +165,12 @@ class World:
                 frame[column] = frame[column].map({**{t: t for t in TOWNS}, **known})
         if self.site["missing_values"]:
             frame["z"] = frame["z"].fillna(float(self.site["missing_values"][0]))
-        return frame
+        return frame.rename(columns=self.own)
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What sites call columns that they rename."""
+        return {name: own for own, name in self.site["rename"].items()}
 
     def write(self) -> dict[str, Path]:
         """Write the files and site files of all sites; returns the site files."""
@@ -175,7 +180,10 @@ class World:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         source = WRITERS[self.c["source"]](self.written(name), folder)
-        site, lines = self.site, [f'name = "{name}"']
+        site, lines = dict(self.site), [f'name = "{name}"']
+        if site["columns"] is not None:
+            site["columns"] = [self.own.get(column, column) for column in site["columns"]]
+        site["factors"] = {self.own.get(name, name): x for name, x in site["factors"].items()}
         keys = ("columns", "missing_values", "protection", "values_in_memory", "plugins")
         for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
             if value not in (None, ()):
@@ -183,7 +191,8 @@ class World:
         if "epsilon" in site["privacy"] and site["colluders"] is not None:
             site = {**site, "privacy": {**site["privacy"], "colluders": site["colluders"]}}
         lines += ["[source]", *source]
-        for key in ("codes", "factors", "dates", "groups", "limits", "cost", "policy", "privacy"):
+        tables = ("codes", "rename", "factors", "dates", "groups", "limits", "cost", "policy")
+        for key in (*tables, "privacy"):
             for sub in (site[key],) if site[key] else ():
                 lines.append(f"[{key}]")
                 lines += [f"{k} = {_toml(value)}" for k, value in sub.items()]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
+from fedcluster.cli._screen import Doing
 from fedcluster.core import Answers, Data, Engine, Task
 from fedcluster.engines.recorder import WrappedEngine
 from fedcluster.io.rows import SiteRows
@@ -24,27 +25,6 @@ LONG = {"given": 1_000_000, "chosen": 100_000}
 SAMPLE = 10_000
 """Rows of a trial; each site has its share, and at least `FEWEST`."""
 FEWEST = 50
-
-
-class Doing(Protocol):
-    """Shows what is being done."""
-
-    def __call__(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
-        """Show a line.
-
-        Parameters
-        ----------
-        what : str
-            What is being done.
-        done : float, optional
-            The share of the whole that is done, between 0 and 1.
-        keep : bool
-            Whether the line stays on the screen.
-        """
-
-
-def silent(what: str, done: float | None = None, *, keep: bool = False) -> None:
-    """Show nothing."""
 
 
 class TimedEngine(WrappedEngine):

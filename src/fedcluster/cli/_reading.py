@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcluster.cli._options import FileOptions, JoinOptions, ValueOptions
-from fedcluster.cli._progress import Doing, silent
+from fedcluster.cli._screen import Doing, silent
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed

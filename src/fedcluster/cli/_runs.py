@@ -15,8 +15,9 @@ import numpy as np
 
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._progress import Doing, TimedEngine, Trial, sample_of, silent, watching
+from fedcluster.cli._progress import TimedEngine, Trial, sample_of, watching
 from fedcluster.cli._reading import TABLES, Joining, Reading, read
+from fedcluster.cli._screen import Doing, silent
 from fedcluster.core import Data, Filter, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client

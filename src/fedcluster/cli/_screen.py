@@ -23,7 +23,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, Self, TypeVar
 
 import typer
 import typer.core
@@ -45,6 +45,27 @@ UNBROKEN = "\u2011"
 EXAMPLE = "Example: "
 ARGUMENT = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
 """A word of a command, with what stands in quotes."""
+
+
+class Doing(Protocol):
+    """Shows what is being done."""
+
+    def __call__(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
+        """Show a line.
+
+        Parameters
+        ----------
+        what : str
+            What is being done.
+        done : float, optional
+            The share of the whole that is done, between 0 and 1.
+        keep : bool
+            Whether the line stays on the screen.
+        """
+
+
+def silent(what: str, done: float | None = None, *, keep: bool = False) -> None:
+    """Show nothing."""
 
 
 def pasted(command: str, width: int, indent: int = 0) -> list[str]:

@@ -530,30 +530,25 @@ def common_levels(
 
 def warn_of_codes(sites: Mapping[str, Data]) -> None:
     """Ask whether few whole numbers at some sites are codes of the texts at others."""
-    kinds: dict[str, dict[str, list[str]]] = {}
+    texts: dict[str, dict[str, list[str]]] = {}
+    numbers: dict[str, dict[str, list[str]]] = {}
     for site, data in sites.items():
         for j, column in enumerate(data.columns):
             if column.kind == "text" and len(column.levels) <= MOST_CODES:
-                own = list(column.levels)
+                texts.setdefault(column.name, {})[site] = list(column.levels)
             elif column.kind == "number":
                 head = np.unique(data.X[:CODED_ROWS, j])
-                if len(head) > MOST_CODES + 1:
-                    continue
-                own = [f"={level}" for level in codes(data, j)[0]]
-            else:
-                continue
-            kinds.setdefault(column.name, {})[site] = own
-    for name, each in kinds.items():
-        numbers = {site: own for site, own in each.items() if own and own[0].startswith("=")}
-        texts = {site: own for site, own in each.items() if own and site not in numbers}
-        meant = sorted({level for own in texts.values() for level in own})
-        own = sorted({level[1:] for one in numbers.values() for level in one}, key=float)
-        if texts and numbers and 1 < len(own) == len(meant) <= MOST_CODES:
-            pairs = zip(own, meant, strict=True)
+                if len(head) <= MOST_CODES + 1 and (own := list(codes(data, j)[0])):
+                    numbers.setdefault(column.name, {})[site] = own
+    for name in filter(numbers.__contains__, texts):
+        meant = sorted({level for own in texts[name].values() for level in own})
+        coded = sorted({level for own in numbers[name].values() for level in own}, key=float)
+        if 1 < len(coded) == len(meant) <= MOST_CODES:
+            pairs = zip(coded, meant, strict=True)
             warnings.warn(
-                f"column {name!r} holds {listed(meant)} at {listed(list(texts))}, "
-                f"{listed(own)} at {listed(list(numbers))}; if they mean the same, say which is "
-                f"which, as in {codes_option(name, pairs)}",
+                f"column {name!r} holds {listed(meant)} at {listed(list(texts[name]))}, "
+                f"{listed(coded)} at {listed(list(numbers[name]))}; if they mean the same, say "
+                f"which is which, as in {codes_option(name, pairs)}",
                 stacklevel=3,
             )
 
