@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from typer.testing import CliRunner
+
+from fedcluster.cli import app
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -190,3 +193,17 @@ def test_files_that_the_design_names_are_there():
     named = set(re.findall(r"`([\w/]+\.py)`", text))
     assert len(named) > 20
     assert named <= there
+
+
+def test_the_reference_of_the_command_line_has_every_option_that_help_shows():
+    """Each under the heading of its command; the help is what a terminal shows."""
+    made = "\n\n".join(runpy.run_path(str(ROOT / "docs" / "hooks" / "commands.py"))["shown"]())
+    sections = dict(part.split("\n", 1) for part in made.split("## ")[1:])
+    assert len(sections) > 40
+    for name, section in sections.items():
+        shown = CliRunner().invoke(app, [*name.split()[1:], "--help"], terminal_width=200).output
+        told = re.findall(r"^  (-[-\w]+(?:, -[-\w]+)*)", shown.partition("\nOptions:")[2], re.M)
+        options = {each for line in told for each in re.findall(r"-[-\w]+", line)}
+        assert {"-h", "--help"} <= options, name
+        missing = [each for each in options - {"-h", "--help"} if f"`{each}`" not in section]
+        assert missing == [], name

@@ -1,0 +1,65 @@
+"""Make the reference of the command line from the program, while the site is built.
+
+The page ``commands.md`` ends with each command: its help, its arguments and its options.
+"""
+
+import re
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import typer
+
+from fedcluster.cli import app
+
+
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Return the text of a page, with all commands below if it is theirs."""
+    return "\n\n".join([markdown, *shown()]) if page.file.src_uri == "commands.md" else markdown
+
+
+def shown() -> Iterator[str]:
+    """Yield a section for each command that does something, in the order of the help."""
+    for name, command in commands(typer.main.get_command(app), "fedcluster"):
+        yield f"## {name}"
+        yield from (plain(each) for each in re.split(r"\n\s*\n", command.help or ""))
+        for title, kind in {"Arguments": "argument", "Options": "option"}.items():
+            rows = [row(each) for each in command.params if each.param_type_name == kind]
+            if rows:
+                yield "\n".join([f"| {title} | |\n|---|---|", *rows])
+        if command.epilog:
+            yield f"```sh\n{command.epilog.removeprefix('Example: ')}\n```"
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each command below a group with its whole name."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield name, command
+    for part, each in below.items():
+        if not each.hidden:
+            yield from commands(each, f"{name} {part}")
+
+
+def row(parameter: Any) -> str:
+    """Return one line of a table: the names of a parameter, and what it does."""
+    if parameter.param_type_name == "argument":
+        names = f"`{parameter.make_metavar(typer.Context(typer.main.get_command(app)))}`"
+    else:
+        names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    takes = parameter.metavar or "|".join(getattr(parameter.type, "choices", ()))
+    if takes and parameter.param_type_name == "option":
+        names += f" `{takes}`".replace("|", "\\|")
+    default = parameter.show_default or parameter.default
+    says = [plain(parameter.help or "")]
+    if isinstance(default, str | int | float) and not isinstance(default, bool):
+        says.append(f"Default: {plain(str(default))}.")
+    if parameter.required and parameter.param_type_name == "option":
+        says.append("Required.")
+    return f"| {names} | {' '.join(says)} |"
+
+
+def plain(text: str) -> str:
+    """Return a paragraph in which nothing is taken for Markdown."""
+    words = " ".join(text.replace("\b", "").split())
+    return re.sub(r"([\\`*_{}\[\]|])", r"\\\1", escape(words, quote=False))
