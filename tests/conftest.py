@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from databases import Server, programs, running
 from hypothesis import HealthCheck, settings
+from typer import testing as commands
+from typer.main import get_command
 
 # Nothing depends on how fast a machine is. `make test` tries few examples
 # of each property, `make long` many.
@@ -61,6 +64,14 @@ def _no_job_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command shows of its progress every ten seconds depends on the machine."""
     if "fedcluster.cli._screen" in sys.modules:
         monkeypatch.setattr("fedcluster.cli._screen.EVERY", float("inf"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_built_once() -> Iterator[None]:
+    """Typer's runner builds all commands anew for each call, which takes as long as a small fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "_get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
