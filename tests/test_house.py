@@ -63,6 +63,8 @@ GUESTS = {
     "scipy": ANYWHERE,
     "starlette": "coordinator.service transports.flower",
     "uvicorn": "coordinator.service transports.flower",
+    "dask": "engines._dask",
+    "distributed": "engines._dask",
     "duckdb": "io._files",
     "fsspec": "io.remote",
     "pandas": "estimators",

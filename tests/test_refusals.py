@@ -262,6 +262,17 @@ def engine_and_rows(**_: Any) -> Any:
     FederatedKMeans(3).fit(PARTS, engine=plain())
 
 
+def spanning_persons(**_: Any) -> Any:
+    import dask.dataframe as dd
+    from distributed import Client as Cluster
+
+    from fedcluster.engines import DaskEngine
+
+    rows = pd.DataFrame({"x0": np.arange(8.0), "person": [0, 1] * 4})
+    with Cluster(processes=False, dashboard_address=":0"):
+        DaskEngine(dd.from_pandas(rows, npartitions=2), group_column="person").introduce()
+
+
 def clients(**options: Any) -> Callable[..., Any]:
     return lambda **_: FederatedKMeans(3, **options).fit_clients(
         Client(name, Data(rows)) for name, rows in PARTS.items()
@@ -596,6 +607,7 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         command("select-k", *FILES, "--columns", "x0,x1", "--bounds", "0:30"),
     ],
     "engine-rows": [engine_and_rows],
+    "dask-persons": [spanning_persons],
     "clients-limits": [
         clients(min_cluster_size=5),
         clients(protection="groups"),

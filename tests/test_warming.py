@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import _warming as warming
 from fedcluster.cli import app
+from fedcluster.engines import warming as once
 from fedcluster.kernels.runtime import announcer, compiled_mark
 
 
@@ -20,7 +21,8 @@ from fedcluster.kernels.runtime import announcer, compiled_mark
 def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return the mark that the kernels of a machine of its own would have."""
     path = tmp_path / "cache" / "all.compiled"
-    monkeypatch.setattr(warming, "compiled_mark", lambda: path)
+    for module in (warming, once):
+        monkeypatch.setattr(module, "compiled_mark", lambda: path)
     return path
 
 
@@ -85,7 +87,7 @@ def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark
     monkeypatch.setattr(warming, "jobs", lambda: iter([]))
     monkeypatch.setattr(subprocess, "run", runs)
     for _ in range(2):
-        warming.ensure_warmed(said.append)
+        once.ensure_warmed(said.append)
     assert began == [[sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]]
     assert mark.exists()
     assert said == ["compiling numerical kernels, once on this machine: about a minute"]
@@ -99,18 +101,19 @@ def test_one_who_waited_for_another_does_not_compile_again(
         mark.touch()
 
     monkeypatch.setattr(subprocess, "run", pytest.fail)
-    warming.ensure_warmed(other_has_done_it)
+    once.ensure_warmed(other_has_done_it)
 
 
 def test_a_cache_that_cannot_be_written_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(warming, "compiled_mark", lambda: tmp_path / "file" / "all.compiled")
+    for module in (warming, once):
+        monkeypatch.setattr(module, "compiled_mark", lambda: tmp_path / "file" / "all.compiled")
     monkeypatch.setattr(warming, "jobs", lambda: iter([]))
     began: list[object] = []
     monkeypatch.setattr(subprocess, "run", lambda *command, **_: began.append(command))
-    warming.ensure_warmed(lambda _what: None)
+    once.ensure_warmed(lambda _what: None)
     assert len(began) == 1
     assert warming.warmed(lambda _what: None) == announcer.compiled
 

@@ -117,7 +117,7 @@ def start(kit: Kit) -> None:
     kernels that were never compiled on this machine are compiled before a site connects.
     """
     needs("nvflare", "flare")
-    from fedcluster.cli._warming import ensure_warmed
+    from fedcluster.engines.warming import ensure_warmed
     from fedcluster.transports.flare.kit import kit_notice, start_kit
     from fedcluster.transports.flare.locks import check_locks, kind_of
 

@@ -70,7 +70,7 @@ def start(
     compiled on this machine are compiled before, so that the first answer is not late.
     """
     needs("flwr", "flower")
-    from fedcluster.cli._warming import ensure_warmed
+    from fedcluster.engines.warming import ensure_warmed
     from fedcluster.site.file import SiteFile
     from fedcluster.transports.flower.supernode import take_part
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,8 +15,6 @@ from fedcluster import (
     FederatedKMeans,
     select_k,
 )
-from fedcluster.errors import InputError
-from fedcluster.io.outputs import lock
 from fedcluster.kernels.runtime import announcer, compiled_mark
 from fedcluster.privacy import Groups
 from fedcluster.privacy.groups import Grouping
@@ -76,28 +71,3 @@ def warmed(doing: Callable[[str], None]) -> int:
     with suppress(OSError):  # where nothing can be stored, kernels are not stored either
         compiled_mark().touch()
     return announcer.compiled
-
-
-def ensure_warmed(say: Callable[[str], None]) -> None:
-    """Compile what was never compiled on this machine, in a process that ends; say so before.
-
-    Of several programs that start at the same time, one does it and the others wait.
-    """
-    mark = compiled_mark()
-    if mark.exists():
-        return
-    say("compiling numerical kernels, once on this machine: about a minute")
-    with _alone(mark.with_suffix(".lock")):
-        if not mark.exists():
-            command = [sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]
-            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock while a block lasts, where it can be stored."""
-    with ExitStack() as held:
-        with suppress(OSError, InputError):  # the latter on Windows
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock(held.enter_context(path.open("wb")))
-        yield

@@ -548,7 +548,7 @@ class Asked:
         for i, name in enumerate(self.clients if own else ()):
             if name in own:
                 parts.append((np.array([i]), Joined.alone(own[name])))
-        return BatchedAnswers(_Each(self.clients, task, own), missing, parts=parts)
+        return BatchedAnswers(AnswersOfEach(self.clients, task, own), missing, parts=parts)
 
 
 Places = NDArray[np.intp]
@@ -566,7 +566,7 @@ class BatchedAnswers(Answers):
         What left some sites, and their places among all.
     """
 
-    by_site: _Each
+    by_site: AnswersOfEach
     parts: Sequence[Part] = field(kw_only=True)
 
     @property
@@ -614,10 +614,10 @@ class BatchedAnswers(Answers):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Each(Mapping[str, Summary]):
+class AnswersOfEach(Mapping[str, Summary]):
     """Answers of many sites to one task: their own, others computed where they are asked for."""
 
-    clients: Mapping[str, Client]
+    clients: Mapping[str, Any]
     task: Task
     own: Mapping[str, Summary]
 

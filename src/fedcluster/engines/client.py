@@ -229,9 +229,10 @@ class Client:
         self.protection = protection if isinstance(protection, Grouping) else own
         self._sent: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
-        self._load = load
         self._persons: PersonCounts | None = None
-        if isinstance(load, Data):  # known at once, which counts where sites are many
+        if not isinstance(load, Data):
+            self._load = load
+        else:  # known at once, which counts where sites are many
             self.source = load
             if rules.groups is None:
                 self.rows = load
@@ -242,9 +243,7 @@ class Client:
     @cached_property
     def source(self) -> Data | RowStream:
         """Rows of the site as they are, or a stream of them, opened once; no step sees them."""
-        if isinstance(self._load, Data | RowStream):
-            return self._load
-        return self._load()
+        return self._load if isinstance(self._load, RowStream) else self._load()
 
     @cached_property
     def rows(self) -> Data | RowStream:

@@ -267,11 +267,17 @@ def _of_frame(
     own = {} if roles.values is None else own_names(frame.names, roles.values)
     note_names(owner, own)
     roles = roles.in_names(own)
-    names = frame.names if roles.values is None else roles.values
-    has_columns(owner, frame.names, names)
+    beside = roles.others
+    every = tuple(name for name in frame.names if name not in beside)
+    names = every if roles.values is None else roles.values
+    has_columns(owner, frame.names, [*names, *beside])
     if not (frame.n_rows and names):
         raise InputError(f"{owner} has no rows or no columns")
     part = frame.part(names, raw=roles.raw)
+    if beside:
+        others = {name: _arrow(frame.column(name), name) for name in beside}
+        read = dict(zip(part.rows.column_names, part.rows.columns, strict=True))
+        part = replace(part, rows=pa.table({**others, **read}))
     notations = {} if notations is None else notations
     roles = replace(roles, values=tuple(names))
     data = Reader(owner, part, roles, other_columns, notations).data()

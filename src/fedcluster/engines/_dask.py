@@ -1,0 +1,463 @@
+"""Engine on a Dask cluster: the partitions of one owner's collection are the sites.
+
+Rows stay on the workers, or are read there anew in every round; what comes to this process are
+answers, added in a tree. Groups of a partition are made where it is opened. If a worker is lost,
+Dask opens its partitions on another one. Each partition is known by a digest of its rows and of the
+means of its groups: a partition that is opened again and is not the same is asked nothing, so that
+no group is ever made of rows that stood in another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from operator import methodcaller
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Answers, Data, Introduction, SiteInfo, Summary, Task
+from fedcluster.core.ranges import allowed_of
+from fedcluster.engines.batched import AnswersOfEach, BatchedAnswers, Joined, at_site
+from fedcluster.engines.client import Client
+from fedcluster.engines.warming import ensure_warmed
+from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.io.columns import columns_of
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.options.refusals import refused
+from fedcluster.privacy import Groups
+from fedcluster.privacy.disclosure import Disclosure, SiteRules
+
+try:
+    from dask import array, delayed
+    from distributed import WorkerPlugin, get_client
+except ImportError as error:
+    raise ImportError('DaskEngine needs Dask: pip install "fedcluster[dask]"') from error
+
+LOGGER = logging.getLogger(__name__)
+
+Joint = list[Joined | dict[str, Summary]]
+"""Answers of some partitions to each task: added, or each by its name."""
+
+
+class DaskEngine:
+    """Engine whose sites are the partitions of a Dask collection.
+
+    All partitions belong to one owner: nothing protects one of them from another, unless
+    ``protection`` or ``filters`` say so. The bits of a result depend on the partitions, and on
+    nothing else: not on workers, on lost ones, or on ``fan_in``.
+
+    Parameters
+    ----------
+    collection : dask.dataframe.DataFrame or dask.array.Array of shape (n, d)
+        The rows. A partition must fit into the memory of a worker, several times over.
+    columns : sequence of str, optional
+        The columns of a data frame to cluster by; by default all that are named nowhere else.
+    weight_column, group_column, label_column : str, optional
+        The columns with the weights of rows, with the person of each, and with reference labels.
+    filters : sequence of Filter, or Disclosure, default=()
+        The limits of each partition, or all its rules.
+    protection : Groups, optional
+        Steps see the means of groups alone. The groups of a partition are made once, when it is
+        opened, and kept; other partitions of the same rows would make others.
+    client : distributed.Client, optional
+        The cluster; by default the current one.
+    fan_in : int, default=16
+        How many answers a worker adds at once.
+    keep : bool, default=True
+        Whether workers keep the rows in memory; if not, each round reads them anew, and a worker
+        holds as many partitions at once as it has threads. The means of groups are always kept.
+
+    Raises
+    ------
+    InputError
+        If a partition is no table, there is no row, or a person has rows in several partitions.
+
+    Examples
+    --------
+    >>> import dask.array
+    >>> from distributed import Client
+    >>> from fedcluster import FederatedKMeans
+    >>> rows = np.repeat([[0.0, 0.0], [9.0, 0.0]], 50, axis=0)
+    >>> with Client(processes=False, dashboard_address=":0") as cluster:
+    ...     engine = DaskEngine(dask.array.from_array(rows, chunks=(30, 2)))
+    ...     model = FederatedKMeans(2, random_state=0).fit(engine=engine)
+    ...     labels = engine.label(model)  # lazy, a part for each partition
+    ...     model.cluster_centers_, labels.numblocks, np.bincount(labels.compute())
+    (array([[0., 0.],
+           [9., 0.]]), (4,), array([50, 50]))
+    """
+
+    def __init__(
+        self,
+        collection: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        weight_column: str | None = None,
+        group_column: str | None = None,
+        label_column: str | None = None,
+        filters: SiteRules = (),
+        protection: Groups | None = None,
+        client: Any = None,
+        fan_in: int = 16,
+        keep: bool = True,
+    ) -> None:
+        if fan_in < 2:
+            raise InputError(f"fan_in must be at least 2, not {fan_in}")
+        self._rows = _checked(collection)
+        values = None if columns is None else tuple(columns)
+        roles = ColumnRoles(values, weight_column, group_column, label_column, raw=True)
+        self._how = Opening(roles, Disclosure.of(filters, protection))
+        self._dask, self._fan_in = _cluster(client), fan_in
+        self._dask.register_plugin(_WarmUp())
+        parts = np.ravel(np.asarray(self._rows.to_delayed(), dtype=object)).tolist()
+        width, opening = max(5, len(str(len(parts) - 1))), delayed(self._how, traverse=False)
+        named = {f"part-{i:0{width}}": part for i, part in enumerate(parts)}
+        opened = [opening(name, part) for name, part in named.items()]
+        if keep or self._how.rules.groups is not None:
+            opened = self._dask.compute(opened)
+        self._opened = dict(zip(named, opened, strict=True))
+        self._told: dict[tuple[Any, ...], tuple[SiteInfo, ...]] = {}
+
+    @cached_property
+    def _sites(self) -> dict[str, tuple[SiteInfo, str]]:
+        """What each partition with rows states of itself, and its digest."""
+        facts = self._gathered({name: delayed(_facts)(part) for name, part in self._opened.items()})
+        sites = {name: (site, digest) for name, (site, digest) in facts.items() if site is not None}
+        if not sites:
+            raise InputError("no partition has a row of positive weight")
+        if (column := self._how.roles.group) is not None:
+            persons = [delayed(_persons)(part) for part in self._opened.values()]
+            if self._gathered({column: delayed(_have_common)(persons)})[column]:
+                raise refused("dask-persons", column=column)
+        return sites
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return the metadata of the partitions that have rows, see `Engine`."""
+        key = bool(asked.get("columns")), tuple(asked.get("texts", ())), bool(asked.get("labels"))
+        if key not in self._told:
+            told = {name: site for name, (site, _) in self._sites.items()}
+            if key[0] or key[2]:
+                wish = {"columns": key[0], "texts": key[1], "labels": key[2]}
+                told = self._gathered(self._each(told, _Introducing(wish)))
+            self._told[key] = tuple(told.values())
+        return self._told[key]
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Answer all tasks at each of the named partitions, and add what can be added."""
+        named = set(self._sites if sites is None else sites)
+        asked = [name for name in self._sites if name in named]
+        missing = tuple(name for name in self._sites if name not in named)
+        if not asked:
+            return [Answers({}, missing) for _ in tasks]
+        given = self._dask.compute([*self._each(asked, _Question(tuple(tasks))).values()])
+        level, add = given, delayed(_together, pure=False)
+        while len(level) > 1:
+            parts = (level[i : i + self._fan_in] for i in range(0, len(level), self._fan_in))
+            level = self._dask.compute([*map(add, parts)])
+        [joint] = self._results(level)
+        leaves, places = dict(zip(asked, given, strict=True)), np.arange(len(asked))
+        return [
+            Answers(each, missing)
+            if isinstance(each, dict)
+            else BatchedAnswers(
+                AnswersOfEach(leaves, task, _Given(self._results, leaves, t)),
+                missing,
+                parts=[(places, each)],
+            )
+            for t, (task, each) in enumerate(zip(tasks, joint, strict=True))
+        ]
+
+    def label(self, model: Any, *, memberships: bool = False) -> Any:
+        """Return the cluster of each row as a lazy collection, partition by partition.
+
+        Parameters
+        ----------
+        model : Model or estimator
+            The clusters.
+        memberships : bool, default=False
+            Whether to return the memberships in all clusters instead.
+
+        Returns
+        -------
+        dask.dataframe.Series or dask.array.Array of shape (n,)
+            The labels, -1 of a row of no cluster; of a data frame with its index, called "cluster".
+            With ``memberships``, a data frame or an array of shape (n, k).
+
+        Raises
+        ------
+        ValueError
+            If memberships are asked for, and the clusters have none.
+        """
+        given = _Labelling(model, memberships)
+        rows = self._rows
+        given.find  # noqa: B018 - refuses memberships of clusters that have none
+        if not isinstance(rows, array.Array):
+            return rows.map_partitions(given, meta=given.meta)
+        shape = {"chunks": (rows.chunks[0], (given.k,))} if memberships else {"drop_axis": 1}
+        return rows.map_blocks(given, dtype=given.empty.dtype, **shape)
+
+    def _each(self, names: Iterable[str], do: Callable[[_Opened], Any]) -> dict[str, Any]:
+        """Return what is to be done at each partition, which must be as it was."""
+        doing, done = delayed(do, pure=False, traverse=False), delayed(_done, pure=False)
+        return {name: done(name, self._opened[name], self._sites[name][1], doing) for name in names}
+
+    def _gathered(self, work: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the results of lazy work, by its names."""
+        futures = self._dask.compute([*work.values()])
+        return dict(zip(work, self._results(futures), strict=True))
+
+    def _results(self, futures: Sequence[Any]) -> Any:
+        """Return results; of an error that is not ours, its kind alone, as it may hold anything."""
+        try:
+            return self._dask.gather(futures)
+        except (HeldBackError, InputError, SiteError):
+            raise
+        except Exception as error:
+            raise SiteError(
+                f"a partition cannot be read or asked: {type(error).__name__}; the logs of the "
+                "workers say more"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A partition as it was opened; without a client if no row has a weight."""
+
+    name: str
+    client: Client | None
+    digest: str
+    unprepared: str = ""
+    persons: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the rows, by which Dask decides what to move or to spill."""
+        return 0 if self.client is None else int(self.client.data.X.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a partition is opened: the roles of its columns, and its rules."""
+
+    roles: ColumnRoles
+    rules: Disclosure
+
+    def __call__(self, name: str, part: Any) -> _Opened:
+        if not len(part):
+            return _Opened(name, None, "no row")
+        try:
+            data = read_table(part, self.roles, f"partition {name!r}")
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from None
+        digest = sha256()
+        _add(digest, data)
+        if not len(data.weighed()):
+            return _Opened(name, None, digest.hexdigest())
+        client = Client(name, data, self.rules)
+        if self.rules.groups is not None:
+            client.source = client.data  # its rows are not needed any more
+            _add(digest, client.data)
+        persons = np.unique([] if data.groups is None else data.groups).astype(np.int64)
+        return _Opened(name, client, digest.hexdigest(), _unprepared(client.data), persons)
+
+
+def _add(digest: Any, data: Data) -> None:
+    """Add all that answers depend on to a digest."""
+    grouped = None if data.grouped is None else data.grouped.counts
+    for values in (data.X, data.sample_weight, data.groups, data.y, grouped):
+        if values is not None:
+            plain = values if values.dtype.kind in "biuf" else np.array(values, dtype=str)
+            digest.update(f"{plain.dtype} {plain.shape}".encode())
+            digest.update(np.ascontiguousarray(plain))
+    digest.update(repr(data.columns).encode())
+
+
+def _unprepared(data: Data) -> str:
+    """Return what is the matter with rows that are taken as they are; "" if nothing is."""
+    for j, column in enumerate(columns_of(data)):
+        if column.kind != "number" or np.isnan(data.X[:, j]).any():
+            what = "has missing values" if column.kind == "number" else "is no number"
+            return f"column {column.name!r} {what}; leave it out, or prepare the rows"
+    return ""
+
+
+def _facts(part: _Opened) -> tuple[SiteInfo | None, str]:
+    return None if part.client is None else part.client.site, part.digest
+
+
+def _persons(part: _Opened) -> NDArray[np.int64]:
+    return part.persons
+
+
+def _have_common(numbers: Sequence[NDArray[np.int64]]) -> bool:
+    """Return whether arrays of distinct numbers have one in common."""
+    every = np.concatenate(numbers)
+    return len(np.unique(every)) < len(every)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The tasks of a round, as a partition is asked."""
+
+    tasks: tuple[Task, ...]
+
+    def __call__(self, part: _Opened) -> Joint:
+        if part.unprepared and any(
+            task.preprocessor is None and not allowed_of(task.step).gaps for task in self.tasks
+        ):
+            raise InputError(part.unprepared)
+        answers = at_site(part.client, self.tasks, methodcaller("answers", self.tasks))
+        return [
+            Joined.alone(answer)
+            if task.step.server_additive and task.noise is None
+            else {part.name: answer}
+            for task, answer in zip(self.tasks, answers, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Introducing:
+    """What a partition is to tell of itself."""
+
+    asked: dict[str, Any]
+
+    def __call__(self, part: _Opened) -> SiteInfo:
+        tell = methodcaller("introduce", **self.asked)
+        told: SiteInfo = at_site(part.client, "describing its columns, ", tell)
+        return told
+
+
+def _done(name: str, part: _Opened, digest: str, do: Callable[[_Opened], Any]) -> Any:
+    """Do something at a partition, if it is as it was."""
+    if part.digest != digest:
+        raise InputError(
+            f"partition {name!r} has changed since it was first read; let it give the same rows in "
+            "the same order each time, such as from files that nobody writes to, and start again"
+        )
+    return do(part)
+
+
+def _together(parts: Sequence[Joint]) -> Joint:
+    """Return the answers of several partitions to each task."""
+    return [
+        Joined(
+            Summary.total([each.summary for each in alike]),
+            np.concatenate([each.sent for each in alike], axis=1),
+            any(each.may_be_too_large for each in alike),
+        )
+        if isinstance(alike[0], Joined)
+        else {name: answer for each in alike for name, answer in each.items()}
+        for alike in zip(*parts, strict=True)
+    ]
+
+
+class _Given(Mapping[str, Summary]):
+    """Answers of each partition to a task, fetched when one is looked up."""
+
+    def __init__(
+        self, results: Callable[[Sequence[Any]], Any], futures: Mapping[str, Any], place: int
+    ) -> None:
+        self._results, self._futures, self._place = results, futures, place
+
+    @cached_property
+    def _every(self) -> dict[str, Summary]:
+        joints = self._results([*self._futures.values()])
+        return {
+            name: joint[self._place].summary
+            for name, joint in zip(self._futures, joints, strict=True)
+        }
+
+    def __getitem__(self, name: str) -> Summary:
+        return self._every[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._futures)
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+
+@dataclass(frozen=True)
+class _Labelling:
+    """How the rows of a partition are labelled."""
+
+    model: Any
+    memberships: bool
+
+    @cached_property
+    def k(self) -> int:
+        """Number of clusters."""
+        return len(getattr(self.model, "weights", ())) or int(self.model.n_clusters_)
+
+    @cached_property
+    def find(self) -> Callable[[Any], NDArray[Any]]:
+        """What labels rows."""
+        fuzzy = getattr(self.model, "fuzzy", False)
+        of_model = self.model.memberships if fuzzy else None
+        way = getattr(self.model, "predict_proba", of_model)
+        find: Callable[[Any], NDArray[Any]] | None = way if self.memberships else self.model.predict
+        if find is None:
+            raise InputError("these clusters have labels and no memberships")
+        return find
+
+    @property
+    def empty(self) -> NDArray[Any]:
+        """What no row has."""
+        return np.zeros((0, self.k)) if self.memberships else np.zeros(0, np.int32)
+
+    @property
+    def meta(self) -> Any:
+        """The columns and their types, as Dask wants them."""
+        names = {f"membership_{j}": "float64" for j in range(self.k)}
+        return names if self.memberships else ("cluster", "int32")
+
+    def __call__(self, part: Any) -> Any:
+        found = self.find(part) if len(part) else self.empty
+        if isinstance(part, np.ndarray):
+            return found
+        if self.memberships:
+            return part[[]].assign(**dict(zip(self.meta, found.T, strict=True)))
+        return part[[]].assign(cluster=found)["cluster"]
+
+
+class _WarmUp(WorkerPlugin):
+    """Plugin that compiles kernels before a worker is asked."""
+
+    name, idempotent = "fedcluster", True
+
+    async def setup(self, worker: Any) -> None:
+        """Compile what this machine lacks; kernels use as many threads as the worker has."""
+        if worker.nanny is not None:  # the process is the worker's own
+            os.environ.setdefault("FEDCLUSTER_NUM_THREADS", str(worker.state.nthreads))
+        await asyncio.to_thread(ensure_warmed, LOGGER.info)
+
+
+def _cluster(client: Any) -> Any:
+    """Return the cluster to use."""
+    try:
+        client = get_client() if client is None else client
+    except ValueError:
+        raise InputError(
+            "there is no Dask cluster; start one: client = distributed.Client()"
+        ) from None
+    if client.asynchronous:
+        raise InputError("the Dask client is asynchronous; give one that waits")
+    return client
+
+
+def _checked(collection: Any) -> Any:
+    """Return a collection of rows, a partition of which has all columns."""
+    if isinstance(collection, array.Array) and collection.ndim == 2:
+        return collection.rechunk({1: -1})
+    if hasattr(collection, "to_delayed") and getattr(collection, "ndim", 0) == 2:
+        return collection
+    raise InputError(
+        f"DaskEngine takes a Dask data frame or array of rows, not {type(collection).__name__}"
+    )

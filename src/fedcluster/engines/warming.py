@@ -1,0 +1,38 @@
+"""Compilation of all kernels before the first question, once on a machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import lock
+from fedcluster.kernels.runtime import compiled_mark
+
+
+def ensure_warmed(say: Callable[[str], None]) -> None:
+    """Compile what was never compiled on this machine, in a process that ends; say so before.
+
+    Of several programs that start at the same time, one does it and the others wait.
+    """
+    mark = compiled_mark()
+    if mark.exists():
+        return
+    say("compiling numerical kernels, once on this machine: about a minute")
+    with _alone(mark.with_suffix(".lock")):
+        if not mark.exists():
+            command = [sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]
+            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock while a block lasts, where it can be stored."""
+    with ExitStack() as held:
+        with suppress(OSError, InputError):  # the latter on Windows
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock(held.enter_context(path.open("wb")))
+        yield

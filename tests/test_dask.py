@@ -1,0 +1,366 @@
+"""The engine on a Dask cluster: the bits of one process, whatever happens to workers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client as Cluster
+from distributed import LocalCluster
+
+from fedcluster import Client, FederatedKMeans, LocalEngine, Model, PreprocessingSpec, State, Task
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import Engine
+from fedcluster.engines import DaskEngine
+from fedcluster.engines.batched import BatchedAnswers
+from fedcluster.engines.recorder import WrappedEngine
+from fedcluster.errors import InputError, SiteError
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of, procedure_of
+from fedcluster.privacy import Groups
+
+NUMBERS = ("a", "b", "c")
+SPOTS = np.array([[0.0, 0, 0], [6, 0, 1], [0, 6, 2]])
+PREPARED = PreprocessingSpec("standard", missing="mean")
+Roles = Mapping[str, Any]
+
+
+def people(n: int = 420, seed: int = 0) -> pd.DataFrame:
+    """Rows in three clusters, with text, gaps, weights, persons (two rows each) and labels."""
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(0, 3, n)
+    frame = pd.DataFrame(SPOTS[cluster] + rng.normal(size=(n, 3)), columns=list(NUMBERS))
+    frame["town"] = np.array(["x", "y", "z"])[(cluster + rng.integers(0, 2, n)) % 3]
+    frame["d"] = np.where(rng.random(n) < 0.1, np.nan, frame["a"] + rng.normal(size=n))
+    frame["weight"] = rng.integers(1, 4, n).astype(float)
+    frame["person"] = np.arange(n) // 2
+    frame["label"] = np.array(["p", "q", "r"])[cluster]
+    return frame
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Cluster]:
+    with Cluster(
+        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Cluster]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Cluster(workers) as cluster,
+    ):
+        yield cluster
+
+
+def on_dask(frame: pd.DataFrame, n: int = 7) -> Any:
+    return dd.from_pandas(frame, npartitions=n, sort=False)
+
+
+def in_process(rows: Any, protection: Groups | None = None, **roles: Any) -> LocalEngine:
+    """The same partitions as clients of this process."""
+    how = ColumnRoles(
+        roles.get("columns"),
+        roles.get("weight_column"),
+        roles.get("group_column"),
+        roles.get("label_column"),
+        raw=True,
+    )
+    parts = dask.compute(*rows.to_delayed())
+    return LocalEngine(
+        Client(f"part-{i:05}", read_table(part, how), (), protection)
+        for i, part in enumerate(parts)
+        if len(part)
+    )
+
+
+def outcome(job: Any, engine: Engine) -> tuple[Any, ...]:
+    """All that comes of a job: its content, its rounds, and the bits of its state."""
+    report = execute(job, engine)
+    content = procedure_of(job).content(report)
+    state = report.clustering.state if isinstance(job, Fit) else State()
+    arrays = [state.centers, state.weights, *(state.memory[name] for name in sorted(state.memory))]
+    return (
+        repr(content),
+        report.outcome.account(),
+        state.inertia,
+        [(each.shape, each.tobytes()) for each in arrays],
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    job: Callable[[], Any]
+    columns: Sequence[str] = NUMBERS
+    protection: Groups | None = None
+    weight_column: str | None = None
+    group_column: str | None = None
+    label_column: str | None = None
+
+    def engines(self, frame: pd.DataFrame, **how: Any) -> tuple[LocalEngine, DaskEngine]:
+        own = {name: each for name, each in vars(self).items() if name != "job"}
+        return in_process(on_dask(frame), **own), DaskEngine(on_dask(frame), **own, **how)
+
+
+def fitted_model() -> Model:
+    frame = people()[list(NUMBERS)]
+    return model_of(execute(Fit(3), in_process(on_dask(frame)), columns=NUMBERS))
+
+
+MIXED = (*NUMBERS, "d", "town")
+QUICK = {
+    "k-means": Kind(lambda: Fit(3)),
+    "fuzzy": Kind(lambda: Fit(3, algorithm="ffcm", m=2.0)),
+    "prepared, with gaps and text": Kind(lambda: Fit(3, prepare=PREPARED), MIXED),
+    "groups of persons": Kind(
+        lambda: Fit(3, prepare=PREPARED), MIXED, Groups(4), group_column="person"
+    ),
+    "weights and a sample": Kind(lambda: Fit(3, participation=0.5), weight_column="weight"),
+    "scores": Kind(lambda: Evaluate(fitted_model(), labels=True), label_column="label"),
+}
+KINDS = {
+    "sums only": Kind(lambda: Fit(3, sums_only=True)),
+    "mixture": Kind(lambda: Fit(3, model="mixture")),
+    "choice of k": Kind(lambda: Fit("auto", prepare=PREPARED), MIXED),
+    "indices of every k": Kind(lambda: SelectK(2, 4)),
+    "profiles": Kind(lambda: Fit(3, prepare=PREPARED, profile=True), MIXED),
+    "profiles of a model": Kind(lambda: Profile(fitted_model())),
+    "stability": Kind(lambda: Fit(3, stability=True)),
+    "trimmed": Kind(lambda: Fit(3, trim=0.05)),
+    "robust": Kind(lambda: Fit(3, robust=1)),
+    "k-FED": Kind(lambda: Fit(3, algorithm="kfed")),
+    "cosine": Kind(lambda: Fit(3, metric="cosine")),
+    "best": Kind(lambda: Fit(3, quality="best")),
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_it_gives_the_bits_of_one_process(threads: Cluster, name: str) -> None:
+    local, engine = QUICK[name].engines(people(), fan_in=3)
+    job = QUICK[name].job()
+    assert outcome(job, engine) == outcome(job, local)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*QUICK, *KINDS])
+@pytest.mark.parametrize("keep", [True, False])
+def test_processes_give_the_bits_of_one_process(
+    processes: Cluster, name: str, *, keep: bool
+) -> None:
+    kind = {**QUICK, **KINDS}[name]
+    for seed in (1, 2):
+        local, engine = kind.engines(people(seed=seed), client=processes, keep=keep)
+        job = kind.job()
+        assert outcome(job, engine) == outcome(job, local)
+
+
+def test_answers_are_added_in_a_tree_of_any_width(threads: Cluster) -> None:
+    rows = on_dask(people()[list(NUMBERS)])
+    task = Task(Lloyd(), State.at(SPOTS))
+    [alone] = in_process(rows).ask([task])
+    for fan_in in (2, 3, 100):
+        [added] = DaskEngine(rows, fan_in=fan_in).ask([task])
+        assert isinstance(added, BatchedAnswers)
+        assert added.total().planes.tobytes() == alone.total().planes.tobytes()
+        assert dict(added.values_sent) == dict(alone.values_sent)
+        assert [each.sums.tobytes() for each in added.by_site.values()] == [
+            each.sums.tobytes() for each in alone.by_site.values()
+        ]
+
+
+def test_partitions_without_rows_are_no_sites(threads: Cluster) -> None:
+    frame = people()[list(NUMBERS)]
+    rows = on_dask(frame)
+    rows = rows[rows["a"] > rows["a"].max().compute() - 4]
+    sizes = [len(part) for part in dask.compute(*rows.to_delayed())]
+    few = rows[rows["a"] < -99]
+    assert all(sizes)
+    with pytest.raises(InputError, match="no partition has a row"):
+        DaskEngine(few).introduce()
+    some = dd.concat([rows.partitions[:2], few, rows.partitions[2:]], interleave_partitions=False)
+    names = [site.name for site in DaskEngine(some).introduce()]
+    assert names == [f"part-{i:05}" for i in (0, 1, *range(9, 14))]
+
+
+def test_labels_are_lazy_and_keep_the_index(threads: Cluster) -> None:
+    frame = people().set_index("label")
+    columns = [*NUMBERS, "d"]
+    engine = DaskEngine(on_dask(frame), columns=columns)
+    model = FederatedKMeans(3, prepare=PREPARED, random_state=0).fit(engine=engine)
+    labels = engine.label(model)
+    assert labels.npartitions == 7
+    assert labels.dtype == np.int32
+    found = labels.compute()
+    assert found.name == "cluster"
+    assert found.index.tolist() == frame.index.tolist()
+    assert np.array_equal(found, model.predict(frame[columns]))
+    joined = on_dask(frame).assign(cluster=labels)
+    assert joined.groupby("cluster").size().compute().sum() == len(frame)
+    with pytest.raises(InputError, match="no memberships"):
+        engine.label(model, memberships=True)
+
+
+def test_memberships_are_lazy(threads: Cluster) -> None:
+    frame = people()[list(NUMBERS)]
+    for rows in (on_dask(frame), da.from_array(frame.to_numpy(), chunks=(100, 2))):
+        engine = DaskEngine(rows)
+        model = model_of(execute(Fit(3, algorithm="ffcm", m=2.0), engine, columns=NUMBERS))
+        shares = engine.label(model, memberships=True).compute()
+        expected = model.memberships(frame)
+        assert expected is not None
+        assert np.array_equal(np.asarray(shares), expected)
+        assert np.array_equal(engine.label(model).compute(), model.predict(frame))
+
+
+def test_a_person_in_two_partitions_is_refused(threads: Cluster) -> None:
+    frame = people()
+    rows = on_dask(frame, 4)  # 105 rows each: person 52 has rows in two
+    with pytest.raises(InputError, match="rows in several partitions") as refusal:
+        DaskEngine(rows, columns=NUMBERS, group_column="person").introduce()
+    assert "shuffle('person')" in str(refusal.value)
+    engine = DaskEngine(rows.shuffle("person"), columns=NUMBERS, group_column="person")
+    assert sum(site.n_rows or 0 for site in engine.introduce()) == len(frame)
+
+
+def test_text_and_gaps_must_be_prepared(threads: Cluster) -> None:
+    for column, what in (("town", "is no number"), ("d", "has missing values")):
+        engine = DaskEngine(on_dask(people()), columns=("a", column))
+        with pytest.raises(InputError, match=f"column '{column}' {what}; leave it out"):
+            execute(Fit(3), engine, columns=("a", column))
+
+
+def test_what_is_no_table_is_refused(threads: Cluster) -> None:
+    for given in (people(), da.zeros(9), [1.0], on_dask(people())["a"]):
+        with pytest.raises(InputError, match="takes a Dask data frame or array"):
+            DaskEngine(given)
+    with pytest.raises(InputError, match="fan_in must be at least 2"):
+        DaskEngine(on_dask(people()), fan_in=1)
+    with pytest.raises(InputError, match="has no column 'weigth'"):
+        DaskEngine(on_dask(people()), columns=NUMBERS, weight_column="weigth").introduce()
+
+
+def test_an_error_of_a_partition_names_no_path(threads: Cluster, tmp_path: Path) -> None:
+    people()[list(NUMBERS)].to_parquet(tmp_path / "secret.parquet")
+    rows = dd.read_parquet(str(tmp_path / "secret.parquet"))
+    engine = DaskEngine(rows, keep=False)
+    engine.introduce()
+    (tmp_path / "secret.parquet").unlink()
+    with pytest.raises(SiteError) as failure:
+        engine.ask([Task(Lloyd(), State.at(SPOTS))])
+    assert "secret" not in str(failure.value)
+    assert "FileNotFoundError; the logs of the workers say more" in str(failure.value)
+    assert failure.value.__suppress_context__
+
+
+# Partitions that change, and lost workers
+
+
+def turning(i: int, folder: str, seed: int = 0) -> pd.DataFrame:
+    """Rows of a partition, read from nowhere; counts the readings, and changes when it is told."""
+    log = Path(folder)
+    (log / f"{i}-{len(list(log.iterdir()))}-{os.getpid()}").touch()
+    frame = people(seed=seed)[list(NUMBERS)].iloc[i::8]
+    if (log.parent / "changed").exists() and i == 5:
+        frame = frame.iloc[::-1]  # the same rows in another order
+    return frame
+
+
+def counted(folder: Path, seed: int = 0) -> Any:
+    folder.mkdir()
+    return dd.from_map(turning, range(8), folder=str(folder), seed=seed)
+
+
+@pytest.mark.parametrize("protection", [None, Groups(4)])
+def test_a_partition_that_changes_is_refused(
+    threads: Cluster, tmp_path: Path, protection: Groups | None
+) -> None:
+    engine = DaskEngine(counted(tmp_path / "read"), keep=False, protection=protection)
+    task = Task(Lloyd(), State.at(SPOTS))
+    engine.ask([task])
+    (tmp_path / "changed").touch()
+    if protection is not None:  # its groups are kept: they are not made again
+        n_read = len(list((tmp_path / "read").iterdir()))
+        engine.ask([task])
+        assert len(list((tmp_path / "read").iterdir())) == n_read
+        return
+    with pytest.raises(InputError, match="partition 'part-00005' has changed since"):
+        engine.ask([task])
+
+
+class Killing(WrappedEngine):
+    """Engine of which a worker is killed amid a round."""
+
+    def __init__(self, engine: Engine, cluster: Cluster, number: int, which: int, after: float):
+        super().__init__(engine)
+        self.cluster, self.number, self.which, self.after = cluster, number, which, after
+
+    def ask(self, tasks: Sequence[Task], sites: Any = None) -> Any:
+        if self.number == 0:
+            pids = self.cluster.run(os.getpid)
+            pid = pids[sorted(pids)[self.which]]
+            Timer(self.after, os.kill, (pid, signal.SIGKILL)).start()
+        self.number -= 1
+        return self._engine.ask(tasks, sites)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_worker_costs_no_bit(processes: Cluster, tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    protection = Groups(4) if seed % 2 else None
+    processes.wait_for_workers(2)
+    rows = counted(tmp_path / "read", seed)
+    job = Fit(3, seed=seed)
+    alone = outcome(job, in_process(rows, protection))
+    n_rounds = len(alone[1])
+    for each in (tmp_path / "read").iterdir():
+        each.unlink()
+    engine = DaskEngine(rows, client=processes, protection=protection, fan_in=3)
+    engine.introduce()
+    held = [len(keys) for keys in processes.has_what().values()]
+    killing = Killing(
+        engine, processes, int(rng.integers(n_rounds)), int(rng.integers(2)), rng.uniform(0, 0.05)
+    )
+    assert outcome(job, killing) == alone
+    n_read = len(list((tmp_path / "read").iterdir()))
+    assert 8 <= n_read <= 8 + max(held)
+
+
+@pytest.mark.long
+def test_groups_are_not_made_of_other_rows_after_a_loss(processes: Cluster, tmp_path: Path) -> None:
+    processes.wait_for_workers(2)
+    engine = DaskEngine(counted(tmp_path / "read"), client=processes, protection=Groups(4))
+    task = Task(Lloyd(), State.at(SPOTS))
+    engine.ask([task])
+    (tmp_path / "changed").touch()
+    for pid in processes.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(InputError, match="partition 'part-00005' has changed since"):
+        engine.ask([task])
+
+
+def test_a_protected_partition_keeps_no_row() -> None:
+    from fedcluster.engines._dask import Opening
+    from fedcluster.privacy.disclosure import Disclosure
+
+    frame = people()[list(NUMBERS)]
+    opened = Opening(ColumnRoles(raw=True), Disclosure.of((), Groups(4)))("part", frame)
+    kept = pickle.dumps(opened)
+    assert not any(value.tobytes() in kept for value in frame.to_numpy().ravel())
+    bare = Opening(ColumnRoles(raw=True), Disclosure.of(()))("part", frame)
+    assert frame.to_numpy()[0, 0].tobytes() in pickle.dumps(bare)
