@@ -31,7 +31,7 @@ from fedcluster.core import Answers, Sensitive, Sensitivity, State, Task
 from fedcluster.jobs import execute
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, noise_of
-from fedcluster.privacy.noise import scales
+from fedcluster.privacy.disclosure import scales
 from fedcluster.recipes.specifications import Fit
 
 DELTA, SURE = 1e-6, 0.05

@@ -29,7 +29,7 @@ from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import Groups
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.site._results import ReceivedModels
+from fedcluster.site.worker import ReceivedModels
 from fedcluster.transports.flower._programs import free_port
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]

@@ -18,7 +18,7 @@ from fedcluster.coordinator.runs import Carrier
 from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Job
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.transports.flare.kit import make_kits
+from fedcluster.transports.flare.coordinator import make_kits
 
 
 class RunningFlare(RunningFederation):

@@ -15,11 +15,10 @@ import httpx
 from starlette.applications import Starlette
 
 from fedcluster.coordinator import runs as queues
-from fedcluster.coordinator._health import Health
 from fedcluster.coordinator.folder import Federation
 from fedcluster.coordinator.operators import operators_log, own_token
 from fedcluster.coordinator.runs import RESULT
-from fedcluster.coordinator.service import Service
+from fedcluster.coordinator.service import Health, Service
 
 FIT = {"job": "fit", "parameters": {"n_clusters": 2}, "options": {}}
 PATIENCE = 60.0

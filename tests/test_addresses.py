@@ -18,7 +18,7 @@ from fedcluster.coordinator import renewal as expiry
 from fedcluster.coordinator.certificates import Authority
 from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.site.addresses import Address
+from fedcluster.site.identity import Address
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) for name in ("north", "south", "west")}

@@ -33,7 +33,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.fit import canonical
-from fedcluster.site._results import keep_results
+from fedcluster.site.worker import keep_results
 from fedcluster.testing import check_laws
 
 

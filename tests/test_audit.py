@@ -15,9 +15,17 @@ from test_federation import invoke
 from benchmarks.audit import kinds
 from fedcluster import __version__
 from fedcluster.attacks import audit as auditing
-from fedcluster.attacks._claims import Score, Truth
 from fedcluster.attacks._combining import solved
-from fedcluster.attacks._site import Play, Protection, Subject, public_of, simulated, split
+from fedcluster.attacks._site import (
+    Play,
+    Protection,
+    Score,
+    Subject,
+    Truth,
+    public_of,
+    simulated,
+    split,
+)
 from fedcluster.attacks.audit import (
     ATTACKS,
     PROTECTIONS,

@@ -19,9 +19,9 @@ from fedcluster.engines.responder import AuditEntry, Request
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
 from fedcluster.metrics import Inertia
-from fedcluster.site._auditor import QuestionFolder, SiteAuditor
 from fedcluster.site.audit_log import AuditLog, read_log, verify
 from fedcluster.site.logs import answer_line, answers_of, run_parts, run_records
+from fedcluster.site.membership import QuestionFolder, SiteAuditor
 from fedcluster.site.permits import SitePermits
 from fedcluster.texts.html import Table
 

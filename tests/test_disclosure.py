@@ -22,8 +22,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import Budget, PolicyError
-from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.noise import LEAST_NOISE
+from fedcluster.privacy.disclosure import LEAST_NOISE, Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.secure.engine import SecureEngine
 

@@ -114,7 +114,7 @@ from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
 from fedcluster.site.audit_log import AuditLog, read_log
-from fedcluster.site._auditor import QuestionFolder, SiteAuditor
+from fedcluster.site.membership import QuestionFolder, SiteAuditor
 
 rows = Data(np.eye(3))
 folder = tempfile.TemporaryDirectory()

@@ -37,7 +37,6 @@ from typer.testing import CliRunner
 from fedcluster.cli import app
 from fedcluster.coordinator import runs
 from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.messages import shown
 from fedcluster.coordinator.run_job import run_job
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.engines import LocalEngine, wire
@@ -48,12 +47,13 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.report.messages import shown
 from fedcluster.report.records import plain
 from fedcluster.rounds import run_plan
-from fedcluster.site._results import keep_results
 from fedcluster.site.audit_log import read_log
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_auditor
+from fedcluster.site.worker import keep_results
 from fedcluster.texts.html import Table
 from fedcluster.transports.flower import _app as apps
 from fedcluster.transports.flower import _programs as programs

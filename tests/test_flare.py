@@ -32,9 +32,9 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import app
 from fedcluster.coordinator import runs
-from fedcluster.coordinator._health import days_of_certificate
 from fedcluster.coordinator.folder import CANCEL, Federation, create
 from fedcluster.coordinator.renewal import expiry_notice
+from fedcluster.coordinator.service import days_of_certificate
 from fedcluster.engines import exchange
 from fedcluster.engines.exchange import NoReplyError
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
@@ -48,7 +48,7 @@ from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare import _server as server
 from fedcluster.transports.flare import _site as member
 from fedcluster.transports.flare import locks
-from fedcluster.transports.flare.kit import environment, make_kits
+from fedcluster.transports.flare.coordinator import environment, make_kits
 from fedcluster.transports.flare.locks import TOPIC, write_flare_job
 
 SITES = ["north", "south"]
@@ -256,7 +256,7 @@ def that_ends(path: Path, days: float) -> None:
 def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     """By the coordinator, and at each site's own start."""
     started: list[Path] = []
-    monkeypatch.setattr("fedcluster.transports.flare.kit.start_kit", started.append)
+    monkeypatch.setattr("fedcluster.transports.flare.coordinator.start_kit", started.append)
     federation, kit = Federation.load(trial), kits(trial)["site"]
     assert expiry_notice(federation) == ""
     assert days_of_certificate(federation) == pytest.approx(360, abs=1)
@@ -755,8 +755,8 @@ def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypat
 # Neither transport needs the other
 
 MODULES = {
-    "flwr": "_site _server coordinator kit locks",
-    "nvflare": "_transport coordinator _app supernode _launcher _programs _registry",
+    "flwr": "_site _server coordinator locks",
+    "nvflare": "_transport coordinator _app supernode _launcher _programs",
 }
 
 

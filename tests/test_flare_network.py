@@ -19,7 +19,7 @@ from federations import PATIENCE
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from fedcluster.transports.flare import kit as kits
+from fedcluster.transports.flare import coordinator as kits
 from fedcluster.transports.flare import locks
 from fedcluster.transports.flare.coordinator import session
 from fedcluster.transports.flare.locks import write_flare_job

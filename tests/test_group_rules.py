@@ -27,7 +27,7 @@ from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import Dominance, Grouping, Groups
 from fedcluster.privacy import groups as grouping
-from fedcluster.privacy._group_rules import Contents, Rules
+from fedcluster.privacy.limits import Contents, Rules
 from fedcluster.privacy.partition import Partition, row_ids, unique_ids
 from fedcluster.report.records import rounded
 from fedcluster.site.file import SiteFile

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_federation import invoke
 
 from fedcluster.coordinator import runs as queues
-from fedcluster.coordinator._health import Health, days_of_certificate
 from fedcluster.coordinator.folder import Federation, create
 from fedcluster.coordinator.operators import own_token
 from fedcluster.coordinator.runs import Run
+from fedcluster.coordinator.service import Health, days_of_certificate
 from fedcluster.engines.recorder import PROGRESS
 from fedcluster.site import logs
 from fedcluster.site.logs import logged

@@ -33,11 +33,11 @@ from fedcluster.site.membership import Membership
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as distrusting
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import _registry as registries
+from fedcluster.transports.flower import coordinator as registries
 from fedcluster.transports.flower import supernode
 from fedcluster.transports.flower import supernode as member
 from fedcluster.transports.flower._programs import Access
-from fedcluster.transports.flower._registry import Registry, key_status, nodes_now
+from fedcluster.transports.flower.coordinator import Registry, key_status, nodes_now
 
 
 @pytest.fixture

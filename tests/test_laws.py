@@ -45,14 +45,17 @@ from fedcluster.core.streams import stream
 from fedcluster.engines import wire
 from fedcluster.extend import Allowed, Array
 from fedcluster.metrics import FuzzyObjective, Inertia
-from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics.clusters import Scatter, Spread
 from fedcluster.metrics.columns import AxisCounts, ClusterCells, ClusterColumns, ColumnShape
 from fedcluster.metrics.external import Agreement, Contingency, Separation, SiteARI
-from fedcluster.metrics.gaussians import LogLikelihood, MixtureOverlap
+from fedcluster.metrics.gaussians import (
+    ColumnSpread,
+    LogLikelihood,
+    MixtureLikelihood,
+    MixtureOverlap,
+)
 from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
-from fedcluster.metrics.objectives import PresentInertia
+from fedcluster.metrics.objectives import FuzzyScatter, PresentInertia
 from fedcluster.metrics.silhouettes import (
     ClusterSilhouettes,
     SimplifiedSilhouette,

@@ -19,8 +19,8 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.kernels import memberships, nearest
 from fedcluster.metrics import METRICS
-from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics.external import Contingency, SiteARI
+from fedcluster.metrics.objectives import FuzzyScatter
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes.scores import evaluation
 from fedcluster.rounds import run_plan

@@ -12,8 +12,6 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.metrics import METRICS, FuzzyObjective, Inertia
-from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
 from fedcluster.metrics.clusters import (
     Clusters,
     Scatter,
@@ -29,8 +27,10 @@ from fedcluster.metrics.external import (
     mutual_information,
     purity,
 )
+from fedcluster.metrics.gaussians import ColumnSpread, MixtureLikelihood, mixture_round
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.moments import Moments, SiteSize
+from fedcluster.metrics.objectives import FuzzyScatter
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette, silhouettes
 from fedcluster.recipes.scores import evaluation
 from fedcluster.rounds import run_plan

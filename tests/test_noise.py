@@ -22,7 +22,7 @@ from fedcluster.errors import InputError
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import Budget, epsilon_of, noise_of, rho_of
-from fedcluster.privacy.noise import scales, with_noise
+from fedcluster.privacy.disclosure import scales, with_noise
 
 BOX = Preprocessor.in_box(["x0", "x1"], [0.0, -10.0], [4.0, 10.0])
 STATE = State.at([[-0.5, 0.0], [0.5, 0.0]])
@@ -171,7 +171,7 @@ def test_the_joint_cost_of_sums_and_weights_is_that_of_the_multiplier():
 
 def test_opendp_agrees_that_the_noise_is_enough():
     """Its own map from sensitivity to rho, on the grid, with all roundings at their worst."""
-    from fedcluster.privacy.noise import _mechanism
+    from fedcluster.privacy.disclosure import _mechanism
 
     noise, sensitivity, n = 1.5, np.sqrt(50), 3000
     step = 2.0 ** (np.floor(np.log2(sensitivity)) - 20)
@@ -362,7 +362,7 @@ def test_rounding_to_a_grid_is_paid_for_by_more_noise(monkeypatch: pytest.Monkey
         def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
             return Sensitivity(3.0, 1.0, self.share)
 
-    monkeypatch.setattr("fedcluster.privacy.noise._mechanism", mechanism)
+    monkeypatch.setattr("fedcluster.privacy.disclosure._mechanism", mechanism)
     noisy = with_noise(Summary(np.ones((2, 2)), np.ones(2)), task(8.0, step=Threefold()))
     np.testing.assert_array_equal(noisy.sums, np.ones((2, 2)))
     for_sums, for_weights = scales(Sensitivity(3.0, 1.0), 8.0)

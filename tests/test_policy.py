@@ -35,9 +35,9 @@ from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import DisclosedColumns, Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._mixture import MixtureLikelihood
 from fedcluster.metrics.clusters import Spread
 from fedcluster.metrics.external import Contingency, contingency_table
+from fedcluster.metrics.gaussians import MixtureLikelihood
 from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Histogram, Missing, Principal

@@ -18,9 +18,9 @@ from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._mixture import ColumnSpread
 from fedcluster.metrics.clusters import Scatter
 from fedcluster.metrics.external import Contingency, SiteARI
+from fedcluster.metrics.gaussians import ColumnSpread
 from fedcluster.metrics.moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn

@@ -21,9 +21,9 @@ from fedcluster.errors import SiteError
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.site._auditor import QuestionFolder, SiteAuditor
 from fedcluster.site.audit_log import AuditLog, read_log
 from fedcluster.site.logs import answer_line, answers_of
+from fedcluster.site.membership import QuestionFolder, SiteAuditor
 
 RNG = np.random.default_rng(0)
 COLUMNS = (Column("age"), Column("sex", "text", ("F", "M")))

@@ -23,12 +23,13 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.site_state import SiteState
-from fedcluster.secure._fixed_point import SIZE, format_for
 from fedcluster.secure._masks import (
+    SIZE,
     Sealer,
     SumSecrets,
     agreements,
     combined,
+    format_for,
     own_mask,
     pair_mask,
     remaining,

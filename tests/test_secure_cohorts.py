@@ -32,7 +32,7 @@ from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.secure._fixed_point import Words, format_for
+from fedcluster.secure._masks import Words, format_for
 from fedcluster.secure.cohort import Cohort, Terms, add_cohort, earlier_cohorts
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.secure.site import SecureSite

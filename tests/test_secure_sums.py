@@ -17,7 +17,6 @@ from scipy.stats import chi2
 from secure_sites import federation
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.coordinator.messages import shown
 from fedcluster.core import ALL_SITES, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -30,8 +29,19 @@ from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.secure._fixed_point import NARROW, SIZE, WIDE, FixedPoint, format_for, size_of
-from fedcluster.secure._masks import SumSecrets, combined, shares, stream
+from fedcluster.report.messages import shown
+from fedcluster.secure._masks import (
+    NARROW,
+    SIZE,
+    WIDE,
+    FixedPoint,
+    SumSecrets,
+    combined,
+    format_for,
+    shares,
+    size_of,
+    stream,
+)
 from fedcluster.secure.cohort import fewest
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection import Selection

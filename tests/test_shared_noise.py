@@ -168,7 +168,7 @@ def test_noise_is_shared_under_secure_sums_only(folder):
 def test_nothing_but_noisy_totals_leaves(tmp_path):
     """The size that tells whether sums have room would see each site's own part of the noise."""
     from fedcluster.secure import site as secure_site
-    from fedcluster.secure._fixed_point import SIZE, format_for
+    from fedcluster.secure._masks import SIZE, format_for
 
     asked = Task(SumsByCentre(), MANY, preprocessor=BOX, noise=1.0, shares=6)
     numbers = [Client("one", Data(ROWS), ()).answer(asked)]

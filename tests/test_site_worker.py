@@ -31,11 +31,10 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
-from fedcluster.site._results import ReceivedModels, keep_results
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_responder
 from fedcluster.site.process import Worker
-from fedcluster.site.worker import Labelling
+from fedcluster.site.worker import Labelling, ReceivedModels, keep_results
 
 RNG = np.random.default_rng(5)
 ROWS = RNG.normal(size=(400, 2)) + RNG.choice([-4.0, 4.0], (400, 1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedcluster import Client, Data, LocalEngine, State, Task, run
 from fedcluster.algorithms import FFCM
 from fedcluster.metrics import METRICS
-from fedcluster.metrics._fuzzy import FuzzyScatter
+from fedcluster.metrics.objectives import FuzzyScatter
 from reproduction.results import (
     HERE,
 )

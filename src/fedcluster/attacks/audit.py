@@ -17,7 +17,6 @@ from fedcluster import __version__
 from fedcluster.attacks import _asking as asking
 from fedcluster.attacks import _combining as combining
 from fedcluster.attacks._asking import seeds_that_are_rows
-from fedcluster.attacks._claims import Score
 from fedcluster.attacks._combining import dump
 from fedcluster.attacks._site import (
     LIMITS,
@@ -25,6 +24,7 @@ from fedcluster.attacks._site import (
     Play,
     Protection,
     Public,
+    Score,
     Subject,
     public_of,
     simulated,

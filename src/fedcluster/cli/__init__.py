@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedcluster.cli import _commands as commands
-from fedcluster.cli import _federation, _lifecycle  # noqa: F401 - both add commands
+from fedcluster.cli import _federation  # noqa: F401 - it adds commands
 from fedcluster.cli import _flare as flare
 from fedcluster.cli import _results as results
 from fedcluster.cli import _site as site

@@ -39,7 +39,7 @@ def kit(
     """
     needs("nvflare", "flare")
     from fedcluster.coordinator.folder import Federation, create
-    from fedcluster.transports.flare.kit import make_kits
+    from fedcluster.transports.flare.coordinator import make_kits
 
     if sites:
         federation = create(folder, sites.split(","), address, insecure=False)
@@ -118,7 +118,7 @@ def start(kit: Kit) -> None:
     """
     needs("nvflare", "flare")
     from fedcluster.engines.warming import ensure_warmed
-    from fedcluster.transports.flare.kit import kit_notice, start_kit
+    from fedcluster.transports.flare.coordinator import kit_notice, start_kit
     from fedcluster.transports.flare.locks import check_locks, kind_of
 
     check_locks(kit)

@@ -83,7 +83,7 @@ def begin(
 
 def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], out: Path) -> None:
     """Begin a run, wait for its outcome, write its files and show it."""
-    from fedcluster.coordinator.messages import file_of, shown
+    from fedcluster.report.messages import file_of, shown
 
     with screen:
         screen.doing("handing the job to the coordinator")
@@ -209,8 +209,8 @@ def result(
     _plugin: Plugin = None,
 ) -> None:
     """Fetch the files of a run that is done."""
-    from fedcluster.coordinator.messages import file_of, shown
     from fedcluster.errors import InputError
+    from fedcluster.report.messages import file_of, shown
 
     with (
         Screen(as_json=as_json, quiet=quiet) as screen,

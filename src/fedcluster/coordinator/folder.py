@@ -20,8 +20,7 @@ from fedcluster.coordinator.operators import OPERATORS, TOKEN, first_files
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
 from fedcluster.io.records import load_record
-from fedcluster.site.addresses import Address
-from fedcluster.site.identity import SYSTEM, system_store
+from fedcluster.site.identity import SYSTEM, Address, system_store
 from fedcluster.site.owned_files import check_private, commit, finish, locked, private_files
 from fedcluster.site.permits import GRANTED, Permit, coordinator_identity, load_key, sign
 

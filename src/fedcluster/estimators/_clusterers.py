@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedcluster.core import Algorithm, Floats
 from fedcluster.errors import InputError
-from fedcluster.estimators._base import Federated
-from fedcluster.estimators._inputs import one_of
+from fedcluster.estimators._base import Federated, one_of
 from fedcluster.kernels import fuzzy_pass
 from fedcluster.options.choices import (
     ALGORITHMS,

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, Labels, Result, State
-from fedcluster.estimators._base import Federated
-from fedcluster.estimators._inputs import one_of
+from fedcluster.estimators._base import Federated, one_of
 from fedcluster.jobs import Fit
 from fedcluster.metrics.gaussians import log_likelihoods
 from fedcluster.options.choices import COVARIANCES, MODELS, Covariance, Quality

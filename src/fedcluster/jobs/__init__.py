@@ -1,11 +1,5 @@
 """Jobs that sites do together, and the one function that carries them out on any engine."""
 
-from fedcluster.jobs._clusterings import HISTORY as HISTORY
-from fedcluster.jobs._clusterings import KJob as KJob
-from fedcluster.jobs._clusterings import model_of as model_of
-from fedcluster.jobs._clusterings import tried as tried
-from fedcluster.jobs._clusterings import write_history as write_history
-from fedcluster.jobs._clusterings import write_selection as write_selection
 from fedcluster.jobs._execute import JOBS as JOBS
 from fedcluster.jobs._execute import check_job as check_job
 from fedcluster.jobs._execute import content_of as content_of
@@ -20,6 +14,12 @@ from fedcluster.jobs._execute import steps_of as steps_of
 from fedcluster.jobs._execute import within as within
 from fedcluster.jobs._execute import write_job as write_job
 from fedcluster.jobs._execute import write_report as write_report
+from fedcluster.jobs._kinds import HISTORY as HISTORY
+from fedcluster.jobs._kinds import KJob as KJob
+from fedcluster.jobs._kinds import model_of as model_of
+from fedcluster.jobs._kinds import tried as tried
+from fedcluster.jobs._kinds import write_history as write_history
+from fedcluster.jobs._kinds import write_selection as write_selection
 from fedcluster.jobs._procedure import Job as Job
 from fedcluster.jobs._procedure import JobReport
 from fedcluster.jobs._procedure import clustering_of as clustering_of

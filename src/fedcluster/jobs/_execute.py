@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
-from fedcluster.jobs._clusterings import (
+from fedcluster.jobs._kinds import (
+    EvaluateProcedure,
     FitProcedure,
     KJob,
     PrivateFitProcedure,
+    ProfileProcedure,
     SelectProcedure,
 )
-from fedcluster.jobs._of_model import EvaluateProcedure, ProfileProcedure
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK

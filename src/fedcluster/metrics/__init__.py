@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster.metrics._fuzzy import FuzzyObjective
     from fedcluster.metrics.clusters import Inertia
     from fedcluster.metrics.indices import METRICS, Index
+    from fedcluster.metrics.objectives import FuzzyObjective
     from fedcluster.metrics.objectives import nearest_present as nearest_present
 
 __all__ = ["METRICS", "FuzzyObjective", "Index", "Inertia"]
@@ -18,7 +18,7 @@ __getattr__ = names_from(  # column moments are used where nothing compiled is
     __name__,
     {
         "Inertia": "clusters",
-        "FuzzyObjective": "_fuzzy",
+        "FuzzyObjective": "objectives",
         "METRICS Index": "indices",
         "nearest_present": "objectives",
     },

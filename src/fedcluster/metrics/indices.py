@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcluster.core import Floats, State, Step, Summary
-from fedcluster.metrics import _fuzzy as fuzzy
 from fedcluster.metrics import clusters, external
-from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
+from fedcluster.metrics import objectives as fuzzy
 from fedcluster.metrics.clusters import Clusters, Scatter, Spread, second_round
 from fedcluster.metrics.external import Contingency, SiteARI, contingency_table
+from fedcluster.metrics.gaussians import ColumnSpread, MixtureLikelihood, mixture_round
+from fedcluster.metrics.objectives import FuzzyScatter
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette
 from fedcluster.options.choices import RULES
 

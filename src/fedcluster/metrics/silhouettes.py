@@ -48,8 +48,8 @@ from scipy.spatial.distance import cdist
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array
 from fedcluster.kernels import kmeans
-from fedcluster.metrics._mixture import mixture_round
 from fedcluster.metrics.clusters import Clusters, Scatter, clusters_of, second_round
+from fedcluster.metrics.gaussians import mixture_round
 from fedcluster.metrics.moments import (
     by_cluster,
     in_parts,

@@ -1,8 +1,8 @@
-"""Means of the groups of one site, as steps see them."""
+"""Means of the groups of one site, and the survey of its rows before they are grouped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +10,337 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Grouped
+from fedcluster.core import Column, Data, Floats, Grouped
 from fedcluster.core.exact import ExactSums, exact_product
-from fedcluster.privacy._survey import SiteTable, disclosed_codes, placed, whole
-from fedcluster.privacy.partition import Partition
+from fedcluster.io.columns import Passes, columns_of, merged_kind
+from fedcluster.privacy.partition import Numbers, Partition, UnitReader, Units
+
+MOST_LEVELS = 1000
+"""Levels of one column of text that are disclosed, the most frequent ones."""
+FEW_LEVELS = 20
+"""Levels up to which a column of text counts in the distances and in the scatter."""
+MOST_DIGITS = 15
+"""Decimals that numbers have at most, to count as decimals."""
+SAMPLE = 64
+"""Numbers that are tried before all are."""
+WHOLE = 2.0**53
+"""Whole numbers below this are exact."""
+MISSING = 1.5
+"""What a missing value weighs in the distances, in standard deviations of a column."""
+
+Chunks = Callable[[], Iterable[Data]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteTable:
+    """What a first reading of a site's rows finds out.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The d columns; of text with the levels that are disclosed.
+    mean, deviation : ndarray of shape (d,)
+        Of the numbers that are there.
+    missing : ndarray of shape (d,)
+        Whether a value is missing.
+    hiding : tuple of int
+        Columns whose other texts are of so few units that they count as missing.
+    units : Units
+        Rows, or persons.
+    classes : tuple of str, optional
+        The labels that are disclosed; None of rows without labels.
+    log_weight : tuple of float, optional
+        Mean and deviation of the logarithm of the rows' weights, where these differ.
+    dtype : dtype
+        Of the rows.
+    digits, weight_digits : tuple of int, or int
+        How many decimals the numbers of each column, and the weights, have at most; -1 where they
+        are not decimals.
+    flags : ndarray of shape (d,), bool
+        Whether a column has no values but 0 and 1: its sums are counts of rows.
+    """
+
+    columns: tuple[Column, ...]
+    mean: Floats
+    deviation: Floats
+    missing: NDArray[np.bool_]
+    hiding: tuple[int, ...]
+    units: Units
+    classes: tuple[str, ...] | None
+    log_weight: tuple[float, float] | None
+    dtype: np.dtype[Any]
+    digits: tuple[int, ...]
+    weight_digits: int
+    flags: NDArray[np.bool_]
+
+    def shown(self, chunk: Data) -> Data:
+        """Return rows without the texts that count as missing."""
+        if not self.hiding:
+            return chunk
+        X = chunk.X.copy()
+        for j in self.hiding:
+            X[disclosed_codes(chunk, j, self.columns[j]) < 0, j] = np.nan
+        return replace(chunk, X=X)
+
+    def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
+        """Return rows as points (n, e) of which near ones are alike, as `Groups` scales them.
+
+        Columns that are ``apart`` do not count.
+        """
+        counted = [j for j in range(len(self.columns)) if j not in apart]
+        parts = [np.empty((len(chunk), 0)), *(self._points_of(chunk, j, scale) for j in counted)]
+        if self.log_weight is not None and chunk.sample_weight is not None:
+            mean, deviation = self.log_weight
+            parts.append((np.log(chunk.sample_weight)[:, None] - mean) / deviation)
+        return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def _points_of(self, chunk: Data, j: int, scale: str) -> Floats:
+        """Return one column's part of the points, with a flag for missing values."""
+        column, values = self.columns[j], chunk.X[:, j].astype(np.float64)
+        unit = self.deviation[j] if scale == "none" and column.kind == "number" else 1.0
+        flag = [MISSING * unit * np.isnan(values)[:, None]] if self.missing[j] else []
+        if column.kind == "number":
+            apart = np.nan_to_num((values - self.mean[j]) / self.deviation[j]) * unit
+            return np.column_stack([apart, *flag])
+        if column.kind == "text" and len(column.levels) <= FEW_LEVELS:
+            return np.column_stack([one_hot(chunk, j, column), *flag])
+        return np.empty((len(chunk), 0))
+
+
+def disclosed_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
+    """Return the place of each row's text among the disclosed levels, (n,); -1 for others."""
+    place = {level: i for i, level in enumerate(column.levels)}
+    own = [place.get(level, -1) for level in columns_of(chunk)[j].levels]
+    codes = np.nan_to_num(chunk.X[:, j], nan=len(own)).astype(np.intp)
+    return np.array([*own, -1], dtype=np.intp)[codes]
+
+
+def one_hot(chunk: Data, j: int, column: Column) -> Floats:
+    """Return 1 where a row has a level that is disclosed, (n, l)."""
+    is_level = disclosed_codes(chunk, j, column)[:, None] == np.arange(len(column.levels))
+    return np.asarray(is_level, dtype=np.float64)
+
+
+def placed(chunks: Iterable[Data]) -> Iterator[tuple[int, Data]]:
+    """Yield chunks with the place of their first row."""
+    start = 0
+    for chunk in chunks:
+        yield start, chunk
+        start += len(chunk)
+
+
+class _Texts:
+    """Counter of the units behind each of some texts, over chunks."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._persons: dict[str, set[int]] = {}
+
+    def add(self, names: Sequence[str], codes: NDArray[np.intp], groups: Numbers | None) -> None:
+        """Count the rows of each code, or whose they are."""
+        for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
+            if n:
+                self._rows[name] = self._rows.get(name, 0) + n
+        if groups is not None:
+            for code, person in np.unique(np.column_stack([codes, groups]), axis=0).tolist():
+                self._persons.setdefault(names[code], set()).add(person)
+
+    def disclosed(self, p: int, passes: Passes, n_units: int) -> list[str]:
+        """Return the texts of at least p units that pass, the most frequent first."""
+        behind = {name: self._behind([name]) for name in self._rows}
+        may = passes(np.array([*behind.values()], dtype=np.float64), n_units)
+        shared = [name for (name, n), m in zip(behind.items(), may, strict=True) if n >= p and m]
+        return sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
+
+    def others(self, disclosed: Iterable[str]) -> int:
+        """Return how many units have a text that is not among those that are disclosed."""
+        return self._behind(set(self._rows).difference(disclosed))
+
+    def _behind(self, names: Iterable[str]) -> int:
+        """Return how many units have one of these texts."""
+        if self._persons:
+            return len(set().union(*(self._persons[name] for name in names)))
+        return sum(self._rows[name] for name in names)
+
+
+class _Numbers:
+    """Mean and deviation of columns (or of one series of numbers), over chunks."""
+
+    def __init__(self) -> None:
+        self._first: Floats | None = None
+        self._sums, self._squares, self._n = np.zeros((3, 1))
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add values (n, d), NaN where one is missing."""
+        values = values.astype(np.float64)
+        there = ~np.isnan(values)
+        if self._first is None:  # sums of differences from it keep their digits
+            first = np.nan_to_num(values)[there.argmax(axis=0), np.arange(values.shape[1])]
+            self._first = np.where(there.any(axis=0), first, 0.0)
+        apart = np.where(there, values - self._first, 0.0)
+        self._sums = self._sums + apart.sum(axis=0)
+        self._squares = self._squares + (apart**2).sum(axis=0)
+        self._n = self._n + there.sum(axis=0)
+
+    def mean_and_deviation(self) -> tuple[Floats, Floats]:
+        """Return both, (d,) each; 1 in the place of a deviation of 0."""
+        n = np.maximum(self._n, 1.0)
+        apart = self._sums / n
+        deviation = np.sqrt(np.maximum(self._squares / n - apart**2, 0.0))
+        first = np.zeros_like(n) if self._first is None else self._first
+        return first + apart, np.where(deviation > 0, deviation, 1.0)
+
+
+class _Decimals:
+    """Counter of the decimals of a series of numbers, over chunks."""
+
+    def __init__(self) -> None:
+        self._digits, self._largest = 0, 0.0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add values (n,), NaN where one is missing."""
+        values = values[~np.isnan(values)]
+        few = values[:SAMPLE]
+        while self._digits >= 0 and not (_have(few, self._digits) and _have(values, self._digits)):
+            self._digits = self._digits + 1 if self._digits < MOST_DIGITS else -1
+        self._largest = max(self._largest, float(np.abs(values).max(initial=0.0)))
+
+    @property
+    def digits(self) -> int:
+        """Return how many there are; -1 where the numbers are no whole ones of so many digits."""
+        fits = self._digits >= 0 and self._largest * 10.0**self._digits < WHOLE
+        return self._digits if fits else -1
+
+
+def _have(values: NDArray[Any], digits: int) -> bool:
+    """Return whether numbers (n,) are the nearest ones to decimals of so many digits."""
+    with np.errstate(over="ignore"):
+        decimals = whole(values, digits) / 10.0**digits
+        return bool((decimals.astype(values.dtype) == values).all())
+
+
+def whole(values: NDArray[Any], digits: int) -> Floats:
+    """Return decimals (n,) in units of their last digit; numbers that are none as they are.
+
+    Examples
+    --------
+    >>> whole(np.array([0.1, 0.2]), 1).sum() / 10, 0.1 + 0.2
+    (np.float64(0.3), 0.30000000000000004)
+    """
+    numbers = values.astype(np.float64)
+    return numbers if digits < 0 else np.rint(numbers * 10.0**digits)
+
+
+class _Survey:
+    """Accumulator of a first reading."""
+
+    def __init__(self, first: Data, key: bytes) -> None:
+        self.names = [column.name for column in columns_of(first)]
+        self.kinds: list[set[str]] = [set() for _ in self.names]
+        self.texts = [_Texts() for _ in self.names]
+        self.labels = _Texts()
+        self.numbers, self.weights = _Numbers(), _Numbers()
+        self.decimals = [_Decimals() for _ in self.names]
+        self.flags = np.ones(len(self.names), dtype=bool)
+        self.of_weights = _Decimals()
+        self.missing = np.zeros(len(self.names), dtype=bool)
+        self.units = UnitReader(key)
+
+    def add(self, chunk: Data) -> None:
+        """Read a chunk."""
+        self.units.add(chunk)
+        self.numbers.add(chunk.X)
+        absent = np.isnan(chunk.X)
+        self.missing |= absent.any(axis=0)
+        self.flags &= (absent | (chunk.X == 0) | (chunk.X == 1)).all(axis=0)
+        for j, column in enumerate(columns_of(chunk)):
+            empty = bool(absent[:, j].all()) and column.kind == "number"
+            self.kinds[j].add("empty" if empty else column.kind)
+            self.decimals[j].add(chunk.X[:, j])
+            if column.levels:
+                there = ~absent[:, j]
+                persons = None if chunk.groups is None else chunk.groups[there]
+                self.texts[j].add(column.levels, chunk.X[there, j].astype(np.intp), persons)
+        if chunk.sample_weight is not None:
+            self.weights.add(np.log(chunk.sample_weight)[:, None])
+            self.of_weights.add(chunk.sample_weight)
+        if chunk.y is not None:
+            names, codes = np.unique(chunk.y.astype(str), return_inverse=True)
+            self.labels.add(names.tolist(), codes, chunk.groups)
+
+    def table(self, p: int, first: Data, passes: Passes) -> SiteTable:
+        """Return the summary of the rows that were read."""
+        units = self.units.units()
+
+        def disclosed_levels(texts: _Texts) -> list[str]:
+            return texts.disclosed(p, passes, len(units))
+
+        mean, deviation = self.numbers.mean_and_deviation()
+        (log_mean,), (log_deviation,) = self.weights.mean_and_deviation()
+        kinds = map(merged_kind, self.kinds)
+        columns = [
+            Column(name, kind, tuple(sorted(disclosed_levels(texts))) if kind == "text" else ())
+            for name, kind, texts in zip(self.names, kinds, self.texts, strict=True)
+        ]
+        numbered = enumerate(zip(columns, self.texts, strict=True))
+        hiding = tuple(j for j, (c, t) in numbered if c.levels and 0 < t.others(c.levels) < p)
+        self.missing[list(hiding)] = True
+        return SiteTable(
+            tuple(columns),
+            mean,
+            deviation,
+            self.missing,
+            hiding,
+            units,
+            None if first.y is None else self._classes(p, disclosed_levels(self.labels)),
+            None if first.sample_weight is None else (float(log_mean), float(log_deviation)),
+            first.X.dtype,
+            tuple(each.digits for each in self.decimals),
+            self.of_weights.digits,
+            self.flags,
+        )
+
+    def _classes(self, p: int, disclosed: list[str]) -> tuple[str, ...]:
+        """Return the labels that are disclosed: the others are of p units, or there are none."""
+        if 0 < self.labels.others(disclosed) < p:
+            disclosed = disclosed[:-1]
+        return tuple(sorted(disclosed))
+
+
+def any_passes(counts: Floats, n_units: int) -> NDArray[np.bool_]:  # noqa: ARG001
+    """Let every text and label pass."""
+    return np.ones(len(counts), dtype=bool)
+
+
+def survey(chunks: Iterable[Data], p: int, key: bytes, passes: Passes = any_passes) -> SiteTable:
+    """Read rows once and return what there is to know before they are grouped.
+
+    Parameters
+    ----------
+    chunks : iterable of Data
+        The rows that have a weight.
+    p : int
+        The smallest number of units behind a text that is disclosed.
+    key : bytes
+        The site's key of identities; empty where none are kept.
+    passes : callable, optional
+        ``passes(counts, n)`` says which texts and labels, with so many of the n units each, may
+        leave; by default all.
+
+    Raises
+    ------
+    ValueError
+        If there is no row.
+    """
+    reading: _Survey | None = None
+    for chunk in chunks:
+        if reading is None:
+            first, reading = chunk, _Survey(chunk, key)
+        reading.add(chunk)
+    if reading is None:
+        raise ValueError("there is no row of positive weight")
+    return reading.table(p, first, passes)
+
 
 ENOUGH = 10
 """Groups that must be new before the scatter is computed anew."""

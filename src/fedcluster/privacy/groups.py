@@ -32,10 +32,8 @@ from fedcluster.core import Data, Floats, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io.columns import Passes, columns_of
 from fedcluster.io.rows import chunks_of
-from fedcluster.privacy._group_rules import Contents, Rules, members_of
-from fedcluster.privacy._means import GroupMeans
-from fedcluster.privacy._survey import Chunks, SiteTable, any_passes, placed, survey
-from fedcluster.privacy.limits import Groups
+from fedcluster.privacy._means import Chunks, GroupMeans, SiteTable, any_passes, placed, survey
+from fedcluster.privacy.limits import Contents, Groups, Rules, members_of
 from fedcluster.privacy.partition import NewGroups, Numbers, Partition, known_by
 
 BATCH = 1 << 17

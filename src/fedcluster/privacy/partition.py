@@ -26,7 +26,7 @@ from fedcluster.core.exact import exact_group_sums, exact_sum
 from fedcluster.errors import InputError
 from fedcluster.io.columns import columns_of
 from fedcluster.io.outputs import atomic_write
-from fedcluster.privacy._group_rules import MOST_TIMES, Rules
+from fedcluster.privacy.limits import MOST_TIMES, Rules
 
 Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]

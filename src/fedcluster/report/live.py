@@ -22,9 +22,8 @@ from fedcluster.engines.recorder import PROGRESS
 from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError
 from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name, shown_value
-from fedcluster.report import _account as account
 from fedcluster.report._sections import Content
-from fedcluster.report.page import HEADINGS, page, report_page
+from fedcluster.report.page import HEADINGS, convergence, page, report_page, taking_part
 from fedcluster.report.run import Run, damaged, outcome_of, read_run, written_by
 from fedcluster.report.tables import counted, number
 from fedcluster.texts.html import Table, element, named, paragraphs, section
@@ -250,8 +249,8 @@ class Watched:
             known = progress.run(run.name)
             contents = {
                 "now": now(progress, str(outcome.get("error", ""))),
-                "convergence": account.convergence(known, BEST),
-                "rounds": account.taking_part(known),
+                "convergence": convergence(known, BEST),
+                "rounds": taking_part(known),
             }
             parts = {key: section(key, HEADINGS[key], *each) for key, each in contents.items()}
         title = f"Run {run.name}" if run else f"Federation {self.folder.name}"

@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from fedcluster.privacy.site_state import SiteState
-from fedcluster.secure._fixed_point import MOST_SITES
+
+MOST_SITES = 1 << 15
+"""The most sites of a total: the words of so many are added without a carry."""
 
 MIN_SITES = 3
 """The fewest sites that a total is told of: of two, each knows the other's sums."""

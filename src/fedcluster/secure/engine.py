@@ -29,8 +29,7 @@ from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds, che
 from fedcluster.engines.wire import LARGEST, WireError, read_site
 from fedcluster.errors import SiteError
 from fedcluster.options.refusals import refusal_in, refused
-from fedcluster.secure._fixed_point import SIZE, FixedPoint, Words, format_for
-from fedcluster.secure._masks import remaining
+from fedcluster.secure._masks import SIZE, FixedPoint, Words, format_for, remaining
 from fedcluster.secure.cohort import Cohort
 
 T = TypeVar("T")

@@ -30,15 +30,18 @@ from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.site_state import SiteState
-from fedcluster.secure._fixed_point import SIZE, Words, format_for, size_of
 from fedcluster.secure._masks import (
     SECRET,
+    SIZE,
     Sealer,
     SumSecrets,
+    Words,
     agreements,
+    format_for,
     own_mask,
     pair_mask,
     shares,
+    size_of,
 )
 from fedcluster.secure.cohort import (
     MIN_SITES,

@@ -1,10 +1,17 @@
-"""The coordinator's own programs: they hand runs to FLARE's server, as one who may lead."""
+"""Coordinator over FLARE: startup kits, and a session that submits runs to FLARE's server.
+
+Kits are made by FLARE's provisioning, moved to the folders of their sites, and locked.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -16,11 +23,278 @@ from typing import Any
 from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fedcluster.coordinator.folder import Federation
-from fedcluster.coordinator.renewal import check_valid
+from fedcluster.coordinator.certificates import AUTHORITY_DAYS
+from fedcluster.coordinator.folder import Federation, changing, readme, site_pages
+from fedcluster.coordinator.renewal import check_counts, check_valid, notice_of
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.records import load_record
-from fedcluster.transports.flare.locks import write_flare_job
+from fedcluster.site.owned_files import commit, private_files
+from fedcluster.transports.flare.locks import (
+    check_locks,
+    harden,
+    kind_of,
+    make_private,
+    write_flare_job,
+)
+
+SERVER = "coordinator"
+"""The name by which FLARE knows the coordinator."""
+
+LOCAL = "localhost"
+"""The same where only programs of this machine are to reach it: FLARE listens where its name is."""
+
+LEAD = "lead@example.org"
+"""The name by which FLARE knows who hands in runs, where no other is given."""
+
+ORGANISATION = "fedcluster"
+PROVISION = ("-m", "nvflare.cli", "provision", "--force")
+PROJECT, STATE = "project.yml", "state"
+MADE = Path("kits", "fedcluster")
+"""Where FLARE makes kits, and keeps its state beside them."""
+
+AUTHORITY = ("root_cert", "root_pri_key")
+"""What of FLARE's state is its authority; the rest are certificates and keys that it has made."""
+
+PARTS = "nvflare.lighter.impl"
+
+
+def project(federation: Federation, lead: str) -> dict[str, Any]:
+    """Return the project file that FLARE provisions the kits of a federation from."""
+    people = [{"name": lead, "type": "admin", "org": ORGANISATION, "role": "lead"}]
+    sites = [{"name": name, "type": "client", "org": ORGANISATION} for name in federation.sites]
+    server = {
+        "name": server_name(federation),
+        "type": "server",
+        "org": ORGANISATION,
+        "default_host": federation.host,
+        "fed_learn_port": federation.port,
+    }
+    builders: list[dict[str, Any]] = [
+        {"path": f"{PARTS}.workspace.WorkspaceBuilder"},
+        {"path": f"{PARTS}.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
+        {"path": f"{PARTS}.cert.CertBuilder", "args": {"root_valid_days": AUTHORITY_DAYS}},
+        {"path": f"{PARTS}.signature.SignatureBuilder"},
+    ]
+    return {
+        "api_version": 3,
+        "name": "fedcluster",
+        "description": f"fedcluster at {federation.address}",
+        "participants": [server, *sites, *people],
+        "builders": builders,
+    }
+
+
+def server_name(federation: Federation) -> str:
+    """Return the name of the server, by which FLARE chooses where it listens."""
+    return LOCAL if federation.host in {LOCAL, "127.0.0.1", "::1"} else SERVER
+
+
+@private_files()
+def make_kits(federation: Federation, lead: str = LEAD) -> None:
+    """Write the kits of the coordinator, of each site and of who hands in runs.
+
+    They go to ``flare/server`` and ``flare/lead`` of the federation's folder and to ``flare`` of
+    each site's folder. The key of FLARE's authority stays in ``flare/state``. The README of each
+    folder then says how FLARE's programs are started.
+
+    Raises
+    ------
+    InputError
+        If there are kits already, or FLARE does not make them.
+    """
+    home = federation.file("flare")
+    _check_new(federation)
+    with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
+        work, new = Path(name), Path(name, "flare")
+        kits = _provisioned(work, federation, lead)
+        new.mkdir()
+        shutil.move(kits.parent / STATE, new / STATE)
+        shutil.move(work / PROJECT, new / PROJECT)
+        shutil.move(kits / server_name(federation), new / "server")
+        shutil.move(kits / lead, new / "lead")
+        _hand_out(kits, federation, federation.sites)
+        make_private(new)
+        new.rename(home)
+    harden(home / "server", "../..")
+    federation.file("README.md").write_bytes(readme(federation))
+    for site in federation.sites:
+        text = site_pages(federation, site)["README.md"]
+        federation.file("sites", site, "README.md").write_bytes(text)
+
+
+@private_files()
+def add_kits(federation: Federation, names: Sequence[str]) -> None:
+    """Make the kits of sites that came later; those of the others stay as they are.
+
+    Raises
+    ------
+    InputError
+        If a site has a kit already, FLARE's authority is not here, or FLARE does not make them.
+    """
+    home, lead = federation.file("flare"), lead_by_authority(federation)
+    _check_none(federation, names)
+    with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
+        work = Path(name)
+        shutil.copytree(home / STATE, work / MADE / STATE)
+        kits = _provisioned(work, federation, lead)
+        _hand_out(kits, federation, names)
+        for file in sorted((kits.parent / STATE).iterdir()):
+            file.replace(home / STATE / file.name)
+        (work / PROJECT).replace(home / PROJECT)
+        make_private(home / STATE)
+
+
+def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
+    """Make other certificates and keys for the coordinator, each site and who hands in runs.
+
+    They take the place of those in ``startup`` of each kit, all or none; the rest of a kit stays.
+    A site whose kit is not here any more gets a whole one. Those that are in use count until they
+    end, if the authority stays.
+
+    Parameters
+    ----------
+    federation : Federation
+        A federation that has kits.
+    new_authority : bool, default=False
+        Whether another authority signs, so that none of the old ones counts.
+
+    Raises
+    ------
+    InputError
+        If FLARE's authority is not here, or FLARE does not make them.
+    """
+    folder = federation.folder
+    with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
+        work = Path(name)
+        lead = lead_by_authority(federation)
+        if not new_authority:
+            _keep_authority(federation.file("flare", STATE), work / MADE / STATE)
+        kits = _provisioned(work, federation, lead)
+        files = _files_of(kits.parent / STATE, f"flare/{STATE}")
+        for part, place in {server_name(federation): "flare/server", lead: "flare/lead"}.items():
+            files |= _files_of(kits / part / "startup", f"{place}/startup")
+        for site in federation.sites:
+            harden(kits / site, "../site.toml")
+            place = f"sites/{site}/flare"
+            part = "startup" if federation.file(place).is_dir() else "."
+            files |= _files_of(kits / site / part, f"{place}/{part}")
+        commit(folder, files)
+
+
+def _keep_authority(state: Path, into: Path) -> None:
+    """Copy FLARE's state, but for all that its authority has signed."""
+    known = json.loads((state / "cert.json").read_text("utf-8"))
+    into.mkdir(parents=True)
+    kept = {name: known[name] for name in AUTHORITY}
+    (into / "cert.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def _files_of(folder: Path, place: str) -> dict[str, bytes]:
+    """Return the contents of a folder's files by the relative paths that they get."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(Path(place, path.relative_to(folder))): path.read_bytes() for path in files}
+
+
+def lead_by_authority(federation: Federation) -> str:
+    """Return the name of who hands in runs, if further kits can be made.
+
+    Raises
+    ------
+    InputError
+        If the key of FLARE's authority is not here, or the project file cannot be read.
+    """
+    home = federation.file("flare")
+    if not (home / STATE / "cert.json").is_file():
+        raise InputError(f"the key of FLARE's authority is not in {home / STATE}: put it there")
+    try:
+        people = json.loads((home / PROJECT).read_text("utf-8"))["participants"]
+        return str(next(each["name"] for each in people if each["type"] == "admin"))
+    except (OSError, ValueError, LookupError, TypeError, StopIteration) as error:
+        raise InputError(f"{home / PROJECT} cannot be read: {error!r}") from error
+
+
+def _check_new(federation: Federation) -> None:
+    """Refuse to make kits where there are some, or where FLARE cannot carry the runs."""
+    home = federation.file("flare")
+    if home.exists():
+        raise InputError(f"{home} exists: the kits are made; remove it to make other ones")
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
+    _check_none(federation, federation.sites)
+
+
+def _check_none(federation: Federation, names: Sequence[str]) -> None:
+    """Refuse sites that have a kit."""
+    for kit in (federation.file("sites", name, "flare") for name in names):
+        if kit.exists():
+            raise InputError(f"{kit} exists: the kits are made; remove it to make other ones")
+
+
+def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
+    """Let FLARE make the kits of all; return the folder that has them, beside its state."""
+    file = work / PROJECT  # JSON is YAML
+    file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
+    _provision(work, file)
+    [kits] = (work / MADE).glob("prod_*")
+    return kits
+
+
+def _hand_out(kits: Path, federation: Federation, names: Sequence[str]) -> None:
+    """Move the kits of sites into their folders, and lock them."""
+    for site in names:
+        kit = federation.file("sites", site, "flare")
+        shutil.move(kits / site, kit)
+        harden(kit, "../site.toml")
+
+
+def _provision(work: Path, file: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", *PROVISION, "-p", str(file), "-w", str(work / MADE.parent)],
+        capture_output=True,
+        text=True,
+        cwd=work,
+        env={**os.environ, "HOME": str(work)},  # nothing is written to the user's own
+    )
+    if done.returncode or not list((work / MADE).glob("prod_*")):
+        output = " ".join((done.stdout + done.stderr).split())[-300:]
+        raise InputError(f"FLARE did not make the kits: {output}")
+
+
+def kit_notice(kit: Path) -> str:
+    """Return a line if the certificate of a site's or the server's kit ends soon.
+
+    Raises
+    ------
+    InputError
+        If it has ended, or cannot be read.
+    """
+    path = kit / "startup" / {"site": "client.crt", "server": "server.crt"}[kind_of(kit)]
+    how = "fedcluster federation renew-certificates, at the coordinator, makes another"
+    check_counts(path, how)
+    return notice_of(path, how)
+
+
+def start_kit(kit: Path) -> None:
+    """Become FLARE's program of a kit, once its locks are checked.
+
+    Raises
+    ------
+    InputError
+        If a lock is missing.
+    """
+    check_locks(kit)
+    script = kit.absolute() / "startup" / "sub_start.sh"
+    os.umask(0o077)
+    os.chdir(kit)
+    os.execve("/bin/bash", ["bash", str(script), "--once"], environment())
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of FLARE's programs, whose ``python3`` is the one that runs here."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("NVFL")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**own, "PATH": path}
+
 
 PATIENCE = 20.0
 """Seconds that FLARE's server may take to let us in."""

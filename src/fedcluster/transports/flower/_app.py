@@ -39,9 +39,8 @@ from fedcluster.io.plugins import load_plugins
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower._registry import nodes_now
 from fedcluster.transports.flower._transport import discover_nodes, flower_engine
-from fedcluster.transports.flower.coordinator import access_by
+from fedcluster.transports.flower.coordinator import access_by, nodes_now
 
 TRIES = 5
 """How often the SuperLink is asked where it does not answer."""

@@ -41,7 +41,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedcluster.coordinator.renewal import WARNING
 from fedcluster.errors import InputError, first_cause
-from fedcluster.site.addresses import Address
+from fedcluster.site.identity import Address
 from fedcluster.transports.flower import _launcher as launcher
 
 EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
