@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -189,3 +192,39 @@ def test_numbers_are_those_of_the_lines_that_left() -> None:
     [answers] = CrowdEngine(blocks(70), [MinRows(1000)]).ask([Task(Lloyd(), START)])
     assert_array_equal(answers.total().weights, 0)
     assert sum(answers.values_sent.values()) == 0
+
+
+def numbered(i: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """A block that is made where it is asked for."""
+    return blocks(70)[i]
+
+
+class Sending(ThreadPoolExecutor):
+    """An executor to whom all comes as bytes, as to another process."""
+
+    def map(self, fn: Any, *of: Any, **how: Any) -> Any:
+        sent = [pickle.loads(pickle.dumps(each)) for each in zip(*of, strict=True)]
+        return super().map(pickle.loads(pickle.dumps(fn)), *zip(*sent, strict=True), **how)
+
+
+def test_blocks_on_other_processes_give_the_same_bits() -> None:
+    how: Any = {"participation": 0.4, "drop_outs": 0.2, "late": 0.1, "seed": 2}
+    here = CrowdEngine(blocks(70), **how)
+    made = [partial(numbered, i) for i in range(3)]
+    tasks = [Task(Lloyd(), START), Task(FFCM(), START)]
+    with Sending(2) as pool:
+        elsewhere = CrowdEngine(made, executor=pool, **how)
+        assert (elsewhere.n_sites, elsewhere.n_rows) == (here.n_sites, here.n_rows)
+        for _ in range(3):
+            every = zip(elsewhere.ask(tasks), here.ask(tasks), strict=True)
+            for one, other in every:
+                same(one.total(), other.total())
+                assert dict(one.values_sent) == dict(other.values_sent)
+        assert elsewhere.n_answered == here.n_answered
+
+
+def test_blocks_of_which_no_site_answers_are_left_out() -> None:
+    available = np.arange(200) >= 150
+    engine = CrowdEngine(blocks(70), (), available=lambda number: available)
+    [answers] = engine.ask([Task(Lloyd(), START)])
+    same(answers.total(), local([], range(150, 200)).ask([Task(Lloyd(), START)])[0].total())

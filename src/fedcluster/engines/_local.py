@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import pairwise
 from operator import attrgetter, methodcaller
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -184,9 +186,10 @@ class CrowdEngine:
 
     Parameters
     ----------
-    blocks : iterable of (ndarray of shape (n, d), ndarray of shape (s + 1,))
+    blocks : iterable of (ndarray of shape (n, d), ndarray of shape (s + 1,)), or of callable
         Rows of some sites, one site after another, and the place at which each site begins, from 0
-        to n. It is read anew in every round: a list of arrays, or an object that reads files.
+        to n; or what returns them. It is read anew in every round: a list of arrays, or an object
+        that reads files.
     filters : sequence of Filter, or Disclosure, optional
         The limits of each site, or all its rules. By default `MinRows(2)`.
     participation : float, default=1
@@ -201,6 +204,9 @@ class CrowdEngine:
         the sample is drawn among them.
     seed : int, default=0
         Makes the samples, the drop-outs and the late answers.
+    executor : Executor, optional
+        Who asks the blocks, such as the ``get_executor()`` of a Dask client, whose futures may be
+        the blocks; by default this process, one block after another. It changes no bit.
 
     Attributes
     ----------
@@ -229,7 +235,7 @@ class CrowdEngine:
 
     def __init__(
         self,
-        blocks: Iterable[Block],
+        blocks: Iterable[Block | Callable[[], Block]],
         filters: SiteRules = USUAL,
         *,
         participation: float = 1.0,
@@ -237,6 +243,7 @@ class CrowdEngine:
         late: float = 0.0,
         available: Callable[[int], NDArray[np.bool_]] | None = None,
         seed: int = 0,
+        executor: Executor | None = None,
     ) -> None:
         if not 0 < participation <= 1:
             raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
@@ -245,11 +252,13 @@ class CrowdEngine:
         self._blocks, self._available = blocks, available
         self.disclosure = Disclosure.of(filters)
         self._asked, self._lost, self._seed = participation, (drop_outs, late), seed
-        shapes = [_shape_of(block) for block in blocks]
+        self._map = map if executor is None else executor.map
+        shapes = list(self._map(_shape_of, blocks))
         if len({d for _, _, d in shapes}) != 1:
             raise ValueError("blocks must be given, whose rows have the same columns")
         self.n_sites, self.n_rows = (sum(shape[i] for shape in shapes) for i in (0, 1))
         self.name, self._n_columns = f"{self.n_sites} sites", shapes[0][2]
+        self._begins = np.append(0, np.cumsum([shape[0] for shape in shapes]))
         self.answered = self._busy = np.zeros(0, np.intp)
         self.n_asked: list[int] = []
         self.n_answered: list[int] = []
@@ -286,16 +295,14 @@ class CrowdEngine:
         self.answered = answering = self._answering()
         if (sites is not None and self.name not in sites) or not len(answering):
             return [Answers({}, (self.name,)) for _ in tasks]
-        totals: list[list[Summary]] = [[] for _ in tasks]
-        n_sent = [0] * len(tasks)
-        for part in self._parts(answering):
-            for t, answers in enumerate(LocalEngine(part).ask(tasks)):
-                totals[t] = [Summary.total([*totals[t], answers.total()])]
-                n_sent[t] += int(answers.numbers_sent.sum())
-        return [
-            _Counted({self.name: total}, n_sent=n)
-            for [total], n in zip(totals, n_sent, strict=True)
+        edges, begins = np.searchsorted(answering, self._begins), self._begins.tolist()
+        mine = [
+            answering[i:j] - start
+            for (i, j), start in zip(pairwise(edges), begins[:-1], strict=True)
         ]
+        question = _BlockQuestion(tuple(tasks), self.disclosure)
+        parts = filter(None, self._map(question, self._blocks, begins[:-1], mine))
+        return [_Counted({self.name: total}, n_sent=n) for total, n in reduce(_both, parts)]
 
     def _answering(self) -> Places:
         """Draw the sites that answer in this round, in their order."""
@@ -313,27 +320,56 @@ class CrowdEngine:
         self.n_answered.append(len(answering))
         return answering
 
-    def _parts(self, answering: Places) -> Iterator[Stacked | list[Client]]:
+
+@dataclass(frozen=True)
+class _BlockQuestion:
+    """Question to the sites of a block, wherever it lies."""
+
+    tasks: Sequence[Task]
+    disclosure: Disclosure
+
+    def __call__(self, block: Any, before: int, mine: Places) -> list[tuple[Summary, int]]:
+        """Return for each task the total of some sites, and how many numbers they sent.
+
+        Nothing where none answers. Names of sites are their numbers among those of all blocks, of
+        which ``before`` are in others.
+        """
+        if not len(mine):
+            return []
+        asked = (LocalEngine(part).ask(self.tasks) for part in self._parts(block, before, mine))
+        sent = ([(a.total(), int(a.numbers_sent.sum())) for a in each] for each in asked)
+        return reduce(_both, sent)
+
+    def _parts(self, block: Any, before: int, mine: Places) -> Iterator[Stacked | list[Client]]:
         """Yield the sites that answer, a part at a time, and those with many rows apart."""
-        before = 0
-        for X, bounds in self._blocks:
-            low, high = np.searchsorted(answering, [before, before + len(bounds) - 1])
-            mine = answering[low:high] - before
-            is_large = np.diff(bounds)[mine] * X.shape[1] > ONE_THREAD
-            if is_large.any():
-                rows = {i: Data(X[bounds[i] : bounds[i + 1]]) for i in mine[is_large].tolist()}
-                yield [Client(str(before + i), rows[i], self.disclosure) for i in rows]
-                mine = mine[~is_large]
-            for start in range(0, len(mine), SITES_AT_ONCE):
-                some = mine[start : start + SITES_AT_ONCE]
-                taken, ends = _taken(X, bounds, some)
-                yield Stacked(before + some, Data(taken), ends, self.disclosure, is_block=True)
-            before += len(bounds) - 1
+        X, bounds = _made(block)
+        is_large = np.diff(bounds)[mine] * X.shape[1] > ONE_THREAD
+        if is_large.any():
+            rows = {i: Data(X[bounds[i] : bounds[i + 1]]) for i in mine[is_large].tolist()}
+            yield [Client(str(before + i), rows[i], self.disclosure) for i in rows]
+            mine = mine[~is_large]
+        for start in range(0, len(mine), SITES_AT_ONCE):
+            some = mine[start : start + SITES_AT_ONCE]
+            taken, ends = _taken(X, bounds, some)
+            yield Stacked(before + some, Data(taken), ends, self.disclosure, is_block=True)
 
 
-def _shape_of(block: Block) -> tuple[int, int, int]:
+def _both(
+    one: Sequence[tuple[Summary, int]], other: Sequence[tuple[Summary, int]]
+) -> list[tuple[Summary, int]]:
+    """Return the totals of two parts of the sites, and how many numbers these sent."""
+    return [(Summary.total([a, b]), n + m) for (a, n), (b, m) in zip(one, other, strict=True)]
+
+
+def _made(block: Any) -> Block:
+    """Return a block, which may have to be made or read."""
+    made: Block = block() if callable(block) else block
+    return made
+
+
+def _shape_of(block: Any) -> tuple[int, int, int]:
     """Return how many sites, rows and columns a block has."""
-    X, bounds = block
+    X, bounds = _made(block)
     steps = np.diff(bounds)
     if X.ndim != 2 or len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(X) or steps.min() < 1:
         raise ValueError(
