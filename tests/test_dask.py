@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -19,9 +20,11 @@ import pandas as pd
 import pytest
 from distributed import Client as Cluster
 from distributed import LocalCluster
+from typer.testing import CliRunner
 
 from fedcluster import Client, FederatedKMeans, LocalEngine, Model, PreprocessingSpec, State, Task
 from fedcluster.algorithms import Lloyd
+from fedcluster.cli import app
 from fedcluster.core import Engine
 from fedcluster.engines import CrowdEngine, DaskEngine
 from fedcluster.engines.batched import BatchedAnswers
@@ -279,6 +282,84 @@ def test_blocks_of_a_crowd_lie_on_workers(threads: Cluster) -> None:
     for _ in range(3):
         [one], [other] = here.ask(tasks), there.ask(tasks)
         assert one.total().planes.tobytes() == other.total().planes.tobytes()
+
+
+# The command line
+
+
+def command(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["fit", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parquet")
+    for i in range(4):
+        people().iloc[i::4].to_parquet(folder / f"{i}.parquet")
+    return folder
+
+
+def test_a_command_fits_parquet_files_on_a_cluster(
+    threads: Cluster, folder: Path, tmp_path: Path
+) -> None:
+    cluster, how = f"dask={threads.scheduler.address}", ("-k", 3, "--missing", "mean", "--fuzzy")
+    chosen = ("--exclude", "label,person", "--weight-column", "weight")
+    for files, out, engine in (
+        ([f"{folder}/*.parquet"], "there", ("--engine", cluster)),
+        ([f"part-{i:05}={folder}/{i}.parquet" for i in range(4)], "here", ()),
+    ):
+        ran = command(*files, *how, *chosen, "--out", tmp_path / out, *engine)
+        assert ran.exit_code == 0, ran.output
+    models = [json.loads((tmp_path / out / "model.json").read_text()) for out in ("there", "here")]
+    for name in ("centers", "weights", "inertia", "preprocessing", "columns"):
+        assert models[0].get(name) == models[1].get(name), name
+    for i in range(4):
+        there, here = (tmp_path / out / f"labels/part-{i:05}.csv" for out in ("there", "here"))
+        assert there.read_bytes() == here.read_bytes()
+    history = json.loads((tmp_path / "there/history.json").read_text())
+    assert {*history["files"]} == {
+        str(each.relative_to(tmp_path / "there")) for each in (tmp_path / "there").rglob("*.*")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--engine", "spark"), "--engine must be dask or dask=ADDRESS, not 'spark'"),
+        (("--engine", "dask", "--append"), "leave --append out"),
+        (("--engine", "dask", "--no-report"), "leave --no-report out"),
+        (("--engine", "dask", "--min-cluster-size", "3"), "leave --min-cluster-size out"),
+        (("--engine", "dask=tcp://127.0.0.1:9"), "no Dask scheduler answers at tcp://127.0.0.1:9"),
+    ],
+)
+def test_what_a_cluster_is_not_asked_is_refused(
+    folder: Path, tmp_path: Path, arguments: Sequence[str], line: str
+) -> None:
+    with dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}):
+        ran = command(f"{folder}/*.parquet", "-k", 3, "--out", tmp_path / "out", *arguments)
+    assert ran.exit_code == 2
+    assert line in ran.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        ("{folder}/nothing.parquet", "nothing.parquet does not exist; check the path"),
+        ("{folder}/rows.csv", "--engine dask reads Parquet files"),
+        ("{folder}/broken.parquet", "cannot be read as one Parquet table (Arrow"),
+    ],
+)
+def test_files_that_are_no_table_are_refused(
+    threads: Cluster, tmp_path: Path, files: str, line: str
+) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
+    cluster = f"dask={threads.scheduler.address}"
+    ran = command(
+        files.format(folder=tmp_path), "-k", 3, "--out", tmp_path / "o", "--engine", cluster
+    )
+    assert ran.exit_code == 2
+    assert line in ran.output
 
 
 # Partitions that change, and lost workers

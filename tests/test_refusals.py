@@ -608,6 +608,10 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     ],
     "engine-rows": [engine_and_rows],
     "dask-persons": [spanning_persons],
+    "dask-options": [
+        command("fit", "rows.parquet", "-k", 3, "--engine", "dask", *option)
+        for option in (["--append"], ["--site-column", "site"], ["--no-report"])
+    ],
     "clients-limits": [
         clients(min_cluster_size=5),
         clients(protection="groups"),

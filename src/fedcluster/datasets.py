@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
 from pyarrow import csv
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
@@ -163,7 +164,7 @@ def _inertia(X: Rows, centers: Floats) -> float:
     return float(nearest(X, centers)[1].sum())
 
 
-__all__ = ["NAMES", "load", "write"]
+__all__ = ["NAMES", "load", "sites_by_label", "write"]
 
 NAMES = ("clinics", "bank", "digits")
 """Names of data sets."""
@@ -262,6 +263,98 @@ def load(name: str, *, seed: int = 0) -> dict[str, pa.Table]:
         site: _drawn(kinds, counts, np.random.default_rng([seed, NAMES.index(name), i]))
         for i, (site, counts) in enumerate(WHERE[name].items())
     }
+
+
+MOST_DRAWS = 100
+"""Draws of Dirichlet shares before too few rows for some site are refused."""
+
+
+def sites_by_label(
+    labels: ArrayLike,
+    n_sites: int,
+    *,
+    alpha: float | None = None,
+    labels_per_site: int | None = None,
+    min_rows: int = 2,
+    seed: int = 0,
+) -> NDArray[np.intp]:
+    """Return the site of each row, for sites that are alike, or whose labels differ.
+
+    Parameters
+    ----------
+    labels : array_like of shape (n,)
+        What sites are to differ in, such as classes or true clusters.
+    n_sites : int
+        The number of sites s.
+    alpha : float, optional
+        The concentration of a symmetric Dirichlet distribution, from which the shares of the sites
+        in the rows of each label are drawn (Yurochkin et al., Bayesian nonparametric federated
+        learning of neural networks, ICML 2019): 0.1 gives very different sites, 100 nearly equal
+        ones. All labels are drawn again until each site has ``min_rows`` rows.
+    labels_per_site : int, optional
+        The number of shards at each site. Rows sorted by label are cut into so many shards for each
+        site, as equal as possible, and sites take shards at random (McMahan et al.,
+        Communication-efficient learning of deep networks from decentralized data, AISTATS 2017).
+        Without this and ``alpha``, rows are dealt to sites at random, as many to each.
+    min_rows : int, default=2
+        The fewest rows of a site.
+    seed : int, default=0
+        Makes the draw.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Numbers of sites from 0 to s - 1, for ``fit(X, sites=...)``.
+
+    Raises
+    ------
+    InputError
+        If both ways are asked for, or sites would have fewer rows.
+
+    Examples
+    --------
+    >>> labels = np.repeat([0, 1, 2], 40)
+    >>> for way in ({}, {"alpha": 0.3}, {"labels_per_site": 1}):
+    ...     sites = sites_by_label(labels, 3, **way)
+    ...     print(*(np.bincount(labels[sites == i], minlength=3) for i in range(3)))
+    [14 15 11] [ 9 19 12] [17  6 17]
+    [ 4 29 32] [34  0  0] [ 2 11  8]
+    [ 0 40  0] [ 0  0 40] [40  0  0]
+    """
+    if alpha is not None and labels_per_site is not None:
+        raise InputError("give alpha or labels_per_site, and not both")
+    for name, value in (("alpha", alpha), ("labels_per_site", labels_per_site)):
+        if value is not None and not value > 0:
+            raise InputError(f"{name} must be above 0, not {value}")
+    rng, label = np.random.default_rng(seed), np.unique(labels, return_inverse=True)[1]
+    n_shards = n_sites * (labels_per_site or 1)
+    if len(label) < max(n_sites * min_rows, n_shards):
+        raise InputError(f"{len(label)} rows are too few for {n_sites} sites")
+    if alpha is not None:
+        return _by_dirichlet(label, n_sites, alpha, min_rows, rng)
+    order = rng.permutation(len(label))
+    if labels_per_site is not None:
+        order = order[np.argsort(label[order], kind="stable")]
+    shard = np.empty(len(label), np.intp)
+    shard[order] = np.arange(len(label)) * n_shards // len(label)
+    return (rng.permutation(n_shards) % n_sites)[shard]
+
+
+def _by_dirichlet(
+    label: NDArray[np.intp], n_sites: int, alpha: float, min_rows: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Return the site of each row; the shares of sites in each label are Dirichlet's."""
+    site = np.empty(len(label), np.intp)
+    for _ in range(MOST_DRAWS):
+        for rows in map(rng.permutation, map(np.flatnonzero, label == np.unique(label)[:, None])):
+            ends = np.cumsum(rng.dirichlet(np.full(n_sites, alpha)))[:-1]
+            site[rows] = np.searchsorted(ends, (np.arange(len(rows)) + 0.5) / len(rows))
+        if np.bincount(site, minlength=n_sites).min() >= min_rows:
+            return site
+    raise InputError(
+        f"with alpha={alpha}, {MOST_DRAWS} draws left some of {n_sites} sites fewer than "
+        f"{min_rows} rows; make alpha larger, or sites fewer"
+    )
 
 
 def _drawn(

@@ -17,6 +17,7 @@ from fedcluster.cli._options import (
     Columns,
     Dates,
     Elbow,
+    Engine,
     Exclude,
     FileOptions,
     Files,
@@ -32,6 +33,7 @@ from fedcluster.cli._options import (
     Seed,
     Shaping,
     ShowOptions,
+    check_engine,
     check_least,
     check_options,
     preparation,
@@ -58,6 +60,7 @@ def fit(
     job: Fit,
     fuzzy: Fuzzy = False,
     min_cluster_size: MinClusterSize = None,
+    engine: Engine = None,
     out: Out = Path("result"),
     report: Annotated[bool, typer.Option(help="Write report.html, a page about the run.")] = True,
     join: JoinOptions,
@@ -89,14 +92,23 @@ def fit(
         job, columns = with_columns(job, scaling, columns, shaping)
         rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         rows = replace(rows, id_column=join.id_column)
-        joined = reading.open_tables(files, join, rows, of_all=rows.site_column is not None)
-        read = reading.read(files, rows, screen.doing, job.prepare)
-        from fedcluster.cli import _runs as runs
-        from fedcluster.report import messages, tables
+        if engine is None:
+            joined = reading.open_tables(files, join, rows, of_all=rows.site_column is not None)
+            read = reading.read(files, rows, screen.doing, job.prepare)
+            from fedcluster.cli import _runs as runs
 
-        fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
-        screen.warnings += fitted.warnings
-        content, written = runs.write_fit(out, fitted, joining=joined, report=report)
+            fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
+            content, written = runs.write_fit(out, fitted, joining=joined, report=report)
+        else:
+            address = check_engine(engine, rows, join, min_cluster_size, report=report)
+            from fedcluster.cli import _dask as on_dask
+            from fedcluster.cli import _runs as runs
+
+            fitted, content, written = screen.wait_for(
+                lambda: on_dask.fit(job, files, rows, address, out, screen.doing)
+            )
+        screen.warnings += content["warnings"]
+        from fedcluster.report import messages, tables
     screen.result(
         runs.result(content, out, written),
         [

@@ -49,6 +49,15 @@ Out = Annotated[Path, FOLDER]
 OutIfAny = Annotated[Path | None, FOLDER]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Engine = Annotated[
+    str | None,
+    option(
+        "dask[=ADDRESS]",
+        "Cluster the partitions of Parquet files on a Dask cluster: one on this machine, or that "
+        "of a scheduler.",
+        "--engine",
+    ),
+]
 Seed = Annotated[int, typer.Option(metavar="N", help=SEED)]
 Columns = Annotated[
     str | None, typer.Option(metavar="A,B,C", help="Columns to use; by default all.")
@@ -431,6 +440,34 @@ def check_least(option: str, value: float | None, least: float = 1) -> None:
     """Refuse a number of an option that is too small."""
     if value is not None and not value >= least:
         raise InputError(f"{option} must be at least {least}, not {value}")
+
+
+READ_BY_DASK = {"columns", "exclude", "weight_column", "group_column", "protection", "plugin"}
+"""Options of files that the partitions of a Dask cluster are read by."""
+
+
+def check_engine(
+    engine: str, rows: FileOptions, join: JoinOptions, smallest: int | None, *, report: bool
+) -> str:
+    """Return the address of an engine's cluster, "" of one on this machine.
+
+    Raises
+    ------
+    InputError
+        If it is another engine, or an option is given that partitions are not read by.
+    """
+    from fedcluster.cli._screen import needs
+
+    name, _, address = engine.partition("=")
+    if name != "dask":
+        raise InputError(f"--engine must be dask or dask=ADDRESS, not {engine!r}")
+    given = {**asdict(rows), "append": join.append, "min_cluster_size": smallest}
+    given["no_report"] = not report
+    for option, value in given.items():
+        if value and option not in READ_BY_DASK:
+            raise refused("dask-options", option=option.replace("_", "-"))
+    needs("distributed", "dask")
+    return address
 
 
 # The preprocessing

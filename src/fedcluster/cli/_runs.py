@@ -340,7 +340,7 @@ def write_fit(
     joining = joining or Joining()
     labels = {record.name: record.labels for record in fitted.records}
     content = jobs.content_of(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
-    with atomic_folder(out, obsolete=_of_earlier_run(out)) as folder:
+    with atomic_folder(out, obsolete=of_earlier_run(out)) as folder:
         drawn = [] if fitted.selection is None else jobs.write_selection(folder, fitted.report)
         drawn += [] if draw is None else draw(folder)
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
@@ -352,7 +352,7 @@ def write_fit(
     return content, files
 
 
-def _of_earlier_run(out: Path) -> list[str]:
+def of_earlier_run(out: Path) -> list[str]:
     """Return the labels, tables and report of an earlier fit, which its history lists."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))

@@ -28,7 +28,7 @@ from fedcluster.engines.batched import AnswersOfEach, BatchedAnswers, Joined, at
 from fedcluster.engines.client import Client
 from fedcluster.engines.warming import ensure_warmed
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.io.columns import columns_of
+from fedcluster.io.columns import columns_of, has_columns
 from fedcluster.io.inputs import read_table
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.options.refusals import refused
@@ -111,13 +111,13 @@ class DaskEngine:
     ) -> None:
         if fan_in < 2:
             raise InputError(f"fan_in must be at least 2, not {fan_in}")
-        self._rows = _checked(collection)
         values = None if columns is None else tuple(columns)
         roles = ColumnRoles(values, weight_column, group_column, label_column, raw=True)
+        self._rows = _checked(collection, roles)
         self._how = Opening(roles, Disclosure.of(filters, protection))
         self._dask, self._fan_in = _cluster(client), fan_in
         self._dask.register_plugin(_WarmUp())
-        parts = np.ravel(np.asarray(self._rows.to_delayed(), dtype=object)).tolist()
+        parts = self.parts(self._rows)
         width, opening = max(5, len(str(len(parts) - 1))), delayed(self._how, traverse=False)
         named = {f"part-{i:0{width}}": part for i, part in enumerate(parts)}
         opened = [opening(name, part) for name, part in named.items()]
@@ -125,6 +125,11 @@ class DaskEngine:
             opened = self._dask.compute(opened)
         self._opened = dict(zip(named, opened, strict=True))
         self._told: dict[tuple[Any, ...], tuple[SiteInfo, ...]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the partitions, those without rows too."""
+        return tuple(self._opened)
 
     @cached_property
     def _sites(self) -> dict[str, tuple[SiteInfo, str]]:
@@ -203,6 +208,16 @@ class DaskEngine:
             return rows.map_partitions(given, meta=given.meta)
         shape = {"chunks": (rows.chunks[0], (given.k,))} if memberships else {"drop_axis": 1}
         return rows.map_blocks(given, dtype=given.empty.dtype, **shape)
+
+    @staticmethod
+    def parts(collection: Any) -> list[Any]:
+        """Return the partitions of a collection, as it has them, lazily.
+
+        To optimise a data frame may join small partitions, others for each use.
+        """
+        if isinstance(collection, array.Array):
+            return list(collection.to_delayed().ravel())
+        return list(collection.simplify().to_delayed(optimize_graph=False))
 
     def _each(self, names: Iterable[str], do: Callable[[_Opened], Any]) -> dict[str, Any]:
         """Return what is to be done at each partition, which must be as it was."""
@@ -452,12 +467,14 @@ def _cluster(client: Any) -> Any:
     return client
 
 
-def _checked(collection: Any) -> Any:
-    """Return a collection of rows, a partition of which has all columns."""
+def _checked(collection: Any, roles: ColumnRoles) -> Any:
+    """Return a collection of the rows, a partition of which has all columns that are needed."""
     if isinstance(collection, array.Array) and collection.ndim == 2:
         return collection.rechunk({1: -1})
     if hasattr(collection, "to_delayed") and getattr(collection, "ndim", 0) == 2:
-        return collection
+        needed = list(dict.fromkeys([*(roles.values or collection.columns), *roles.others]))
+        has_columns("the collection", tuple(collection.columns), needed)
+        return collection[needed]
     raise InputError(
         f"DaskEngine takes a Dask data frame or array of rows, not {type(collection).__name__}"
     )

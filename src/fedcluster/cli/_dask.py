@@ -1,0 +1,156 @@
+"""Fits of Parquet files whose partitions a Dask cluster asks: ``fedcluster fit --engine dask``."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedcluster import jobs
+from fedcluster.cli._options import FileOptions
+from fedcluster.cli._progress import TimedEngine, watching
+from fedcluster.cli._runs import FittedSites, of_earlier_run
+from fedcluster.cli._screen import Doing
+from fedcluster.core import Labels
+from fedcluster.engines import DaskEngine
+from fedcluster.errors import InputError
+from fedcluster.io.columns import column_list
+from fedcluster.io.outputs import atomic_folder, label_files, write_labels
+from fedcluster.jobs import Fit, JobReport
+from fedcluster.kernels.threads import thread_count
+from fedcluster.model import Model
+from fedcluster.privacy import Groups
+from fedcluster.report.records import SiteRecord, site_record
+from fedcluster.report.run import Run
+
+AHEAD = 2
+"""Partitions that each worker may label before their labels are written."""
+SHARE = 4
+"""Rows that take more than this part of the workers' memory are read anew in every round."""
+
+
+def fit(
+    job: Fit, files: Sequence[str], rows: FileOptions, address: str, out: Path, doing: Doing
+) -> tuple[FittedSites, dict[str, Any], list[str]]:
+    """Find clusters of Parquet files, and write them and the labels of each partition."""
+    import distributed
+
+    with ExitStack() as started:
+        doing("starting the Dask cluster" if not address else "connecting to the Dask cluster")
+        try:
+            here: Any = address or started.enter_context(_workers())
+            client = started.enter_context(distributed.Client(here))
+        except OSError as error:
+            kind = type(error).__name__
+            raise InputError(
+                f"no Dask scheduler answers at {address or 'this machine'} ({kind})"
+            ) from None
+        doing("reading the files")
+        engine = _engine(files, rows, client)
+        timed = TimedEngine(engine)
+        columns = [column.name for column in engine.introduce(columns=True)[0].columns]
+        report = jobs.execute(job, timed, columns=columns, watch=watching(doing, timed))
+        return _written(report, engine, client, out, doing)
+
+
+def _workers() -> Any:
+    """Return workers on this machine, one for each of its cores."""
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=thread_count(), threads_per_worker=1, dashboard_address=":0", silence_logs="ERROR"
+    )
+
+
+def _engine(files: Sequence[str], rows: FileOptions, client: Any) -> DaskEngine:
+    """Return the engine of some files; it reads them anew where they are large."""
+    import dask.dataframe as dd
+
+    if other := [file for file in files if not re.search(r"\.parq(uet)?$|/$", file)]:
+        raise InputError(
+            f"{other[0]}: --engine dask reads Parquet files; convert it, or leave --engine out"
+        )
+    try:
+        collection = dd.read_parquet(list(files) if len(files) > 1 else files[0])
+        n_rows = len(collection)
+    except FileNotFoundError:
+        raise InputError(f"{files[0]} does not exist; check the path") from None
+    except Exception as error:
+        kind = type(error).__name__
+        raise InputError(f"the files cannot be read as one Parquet table ({kind})") from None
+    left_out = {*(column_list(rows.exclude) or ()), rows.weight_column, rows.group_column}
+    columns = column_list(rows.columns) or [c for c in collection.columns if c not in left_out]
+    workers = client.scheduler_info()["workers"].values()
+    memory = sum(worker["memory_limit"] or 0 for worker in workers)
+    return DaskEngine(
+        collection,
+        columns=columns,
+        weight_column=rows.weight_column,
+        group_column=rows.group_column,
+        protection=Groups() if rows.protection == "groups" else None,
+        client=client,
+        keep=8 * n_rows * len(columns) * SHARE < memory,
+    )
+
+
+def _written(
+    report: JobReport, engine: DaskEngine, client: Any, out: Path, doing: Doing
+) -> tuple[FittedSites, dict[str, Any], list[str]]:
+    """Write the outputs of a fit; see `fedcluster.cli._runs.write_fit`."""
+    model = jobs.model_of(report)
+    with atomic_folder(out, obsolete=of_earlier_run(out)) as folder:
+        records = tuple(_labelled(model, report, engine, client, folder, doing))
+        none = {record.name: record.rows - sum(record.clusters) for record in records}
+        unlabelled = [
+            f"{n:,} rows of {name} are in no cluster (-1)" for name, n in none.items() if n
+        ]
+        doubts = [*report.fit_report.warnings, *jobs.doubts_of(report), *unlabelled]
+        content = jobs.content_of(report, records) | {"warnings": doubts}
+        fitted = FittedSites(report, model, {}, {}, records)
+        drawn = [] if fitted.selection is None else jobs.write_selection(folder, report)
+        model.save(folder / "model.json")
+        files = ["model.json", "history.json", *drawn, *(record.labels for record in records)]
+        page = Run(out.resolve().name, model.plain())
+        files = jobs.write_history(folder, report, content, files, page)
+    return fitted, content, files
+
+
+def _labelled(
+    model: Model, report: JobReport, engine: DaskEngine, client: Any, folder: Path, doing: Doing
+) -> Iterator[SiteRecord]:
+    """Write the labels of each partition as they come; yield what it holds and sent."""
+    parts = engine.parts(engine.label(model))
+    degrees = (
+        engine.parts(engine.label(model, memberships=True)) if model.fuzzy else [None] * len(parts)
+    )
+    sent, files = report.outcome.values_sent(), label_files(engine.names)
+    (folder / "labels").mkdir()
+    each = zip(engine.names, _computed(zip(parts, degrees, strict=True), client), strict=True)
+    for i, (name, (labels, shares)) in enumerate(each, 1):
+        doing(f"labelling partition {i} of {len(parts)}", i / len(parts))
+        found: Labels = labels.to_numpy()
+        memberships = None if shares is None else shares.to_numpy()
+        write_labels(folder / files[name], range(1, len(found) + 1), found, memberships)
+        held = len(found) * len(report.columns)
+        yield site_record(
+            name,
+            found,
+            len(model.weights),
+            files[name],
+            values_sent=sent.get(name, 0),
+            values_held=held,
+        )
+
+
+def _computed(parts: Iterable[Any], client: Any) -> Iterator[Any]:
+    """Yield lazy parts as they are computed, few at a time, in their order."""
+    most, coming = AHEAD * len(client.scheduler_info()["workers"]), deque[Any]()
+    for part in parts:
+        coming.append(client.compute(list(part)))
+        if len(coming) > most:
+            yield client.gather(coming.popleft())
+    while coming:
+        yield client.gather(coming.popleft())
