@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -319,12 +320,16 @@ def test_answers_that_are_all_negative_are_no_reason_to_doubt():
 # The site file and its program
 
 
+def written(folder: Path) -> Path:
+    lines = [f"{x!r},{y!r}" for x, y in ROWS.tolist()]
+    (folder / "rows.csv").write_text("\n".join(["x0,x1", *lines, ""]))
+    (folder / "site.toml").write_text(SITE)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    lines = [f"{x!r},{y!r}" for x, y in ROWS.tolist()]
-    (tmp_path / "rows.csv").write_text("\n".join(["x0,x1", *lines, ""]))
-    (tmp_path / "site.toml").write_text(SITE)
-    return tmp_path
+    return written(tmp_path)
 
 
 def test_a_site_file_has_a_budget(folder):
@@ -447,25 +452,41 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("happens", FORGOTTEN)
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_ledger_that_falls_behind_the_log_admits_nothing(folder, happens, restarted):
-    """While the site runs or at its next start: what the log knows of was spent."""
+def spending(folder: Path) -> Any:
+    """A site that has answered two questions."""
     turns = started(folder)
     for exchange in range(2):
         header, arrays = unpack(turns.reply(question(MOMENTS, exchange=exchange)))
         assert arrays, header
+    return turns
+
+
+@pytest.mark.parametrize("happens", FORGOTTEN)
+def test_a_ledger_that_falls_behind_the_log_admits_nothing(folder, happens):
+    """What the log knows of was spent."""
+    turns = spending(folder)
     FORGOTTEN[happens](folder / STATE_FILE)
-    if restarted:
-        turns.end("the test restarts it")
-        with pytest.raises(InputError, match=LOST[happens]):
-            started(folder)
-        return
     try:
         header, arrays = unpack(turns.reply(question(MOMENTS, exchange=2)))
         assert (header["failed"], arrays) == ("InputError", {})
     finally:
         turns.end("the test is over")
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a site that has answered two questions and ended."""
+    folder = written(tmp_path_factory.mktemp("ended"))
+    spending(folder).end("the test restarts it")
+    return folder
+
+
+@pytest.mark.parametrize("happens", FORGOTTEN)
+def test_a_site_whose_ledger_falls_behind_its_log_does_not_start(tmp_path, ended, happens):
+    folder = copytree(ended, tmp_path / "site")
+    FORGOTTEN[happens](folder / STATE_FILE)
+    with pytest.raises(InputError, match=LOST[happens]):
+        started(folder)
 
 
 def line_of(spent: float, head: Head) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import PolicyLimits
 from fedcluster.privacy.policy import Policy
 
-MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "100"))
+MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "40"))
 SECONDS, MEGABYTES = 10.0, 600  # a question takes 0.4 s where nothing else runs
 P = 5
 """The smallest number of rows behind a line."""

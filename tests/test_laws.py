@@ -196,7 +196,12 @@ def test_every_step_that_a_site_knows_stands_in_the_table() -> None:
     assert set(wire.STEPS.values()) <= {type(step) for step in STEPS}
 
 
+EXAMPLES = settings().max_examples
+"""Of a property of every step, which is tried for each of them."""
+
+
 @by_name(STEPS)
+@settings(max_examples=EXAMPLES // 2)
 @given(case=cases())
 def test_every_law_holds(step: Step, case: Case) -> None:
     """On whole-numbered rows with ties and twins, at offsets, with weights or without."""
@@ -212,7 +217,7 @@ REGULAR = ("precision", "memory")
 
 
 @by_name(STEPS)
-@settings(max_examples=10)
+@settings(max_examples=EXAMPLES // 4)
 @given(case=cases())
 def test_laws_that_take_many_answers_hold(step: Step, case: Case) -> None:
     check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1, laws=REPEATED)
@@ -222,14 +227,18 @@ EXACT = ("server_additive", "answer_shape", "purity", "wire")
 
 
 @by_name(ALGORITHMS)
+@settings(max_examples=EXAMPLES // 3)
 @given(case=cases())
 def test_laws_that_touch_no_bit_hold_over_several_rounds(step: Algorithm, case: Case) -> None:
     """With the memory that a few rounds gave to the state."""
     check_laws(step, example(case), [asked(step, case.centers)], n_rounds=4, laws=EXACT)
 
 
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 5))]
+
+
 @by_name(ALGORITHMS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_all_laws_hold_over_several_rounds(step: Algorithm, seed: int) -> None:
     """On rows without ties, which rounding would decide from the second round on."""
     check_laws(step, Example.random(seed), n_rounds=5)
