@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.cluster.hierarchy import to_tree, ward
+from scipy.cluster.hierarchy import fcluster, to_tree, ward
 
 from fedcluster.kernels import _groups
-from fedcluster.kernels._groups import cut, partition, ward_groups
+from fedcluster.kernels._groups import cut, partition, ward_groups, ward_merges
 from fedcluster.kernels._swap_improvement import improve
 
 
@@ -198,6 +198,22 @@ def test_branches_are_those_of_wards_hierarchy(p, seed):
     labels = ward_groups(rows.T.copy(), p)
     expected = branches(to_tree(ward(rows)), p)
     assert sorted(map(list, same(labels))) == sorted(expected)
+
+
+@pytest.mark.parametrize("k", [2, 5, 40])
+@pytest.mark.parametrize("times", [1, 3])
+def test_cheapest_merges_are_wards_clusters_of_points_that_weigh_more(k, times):
+    """A point of weight 3 is merged as three equal points are."""
+    rng = np.random.default_rng(k)
+    points, weights = rng.normal(size=(120, 3)), rng.integers(1, times + 1, 120)
+    pairs, costs = ward_merges(points.T.copy(), weights.astype(float))
+    labels = np.arange(120)
+    for one, other in pairs[np.argsort(costs)][: 120 - k]:
+        labels[labels == labels[other]] = labels[one]
+    of_rows = np.repeat(np.arange(120), weights)
+    expected = fcluster(ward(points[of_rows]), k, "maxclust")
+    found = np.unique(labels[of_rows], return_inverse=True)[1]
+    assert sorted(map(list, same(found))) == sorted(map(list, same(expected - 1)))
 
 
 def test_a_cut_by_hand():

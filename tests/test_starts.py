@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import FederatedFuzzyCMeans
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
-from fedcluster.core import Data, Limit, Result, SiteInfo, State
+from fedcluster.core import Data, Floats, Limit, Result, SiteInfo, State
 from fedcluster.core.streams import stream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -185,7 +185,10 @@ def test_the_start_from_sums_is_that_of_the_leaves() -> None:
 def test_restarts_and_children_are_as_many_as_there_is_time_for(
     monkeypatch: pytest.MonkeyPatch, work: int, restarts: int, children: int
 ) -> None:
-    """Six means of two values, two centres: 24 products an iteration; at least 3 for 3 seeds."""
+    """Six means of two values, two centres: 24 products an iteration; at least 3 for 3 seeds.
+
+    Ward's clusters have a run besides.
+    """
     made = {"restarts": 0, "children": 0}
 
     def counted(name: str, make: Any) -> Any:
@@ -201,7 +204,54 @@ def test_restarts_and_children_are_as_many_as_there_is_time_for(
     monkeypatch.setattr(seeds, "PATIENCE", 1000)
     state = State(np.random.default_rng(0).normal(size=(6, 2)), np.ones(6))
     best_seeds(state, 2, 3, stream(0, 0))
-    assert made == {"restarts": restarts, "children": children}
+    assert made == {"restarts": restarts, "children": children + 1}
+
+
+def in_many_columns(k: int = 12, each: int = 30, d: int = 60) -> Floats:
+    """Means of overlapping clusters."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(0, 0.7, (k, d))
+    return centers[np.arange(k * each) % k] + rng.normal(size=(k * each, d))
+
+
+@pytest.mark.parametrize(("work", "restarts"), [(1 << 30, 40), (1 << 22, 4)])
+def test_where_wards_clusters_are_ahead_no_time_is_spent_on_restarts(
+    monkeypatch: pytest.MonkeyPatch, work: int, restarts: int
+) -> None:
+    made: list[int] = []
+
+    def counting(*args: Any, n_runs: int, **options: Any) -> Any:
+        made.append(n_runs)
+        return kmeans_runs(*args, n_runs=n_runs, **options)
+
+    monkeypatch.setattr(seeds, "kmeans_runs", counting)
+    monkeypatch.setattr(seeds, "CHILDREN", 0)
+    monkeypatch.setattr(seeds, "SEARCH_WORK", work)
+    points = in_many_columns()
+    best_seeds(State(points, np.ones(len(points))), 12, 8, stream(0, 0))
+    assert sum(made) == restarts
+
+
+def test_wards_clusters_are_found_where_restarts_get_stuck() -> None:
+    points, k = in_many_columns(), 12
+    planted = np.array([points[j::k].mean(axis=0) for j in range(k)])
+    weights = np.ones(len(points))
+    best, *_ = best_seeds(State(points, weights), k, 8, stream(0, 0))
+    assert nearest(points, best.centers)[1].sum() <= lloyd(points, planted).inertia * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("most", [5, 40])
+def test_more_means_than_ward_takes_are_joined_first(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two far pairs of clouds, found from five joined means as well as from all forty."""
+    monkeypatch.setattr(seeds, "MOST_OF_WARD", most)
+    monkeypatch.setattr(seeds, "CHILDREN", 0)
+    points = on_line(*np.repeat([0.0, 100.0], 20)) + np.random.default_rng(0).normal(size=(40, 1))
+    stuck = lloyd(points, on_line(0, 0.1), max_iter=0)
+    monkeypatch.setattr(seeds, "kmeans_runs", lambda *_, n_runs, **__: [stuck] * n_runs)
+    best, _ = best_seeds(State(points, np.ones(40)), 2, 3, stream(0, 0))
+    assert_allclose(np.sort(best.weights), [20, 20])
 
 
 @pytest.mark.parametrize(("n_seeds", "times"), [(3, 1), (23, 1), (24, 3)])
@@ -221,7 +271,7 @@ def test_children_end_after_so_many_without_gain(
     monkeypatch.setattr(seeds, "lloyd", counting)
     state = State(on_line(0, 1, 10, 11), np.ones(4))
     best, *_ = best_seeds(state, 2, n_seeds, stream(0, 0))
-    assert len(made) == times * seeds.PATIENCE
+    assert len(made) == times * seeds.PATIENCE + 1  # of Ward's clusters
     assert_allclose(np.sort(best.centers.ravel()), [0.5, 10.5])
 
 
@@ -298,6 +348,7 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         seeds, "kmeans_runs", lambda *_, n_runs, **__: [Fit() for _ in range(n_runs)]
     )
+    monkeypatch.setattr(seeds, "_by_ward", lambda *_: [])
     monkeypatch.setattr(seeds, "RESTARTS", 5)
     monkeypatch.setattr(seeds, "CHILDREN", 0)
     found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster.kernels._groups import partition
+    from fedcluster.kernels._groups import partition, ward_merges
     from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
     from fedcluster.kernels.fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels.iteration import kmeans
@@ -22,6 +22,7 @@ __all__ = [
     "memberships",
     "nearest",
     "partition",
+    "ward_merges",
 ]
 
 __getattr__ = names_from(  # to load a model takes no compiler
@@ -29,7 +30,7 @@ __getattr__ = names_from(  # to load a model takes no compiler
     {
         "fuzzy_pass memberships": "fuzzy",
         "hard_pass hard_sums nearest": "_hard",
-        "partition": "_groups",
+        "partition ward_merges": "_groups",
         "kmeans": "iteration",
         "kmeans_plusplus": "seeding",
     },

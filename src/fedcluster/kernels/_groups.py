@@ -133,7 +133,7 @@ class Clusters(NamedTuple):
     costs : ndarray of shape (n, n)
         By how much the sum of squares grows if two clusters are merged.
     sizes : ndarray of shape (n,)
-        Rows of each cluster.
+        Rows of each cluster, or what they weigh.
     alive : ndarray of shape (n,)
         The numbers of the clusters; those that are left come first.
     home : ndarray of shape (n,)
@@ -141,7 +141,7 @@ class Clusters(NamedTuple):
     """
 
     costs: Floats
-    sizes: NDArray[np.int64]
+    sizes: Floats
     alive: NDArray[np.int64]
     home: NDArray[np.int64]
 
@@ -158,8 +158,8 @@ def ward_groups(columns: Floats, p: int) -> Labels:
         The fewest rows of a group, at least 2.
     """
     n = columns.shape[1]
-    each, ones = np.arange(n), np.ones(n, np.int64)
-    clusters = Clusters(_pair_costs(columns), ones, each, each.copy())
+    each, ones = np.arange(n), np.ones(n)
+    clusters = Clusters(_pair_costs(columns, ones), ones, each, each.copy())
     labels = np.full(n, NO_GROUP, np.int32)
     chain, length, n_groups = np.zeros(n + 1, np.int64), 0, 0
     for n_alive in range(n, 1, -1):
@@ -170,17 +170,49 @@ def ward_groups(columns: Floats, p: int) -> Labels:
     return labels
 
 
+@native
+def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Return the pairs of clusters (n - 1, 2) that Ward's method merges, and the costs of each.
+
+    A cluster has the number of the first of its pair; of the pairs by rising cost, the first n - k
+    make k clusters.
+
+    Parameters
+    ----------
+    columns : ndarray of shape (d, n)
+        The points, column by column.
+    weights : ndarray of shape (n,)
+        Their weights, above 0.
+    """
+    n = columns.shape[1]
+    each = np.arange(n)
+    clusters = Clusters(_pair_costs(columns, weights), weights.copy(), each, each.copy())
+    pairs, costs = np.zeros((n - 1, 2), np.int64), np.zeros(n - 1)
+    chain, length = np.zeros(n + 1, np.int64), 0
+    for n_alive in range(n, 1, -1):
+        length = _grow(clusters, n_alive, chain, length)
+        a, b = chain[length], chain[length + 1]
+        pairs[n - n_alive, 0], pairs[n - n_alive, 1] = a, b
+        costs[n - n_alive] = clusters.costs[a, b]
+        _merge(clusters, n_alive, a, b)
+    return pairs, costs
+
+
 @inner
-def _pair_costs(columns: Floats) -> Floats:
-    """Return half of the squared distances (n, n), infinite from a row to itself."""
+def _pair_costs(columns: Floats, weights: Floats) -> Floats:
+    """Return what it costs to merge two points (n, n), infinite from a point to itself."""
     n = columns.shape[1]
     costs = np.zeros((n, n))
     for i in range(n):
-        line = costs[i]
+        line = costs[i, i + 1 :]
         for column in columns:
-            for j in range(n):
-                line[j] += 0.5 * (column[j] - column[i]) ** 2
-        line[i] = np.inf
+            rest = column[i + 1 :]
+            for j in range(len(rest)):
+                line[j] += (rest[j] - column[i]) ** 2
+        for j in range(len(line)):
+            line[j] *= weights[i] * weights[i + 1 + j] / (weights[i] + weights[i + 1 + j])
+            costs[i + 1 + j, i] = line[j]
+        costs[i, i] = np.inf
     return costs
 
 

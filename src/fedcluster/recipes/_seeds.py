@@ -1,7 +1,9 @@
 """Seeds from weighted means: a search at the server, which takes no round.
 
-Restarts of weighted k-means, then crossover: D. Gribel & T. Vidal, HG-means: a scalable hybrid
-genetic algorithm for minimum sum-of-squares clustering, Pattern Recognition 88 (2019).
+Weighted k-means from Ward's clusters, which are the better starts in many columns (J. H. Ward,
+Hierarchical grouping to optimize an objective function, JASA 58, 1963), and from k-means++. Then
+crossover: D. Gribel & T. Vidal, HG-means: a scalable hybrid genetic algorithm for minimum
+sum-of-squares clustering, Pattern Recognition 88 (2019).
 
     population:  the best distinct fits of weighted k-means
     child:       of two fits, each the better of two drawn, match the centres by assignment, take
@@ -17,16 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Data, Floats, State
 from fedcluster.errors import HeldBackError
-from fedcluster.kernels import kmeans_plusplus
+from fedcluster.kernels import kmeans_plusplus, ward_merges
 from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 from fedcluster.kernels.threads import on_threads
@@ -47,8 +53,15 @@ MOST_MEANS, MEANS_PER_CLUSTER = 4096, 64
 """Means that are searched as they are, or so many for each cluster; more are joined first, and what
 is found goes on among all."""
 
+MOST_OF_WARD = 4096
+"""Means that Ward's method merges; more are joined first."""
+
 SEARCH_WORK = 1 << 27
 """Products of a mean's value with a centre's that one iteration of all runs may take."""
+
+FEW, AHEAD = 4, 0.01
+"""Restarts and children where there is no time for all of them and Ward's method is ahead of these
+restarts by such a share of the inertia."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +93,10 @@ class _Means:
     def runs(self, least: int, most: int) -> int:
         """Return how many runs there is time for."""
         return int(np.clip(SEARCH_WORK // (self.points.size * self.n_clusters), least, most))
+
+    def restarts(self, n_runs: int, rng: Generator) -> list[LloydFit]:
+        """Return runs of weighted k-means from k-means++."""
+        return kmeans_runs(self.points, self.n_clusters, self.weights, rng=rng, n_runs=n_runs)
 
     def crossed(self, fits: Sequence[LloydFit], rng: Generator) -> Floats:
         """Return the centres (k, d) of two fits, matched and mixed, of which one was moved."""
@@ -117,15 +134,16 @@ def best_seeds(
     if len(state.centers) <= max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters):
         fits = _searched(state, n_clusters, n_seeds, rng)
     else:
-        fits = _in_all(state, _searched(_coarse(state, n_clusters, rng), n_clusters, n_seeds, rng))
+        few = _coarse(state, max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters), rng)
+        fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng))
     return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
 
 
-def _coarse(state: State, n_clusters: int, rng: Generator) -> State:
+def _coarse(state: State, most: int, rng: Generator) -> State:
     """Return fewer means, each of some that lie close together."""
     some = state.weights > 0
     data = Data(state.centers[some], state.weights[some])
-    points = Points.of(data, rng, max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters))
+    points = Points.of(data, rng, most)
     return State(np.asarray(points.X, dtype=np.float64), points.weights)
 
 
@@ -140,29 +158,60 @@ def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
 
 
 def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
-    """Return the best distinct fits of weighted means, best first, by restarts and crossover.
+    """Return the best distinct fits of weighted means, best first: Ward's, restarts, crossover.
 
     A large population stays diverse and settles slowly: its best ones then go on by themselves.
     """
     means, size = _Means.of(state, n_clusters), max(n_seeds, POPULATION)
-    n_runs = means.runs(n_seeds, max(n_seeds, RESTARTS))
-    fits = kmeans_runs(means.points, n_clusters, means.weights, rng=rng, n_runs=n_runs)
-    fits = _crossed(means, _distinct(fits)[:size], size, 1, rng)
-    if size >= LONGER * POPULATION:
-        best = _crossed(means, fits[:POPULATION], POPULATION, LONGER, rng)
+    by_ward, most = _by_ward(state, means, rng), max(n_seeds, RESTARTS)
+    n_runs, children = means.runs(n_seeds, most), (CHILDREN, PATIENCE)
+    fits = means.restarts(min(FEW, n_runs), rng)
+    ahead = by_ward and by_ward[0].inertia < (1 - AHEAD) * min(fit.inertia for fit in fits)
+    if ahead and n_runs < most:
+        children = FEW, FEW
+    else:
+        fits += means.restarts(n_runs - len(fits), rng)
+    fits = _crossed(means, _distinct([*by_ward, *fits])[:size], size, children, rng)
+    if size >= LONGER * POPULATION and children != (FEW, FEW):
+        more = LONGER * CHILDREN, LONGER * PATIENCE
+        best = _crossed(means, fits[:POPULATION], POPULATION, more, rng)
         fits = _distinct([*best, *fits])[:size]
     return fits
 
 
+def _by_ward(state: State, means: _Means, rng: Generator) -> list[LloydFit]:
+    """Return weighted k-means from the clusters of Ward's method; none of too few means."""
+    if np.count_nonzero(state.weights) <= means.n_clusters:
+        return []
+    few = state if len(state.centers) <= MOST_OF_WARD else _coarse(state, MOST_OF_WARD, rng)
+    points, weights, pairs = _merges(few)
+    q = len(points)
+    merged = pairs[: q - means.n_clusters].T
+    _, labels = connected_components(coo_array((np.ones(len(merged[0])), merged), (q, q)), False)
+    sums = coo_array((weights, (labels, np.arange(q)))) @ points
+    start = sums / np.bincount(labels, weights)[:, None]
+    return [lloyd(means.points, start, means.weights, empty="relocate")]
+
+
+@lru_cache(maxsize=1)
+def _merges(state: State) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Return means, their weights, and the pairs that Ward's method merges, the cheapest first."""
+    some = state.weights > 0
+    points, weights = state.centers[some], state.weights[some]
+    pairs, costs = ward_merges(np.ascontiguousarray(points.T), weights)
+    return points, weights, pairs[np.argsort(costs, kind="stable")]
+
+
 def _crossed(
-    means: _Means, fits: list[LloydFit], size: int, times: int, rng: Generator
+    means: _Means, fits: list[LloydFit], size: int, children: tuple[int, int], rng: Generator
 ) -> list[LloydFit]:
-    """Return the best fits of a population and of its children, so many times as usual."""
+    """Return the best of a population and its children: how many, and how many without gain."""
     tol, idle = 1e-4 * means.points.var(axis=0).mean(), 0
-    n_children = means.runs(0, times * CHILDREN) if 1 < means.n_clusters < len(means.points) else 0
+    most, patience = children
+    n_children = means.runs(0, most) if 1 < means.n_clusters < len(means.points) else 0
     for _ in range(n_children):
         least = fits[0].inertia
-        if idle == times * PATIENCE or least <= 0:
+        if idle == patience or least <= 0:
             break
         start = means.crossed(fits, rng)
         child = lloyd(means.points, start, means.weights, tol=tol, empty="relocate")
