@@ -74,6 +74,7 @@ GUESTS = {
     "sklearn": "cli._demo datasets estimators",
     "threadpoolctl": "kernels",
     "typer": "cli",
+    "vantage6": "transports.vantage6",
 }
 
 # Names that say nothing about what is inside.

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import fedcluster
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, select_k
 from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
+from fedcluster.attacks.evidence import evidence
 from fedcluster.cli import app
 from fedcluster.coordinator.folder import create
 from fedcluster.coordinator.relay_site import _check as check_relay
@@ -43,6 +44,7 @@ from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection import Rule
 from fedcluster.site.file import SiteFile
+from fedcluster.site.means import group_once
 from fedcluster.site.membership import Membership, site_permits, site_secure
 
 ROOT = Path(__file__).parents[1]
@@ -224,6 +226,24 @@ def site_file(
         path.write_text(content)
         site = SiteFile.load(path)
         return None if then is None else then(site, Membership.from_site_file(site))
+
+    return ask
+
+
+def grouped_once(
+    before: str = "",
+    after: str = "",
+    source: str = 'path = "rows.csv"\n',
+    beside: str = "",
+    then: Callable[[SiteFile], Any] = group_once,
+) -> Callable[..., Any]:
+    """A site file, perhaps with a file beside it, whose rows are grouped once."""
+
+    def ask(folder: Path, **_: Any) -> Any:
+        if beside:
+            (folder / beside).touch()
+        content = f'name = "north"\n{before}[source]\n{source}{after}'
+        return site_file(content + JOINED, lambda site, _: then(site))(folder)
 
     return ask
 
@@ -634,6 +654,15 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         site_file(
             'name = "north"\nid_column = "id"\n[source]\nurl = "sqlite:///x"\nquery = "select 1"\n'
         )
+    ],
+    "means-ungrouped": [
+        grouped_once('protection = "limits"\n'),
+        grouped_once("", "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"),
+    ],
+    "means-version": [grouped_once(source='url = "sqlite:///x"\nquery = "select 1"\n')],
+    "means-partition": [grouped_once(beside="site.groups")],
+    "means-evidence": [
+        grouped_once(beside="site.means.parquet", then=lambda site: evidence(site, []))
     ],
     "codes-unprepared": [command("fit", "codes.toml", "-k", 3, "--scale", "none")],
     "privacy-protection": [

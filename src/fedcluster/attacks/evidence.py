@@ -21,6 +21,7 @@ from fedcluster import __version__
 from fedcluster.attacks.audit import Audit, sentences
 from fedcluster.attacks.audit import content as audit_content
 from fedcluster.io.outputs import atomic_write, json_text
+from fedcluster.options.refusals import refused
 from fedcluster.privacy.groups import Examined
 from fedcluster.privacy.limits import STRICT_P, Dominance
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
@@ -101,6 +102,8 @@ def _protection(site: SiteFile) -> str:
 
 def _groups(site: SiteFile) -> dict[str, Any]:
     """Return the sums over groups that every question reads, and checks of them."""
+    if site.has_means:
+        raise refused("means-evidence", where=f"{site.path}: ")
     data, told = site.grouping.examined(site.rows(raw=True), all_columns=True)
     smallest = int(told.counts.min()) if len(told.counts) else None
     kinds = {column.name: column.kind for column in data.columns}

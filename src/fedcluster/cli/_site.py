@@ -188,6 +188,29 @@ def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
     screen.result(content, budget_parts(content))
 
 
+@app.command(epilog="Example: fedcluster site groups site.toml")
+def groups(site_file: SiteToml, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Group a table that is larger than memory, once: the site then answers from the means.
+
+    Writes SITE.means.parquet beside the site file, whole or not at all, in memory that does not
+    grow with the rows. Rows that come later are in no group: the table must stay as it is.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.site.file import SiteFile
+        from fedcluster.site.means import group_once
+
+        site = SiteFile.load(site_file)
+        screen.doing(f"grouping the rows of {site.name}")
+        n_groups, n_in, n_rows = group_once(site)
+    content = {"site": site.name, "means": str(site.means_file), "groups": n_groups}
+    content |= {"p": site.groups.p, "rows": n_rows, "rows_in_groups": n_in}
+    lines = [
+        f"{site.means_file}: {n_groups:,} groups of at least {site.groups.p} rows, "
+        f"{n_in:,} of {n_rows:,} rows. Questions are answered from these means."
+    ]
+    screen.result(content, [*lines, "Nothing was sent."])
+
+
 @app.command(epilog="Example: fedcluster site evidence site.toml --out evidence.json")
 def evidence(
     site_file: SiteToml,
@@ -489,13 +512,16 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
     from fedcluster.site.file import RULES
 
-    (data, examined), limits = site.grouping.examined(site.rows(raw=True)), site.limits
-    assert data.grouped is not None
-    limit = dict(site.groups.limit.parameters)
+    limits, limit = site.limits, dict(site.groups.limit.parameters)
     rules: dict[str, Any] = {key: limit[key] for key in RULES if key in limit}
-    if "dominance" in rules:
+    if site.has_means:  # of which nothing else is known
+        data, examined = site.grouped_client().data, None
+    else:
+        data, examined = site.grouping.examined(site.rows(raw=True))
+    assert data.grouped is not None
+    if "dominance" in rules and examined is not None:
         rules |= {"in_none": examined.n_out, "largest_shares": dict(examined.most)}
-    if site.groups.sensitive:
+    if site.groups.sensitive and examined is not None:
         rules["agreeing"] = dict(examined.agreeing)
     behind, rows = data.grouped.smallest_first, np.cumsum(np.sort(data.grouped.counts))
     sent_from = max(1, int(np.searchsorted(behind, limits.min_cluster_size)))
@@ -574,7 +600,7 @@ def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:
             "round counts to 5."
         )
     if "dominance" in groups:
-        most = max(groups["largest_shares"].items(), key=lambda each: each[1], default=None)
+        most = max(groups.get("largest_shares", {}).items(), key=lambda each: each[1], default=None)
         shown = "" if most is None else f", at most {most[1]:.0%} ({most[0]})"
         yield f"No few {unit} dominate a sum{shown}: {groups['dominance']}."
     if "diversity" in groups:

@@ -165,6 +165,11 @@ class Data:
         names = names or [f"x{j}" for j in range(self.X.shape[1])]
         return np.array([self.grouped.scatter.get(name, 0.0) for name in names])
 
+    def with_scatter(self, scatter: Mapping[str, float]) -> Data:
+        """Return groups with another scatter within them, by column."""
+        assert self.grouped is not None
+        return replace(self, grouped=replace(self.grouped, scatter=scatter))
+
     def spread_within(self, weights: Floats) -> Floats:
         """Return each cluster's part of the squares within groups, by its weight, (k,)."""
         within, total = self.within, weights.sum()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -234,7 +235,7 @@ def whole(values: NDArray[Any], digits: int) -> Floats:
 class _Survey:
     """Accumulator of a first reading."""
 
-    def __init__(self, first: Data, key: bytes) -> None:
+    def __init__(self, first: Data, key: bytes | None) -> None:
         self.names = [column.name for column in columns_of(first)]
         self.kinds: list[set[str]] = [set() for _ in self.names]
         self.texts = [_Texts() for _ in self.names]
@@ -312,7 +313,9 @@ def any_passes(counts: Floats, n_units: int) -> NDArray[np.bool_]:  # noqa: ARG0
     return np.ones(len(counts), dtype=bool)
 
 
-def survey(chunks: Iterable[Data], p: int, key: bytes, passes: Passes = any_passes) -> SiteTable:
+def survey(
+    chunks: Iterable[Data], p: int, key: bytes | None, passes: Passes = any_passes
+) -> SiteTable:
     """Read rows once and return what there is to know before they are grouped.
 
     Parameters
@@ -321,8 +324,8 @@ def survey(chunks: Iterable[Data], p: int, key: bytes, passes: Passes = any_pass
         The rows that have a weight.
     p : int
         The smallest number of units behind a text that is disclosed.
-    key : bytes
-        The site's key of identities; empty where none are kept.
+    key : bytes or None
+        The site's key of identities; empty where none are kept, None where rows are only counted.
     passes : callable, optional
         ``passes(counts, n)`` says which texts and labels, with so many of the n units each, may
         leave; by default all.
@@ -499,6 +502,12 @@ class GroupMeans:
         """Return the partition with the scatter within its groups, if enough of them are new."""
         if len(np.setdiff1d(self.numbers, partition.scatter_groups)) < ENOUGH:
             return partition
+        every = np.union1d(partition.scatter_groups, self.numbers)
+        return replace(partition, scatter=Scatter().add(self.squares).told, scatter_groups=every)
+
+    @cached_property
+    def squares(self) -> dict[str, Floats]:
+        """The scatter within each group of each column of numbers, (g,); its site's own."""
         numbers = [j for j, column in enumerate(self._table.columns) if column.kind == "number"]
         squares = np.zeros((len(numbers), len(self.numbers)))
         for part in self._parts():
@@ -508,12 +517,7 @@ class GroupMeans:
                 )
                 apart = np.where(disclosed, part.rows.X[:, j] - self._mean(j)[part.group], 0.0)
                 squares[i] += self._by_group(part, part.weight * apart**2)
-        scatter = {
-            self._table.columns[j].name: _disclosed_scatter(squares[i])
-            for i, j in enumerate(numbers)
-        }
-        every = np.union1d(partition.scatter_groups, self.numbers)
-        return replace(partition, scatter=scatter, scatter_groups=every)
+        return {self._table.columns[j].name: squares[i] for i, j in enumerate(numbers)}
 
     def _is_disclosed(self, j: int) -> NDArray[np.bool_]:
         disclosed: NDArray[np.bool_] = self._disclosed[:, j % self._disclosed.shape[1]]
@@ -559,22 +563,41 @@ class GroupMeans:
         return every.take(np.asarray(self._disclosed.any(axis=1)))
 
 
-def _disclosed_scatter(squares: Floats) -> float:
-    """Return the scatter of a column that may be disclosed, from that of each group, (g,).
+class Scatter:
+    """Scatter of columns within groups, as far as it may be disclosed.
 
     It would disclose few groups that vary, or one that varies most: a sum and a sum of squares
     are the values, where these are whole numbers.
 
     Examples
     --------
-    >>> _disclosed_scatter(np.array([1.0, 1.0, 2.0, 0.0]))
-    0.0
-    >>> _disclosed_scatter(np.append(np.full(63, 4.0), 1e9))
-    256.0
+    >>> Scatter().add({"a": np.array([1.0, 1.0, 2.0, 0.0])}).told
+    {'a': 0.0}
+    >>> Scatter().add({"a": np.full(63, 4.0)}).add({"a": np.array([1e9])}).told
+    {'a': 256.0}
     """
-    varied = np.sort(squares[squares > 0])
-    if len(varied) < ENOUGH:
-        return 0.0
-    total = np.minimum(varied, varied[-LARGEST]).sum()
-    step = 2.0 ** np.round(np.log2(total * DIGITS))
-    return float(np.round(total / step) * step)
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float, Floats]] = {}
+
+    def add(self, squares: Mapping[str, Floats]) -> Self:
+        """Add the scatter of some groups, by column, (g,) each."""
+        for name, each in squares.items():
+            n, rest, largest = self._known.get(name, (0, 0.0, np.empty(0)))
+            varied = np.sort(np.append(largest, each[each > 0]))
+            first = max(len(varied) - LARGEST, 0)
+            n += int(np.count_nonzero(each > 0))
+            self._known[name] = n, rest + float(varied[:first].sum()), varied[first:]
+        return self
+
+    @property
+    def told(self) -> dict[str, float]:
+        """Return what may be disclosed, by column."""
+        return {name: self._disclosed(*known) for name, known in self._known.items()}
+
+    def _disclosed(self, n: int, rest: float, largest: Floats) -> float:
+        if n < ENOUGH:
+            return 0.0
+        total = rest + len(largest) * largest[0]
+        step = 2.0 ** np.round(np.log2(total * DIGITS))
+        return float(np.round(total / step) * step)

@@ -20,8 +20,9 @@ persons have changed stays if its sum was told before, or p of them have values 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,17 @@ from fedcluster.core import Data, Floats, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io.columns import Passes, columns_of
 from fedcluster.io.rows import chunks_of
-from fedcluster.privacy._means import Chunks, GroupMeans, SiteTable, any_passes, placed, survey
+from fedcluster.privacy._means import (
+    Chunks,
+    GroupMeans,
+    Scatter,
+    SiteTable,
+    any_passes,
+    placed,
+    survey,
+)
 from fedcluster.privacy.limits import Contents, Groups, Rules, members_of
-from fedcluster.privacy.partition import NewGroups, Numbers, Partition, known_by
+from fedcluster.privacy.partition import NewGroups, Numbers, Partition, UnitReader, known_by
 
 BATCH = 1 << 17
 """Rows of a stream that are partitioned together, at least."""
@@ -67,7 +76,7 @@ class Grouping:
         Parameters
         ----------
         rows : Data or RowStream
-            The rows.
+            The rows. Means of groups, as a file holds them, stay as they are.
         passes : callable, optional
             ``passes(counts, n)`` says which texts and labels, with so many of the n rows (persons)
             each, may leave besides what groups say; by default all.
@@ -79,7 +88,54 @@ class Grouping:
         InputError
             If the file is of other columns, of another p or of other rows, or cannot be read.
         """
+        if isinstance(rows, Data) and rows.grouped is not None:
+            return rows
         return self._made(rows, passes, save=save)[0]
+
+    def in_blocks(self, rows: RowStream, passes: Passes = any_passes) -> Iterator[Data]:
+        """Group rows once, block by block, in memory that does not grow with their number.
+
+        Nothing is kept of who is in which group, so rows that come later can be in none.
+
+        Parameters
+        ----------
+        rows : RowStream
+            The rows, each of another person, which are read twice.
+        passes : callable, optional
+            As of `grouped`.
+
+        Yields
+        ------
+        Data
+            The means of the groups of a block. The scatter is only with the last, which has no row.
+
+        Raises
+        ------
+        InputError
+            If there are too few rows.
+        """
+
+        def chunks() -> Iterator[Data]:
+            return filter(len, map(Data.weighed, chunks_of(rows)))
+
+        table = survey(chunks(), self.groups.p, None, passes)
+        if len(table.units) < self.groups.min_rows:
+            raise InputError(
+                f"there are {len(table.units):,} rows, and min_rows asks for {self.groups.min_rows}"
+            )
+        label, scatter = (self.roles or {}).get("label_column"), Scatter()
+        empty = Partition.empty(self.groups.p, [column.name for column in table.columns])
+        for block in _blocks(chunks()):
+            reader = UnitReader(b"")
+            for chunk in block:
+                reader.add(chunk)
+            here = replace(table, units=reader.units())
+            holder = Holder(here, partial(iter, block), self.groups, label)
+            means = GroupMeans(here, _with_new_groups(empty, holder), holder.chunks)
+            scatter.add(means.squares)
+            last = means.data().with_scatter({})
+            yield last
+        yield last.take(slice(0)).with_scatter(scatter.told)
 
     def examined(
         self, rows: Data | RowStream, *, all_columns: bool = False
@@ -125,6 +181,8 @@ class Grouping:
             after = holder.without_broken(after.without_broken(table.units))
         if len(table.units) >= self.groups.min_rows:
             after = _with_new_groups(after, holder)
+            if self.groups.diversity > 1 and not after.n_groups:
+                holder.check_values()
         if self.file is not None:
             after = after.noting(table.units)
         means = GroupMeans(table, after, chunks)
@@ -347,9 +405,19 @@ def _with_new_groups(before: Partition, holder: Holder) -> Partition:
             break
     if made.units and groups.dominance is None:
         made.take_in(*map(np.concatenate, zip(*waiting, strict=True)))
-    if groups.diversity > 1 and not made.n_groups:
-        holder.check_values()
     return before.with_groups(table.units, made) if made.units else before
+
+
+def _blocks(chunks: Iterable[Data]) -> Iterator[list[Data]]:
+    """Yield chunks that are partitioned together, as `_batches` joins them."""
+    block: list[Data] = []
+    for chunk in chunks:
+        block.append(chunk)
+        if sum(map(len, block)) >= BATCH:
+            yield block
+            block = []
+    if block:
+        yield block
 
 
 @dataclass(frozen=True, slots=True, eq=False)

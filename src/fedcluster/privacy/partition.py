@@ -539,11 +539,12 @@ class UnitReader:
 
     Parameters
     ----------
-    key : bytes
-        The site's key of identities; empty where none are kept, which saves their making.
+    key : bytes or None
+        The site's key of identities; empty where none are kept, which saves their making. With
+        None, rows are only counted.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes | None) -> None:
         self._key = key
         self._rows: list[Ids] = []
         self._persons: list[Numbers] = []
@@ -560,11 +561,16 @@ class UnitReader:
             if self._key:
                 self._terms.append(_Terms.of(chunk, self._key))
                 self._texts |= {j for j, c in enumerate(columns_of(chunk)) if c.levels}
-        else:
+        elif self._key is not None:
             self._rows.append(row_ids(chunk, self._key) if self._key else numbers)
 
     def units(self) -> Units:
         """Return all units."""
+        if self._key is None and not self._persons:
+            ids = np.broadcast_to(np.uint64(0), self._n)  # which takes no memory
+            place, empty = np.broadcast_to(np.intp(0), self._n), np.empty((0, 0))
+            contents, present = empty.astype(np.uint64), empty.astype(np.bool_)
+            return Units(ids, contents, present, place, are_persons=False)
         if not self._persons:
             rows = np.concatenate(self._rows)
             ids, none = unique_ids(rows) if self._key else rows, np.empty((len(rows), 0))

@@ -13,9 +13,11 @@ min_cluster_size = 5
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -34,6 +36,7 @@ from fedcluster.io.columns import (
     own_names,
 )
 from fedcluster.io.matrices import Matrix
+from fedcluster.io.means_file import read_means
 from fedcluster.io.outputs import check_system
 from fedcluster.io.plugins import load_plugins
 from fedcluster.io.reader import ColumnRoles, Reader, Recoding
@@ -55,6 +58,7 @@ from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.budget import Budget, PolicyLimits
 from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.limits import Dominance, Limits
+from fedcluster.privacy.partition import Partition
 from fedcluster.site.process import Cost
 
 T = TypeVar("T")
@@ -63,6 +67,12 @@ ROWS = 1 << 14
 """Rows that are read at a time for a summary."""
 RULES = ("preset", "dominance", "sensitive", "diversity")
 """Keys of ``[privacy]`` that are about groups, and not about a budget."""
+GROUPED_BY = ("p", "generation", "scale", "min_rows")
+MADE_BY = (
+    *("columns", "group_column", "weight_column", "label_column", "codes", "rename"),
+    *("missing_values", "factors", "dates"),
+)
+"""What the means in a file depend on."""
 IN_MEMORY = 1 << 23
 """Values up to which a site keeps its rows in memory by default: 64 MB of them."""
 
@@ -320,7 +330,49 @@ class SiteFile:
 
     def grouped_client(self) -> Client:
         """Return the client that answers with the means of groups, of all columns it may tell."""
-        return Client(self.name, lambda: self.rows(raw=True), self.disclosure, self.grouping)
+        load = self.means if self.has_means else partial(self.rows, raw=True)
+        return Client(self.name, load, self.disclosure, self.grouping)
+
+    @property
+    def means_file(self) -> Path:
+        """Where the means of all groups are, of a table that was grouped once and for ever."""
+        return self.path.with_suffix(".means.parquet")
+
+    @property
+    def has_means(self) -> bool:
+        """Whether questions are answered from the means in a file."""
+        return self.is_grouped and self.means_file.exists()
+
+    def means(self) -> Data:
+        """Return the means of all groups.
+
+        Raises
+        ------
+        InputError
+            If the source, or what the groups are made by, has changed since.
+        """
+        data, about = read_means(self.means_file)
+        kept, now = about["made"], self.means_made_of()
+        known = Partition.empty(kept["p"], (), kept["generation"])
+        for what in ("generation", *sorted(now.keys() - {"source"})):
+            known.check(self.means_file, what, kept.get(what), now[what])
+        if kept["source"] != now["source"]:
+            raise InputError(
+                f"{self.means_file}: the source has changed since its rows were grouped; other "
+                "groups would tell of single rows: put it back as it was, or write generation = "
+                f"{now['generation'] + 1} under [groups] for rows of others, and run fedcluster "
+                "site groups"
+            )
+        return data
+
+    def means_made_of(self) -> dict[str, Any]:
+        """Return what the groups are made of and by, as JSON holds it."""
+        groups = self.groups
+        made: dict[str, Any] = {each: getattr(groups, each) for each in GROUPED_BY}
+        made |= {**groups.rules, "[limits]": asdict(self.limits)}
+        made |= {option: getattr(self, option) for option in MADE_BY}
+        made["source"] = [str(self.source), self.fingerprint()]
+        return json.loads(json.dumps(made))  # type: ignore[no-any-return]
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""

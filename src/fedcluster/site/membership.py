@@ -563,7 +563,8 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
             f"{smallest}; or leave out protection, for groups of rows"
         )
     grouped = site.protection != "limits" and site.groups.generation == 1
-    if grouped and not site.groups_file.exists() and any(map(has_left, read_log(log.path))):
+    kept = site.groups_file.exists() or site.has_means
+    if grouped and not kept and any(map(has_left, read_log(log.path))):
         raise InputError(
             f"{site.groups_file} is missing, and answers have left, as {log.path.name} shows: "
             "put back a copy, since grouping rows anew would tell of single ones; if it never was "

@@ -495,7 +495,10 @@ class _Holder:
 
 
 def _held(site: SiteFile) -> SiteFile:
-    """Return a site whose database is asked now, and not again; one with files as it is."""
-    if isinstance(site.source, SqlSource):
+    """Return a site whose database is asked now, and not again; one with files as it is.
+
+    Where the means of its groups are in a file, no row is asked for.
+    """
+    if isinstance(site.source, SqlSource) and not site.has_means:
         return replace(site, source=hold(site.source))
     return site

@@ -1,0 +1,185 @@
+"""Means of the groups of a site as a table, in a file or in the session of an orchestrator.
+
+| columns | what they hold |
+|---|---|
+| those of the rows | the mean of each group; of text 0, or nothing where it is not told |
+| `` weight``, `` rows``, `` fewest`` | weight and rows of a group, and the fewest behind a column |
+| `` texts NAME``, `` shares NAME`` | places of the levels of a text in a group, and their shares |
+| `` texts``, `` shares`` | the same of labels, by weight |
+| `` about`` | in the last line, JSON: columns, levels, labels, scatter, how groups were made |
+
+It is one table of plain columns, so that no program on its way needs to keep anything besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
+import scipy
+
+from fedcluster.core import Column, Data, Grouped
+from fedcluster.errors import InputError
+from fedcluster.io.outputs import atomic_write
+from fedcluster.io.rows import readable
+
+FORMAT = 1
+ABOUT = " about"
+"""Begins with a blank, as a name of a column of rows does not."""
+
+
+def means_table(data: Data, about: Mapping[str, Any]) -> pa.Table:
+    """Return the means of groups as a table.
+
+    Parameters
+    ----------
+    data : Data
+        The means.
+    about : mapping
+        How they were made.
+
+    Examples
+    --------
+    >>> from fedcluster.privacy import Grouping, Groups
+    >>> rows = Data(np.arange(40.0)[:, None], columns=(Column("a"),))
+    >>> groups = Grouping(Groups(p=5)).grouped(rows)
+    >>> again, about = means_of(means_table(groups, {"p": 5}))
+    >>> about["p"], bool((again.X == groups.X).all()), again.columns
+    (5, True, (Column(name='a', kind='number', levels=()),))
+    """
+    grouped = data.grouped
+    assert grouped is not None
+    assert data.sample_weight is not None
+    columns = {column.name: pa.array(data.X[:, j]) for j, column in enumerate(data.columns)}
+    behind = grouped.counts if grouped.behind is None else grouped.behind
+    columns |= {" weight": pa.array(data.sample_weight), " rows": pa.array(grouped.counts)}
+    columns[" fewest"] = pa.array(behind)
+    for j, shares in grouped.shares.items():
+        columns |= _lists(shares, f" {data.columns[j].name}")
+    if grouped.labels is not None:
+        columns |= _lists(scipy.sparse.csr_array(grouped.labels), "")
+    head = {
+        **about,
+        "format": FORMAT,
+        "columns": [[c.name, c.kind, list(c.levels)] for c in data.columns],
+        "classes": grouped.classes,
+        "scatter": dict(grouped.scatter),
+        "even": grouped.even,
+    }
+    text = pa.array([None] * len(data), pa.string())
+    last = pa.array([json.dumps(head)], pa.string())
+    end = {name: pa.nulls(1, each.type) for name, each in columns.items()}
+    whole = {n: pa.chunked_array([each, end[n]]) for n, each in columns.items()}
+    return pa.table({**whole, ABOUT: pa.chunked_array([text, last])})
+
+
+def _lists(shares: Any, name: str) -> dict[str, pa.Array]:
+    """Return a sparse array of shares (n, l) as lists of places and of shares."""
+    rows = shares.tocsr()
+    parts = ("texts", rows.indices, np.int32), ("shares", rows.data, np.float64)
+    return {
+        f" {word}{name}": pa.ListArray.from_arrays(rows.indptr.astype(np.int32), each.astype(kind))
+        for word, each, kind in parts
+    }
+
+
+def means_of(table: Any) -> tuple[Data, dict[str, Any]]:
+    """Return the means of groups that a table holds, and how they were made.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pandas.DataFrame
+        The table, as `means_table` gave it.
+
+    Raises
+    ------
+    InputError
+        If it is no such table.
+    """
+    try:
+        table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
+        head = json.loads(table[ABOUT].drop_null()[-1].as_py())
+        if head["format"] != FORMAT:
+            raise InputError(f"the means of groups are of format {head['format']}, not {FORMAT}")
+        return _read(table.filter(pa.compute.is_null(table[ABOUT])), head), head
+    except (KeyError, ValueError, IndexError, TypeError, pa.ArrowException) as error:
+        raise InputError(
+            "there are no means of groups in it; fedcluster site groups makes them"
+        ) from error
+
+
+def _read(table: pa.Table, head: Mapping[str, Any]) -> Data:
+    columns = tuple(Column(name, kind, tuple(levels)) for name, kind, levels in head["columns"])
+    numbers = {
+        name: table[name].to_numpy()
+        for name in [*(c.name for c in columns), " weight", " rows", " fewest"]
+    }
+    shares = {
+        j: _sparse(table, f" {column.name}", len(column.levels))
+        for j, column in enumerate(columns)
+        if column.levels
+    }
+    classes = None if head["classes"] is None else tuple(head["classes"])
+    grouped = Grouped(
+        numbers[" rows"],
+        shares,
+        classes,
+        None if classes is None else _sparse(table, "", len(classes)).toarray(),
+        head["scatter"],
+        numbers[" fewest"],
+        head["even"],
+    )
+    X = np.column_stack([numbers[c.name] for c in columns])
+    return Data(X, numbers[" weight"], None, columns, None, grouped)
+
+
+def _sparse(table: pa.Table, name: str, width: int) -> scipy.sparse.csr_array:
+    places = table[f" texts{name}"].combine_chunks()
+    lengths = pa.compute.list_value_length(places).to_numpy(False)
+    shares = table[f" shares{name}"].combine_chunks().flatten().to_numpy(False)
+    start = np.append(0, np.cumsum(lengths))
+    indices = places.flatten().to_numpy(False).astype(np.int32)
+    return scipy.sparse.csr_array(
+        (shares.astype(np.float64), indices, start), shape=(len(lengths), width)
+    )
+
+
+def write_means(file: Path, blocks: Iterable[Data], about: Mapping[str, Any]) -> tuple[int, int]:
+    """Write the means of groups as they come, the last with the scatter; whole or not at all.
+
+    Returns the number of groups, and of rows in them.
+    """
+    n_groups = n_rows = 0
+    with atomic_write(file) as draft:
+        writer = None
+        for block in blocks:
+            n_groups, n_rows = n_groups + len(block), n_rows + round(block.n_rows)
+            table = means_table(block, about)
+            writer = writer or pa.parquet.ParquetWriter(draft, table.schema)
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
+    return n_groups, n_rows
+
+
+def read_means(file: Path) -> tuple[Data, dict[str, Any]]:
+    """Return the means of groups in a file, and how they were made.
+
+    Raises
+    ------
+    InputError
+        If it is not there, or no such file.
+    """
+    with readable(file):
+        try:
+            return means_of(pa.parquet.read_table(file))
+        except (InputError, pa.ArrowInvalid) as error:
+            own = isinstance(error, InputError)
+            why = str(error) if own else "it is not a whole Parquet file; put back a copy"
+            raise InputError(f"{file}: {why}") from error

@@ -1,0 +1,66 @@
+"""Tables that are grouped once: questions are answered from the means of all groups, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+from fedcluster.core import Data
+from fedcluster.engines.client import Client
+from fedcluster.errors import InputError
+from fedcluster.io.means_file import read_means, write_means
+from fedcluster.io.rows import SqlSource, StreamedRows, error_prefix
+from fedcluster.options.refusals import refused
+from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.site.file import SiteFile
+
+
+def group_once(site: SiteFile) -> tuple[int, int, int]:
+    """Group a table in memory that does not grow with it, and write the means of all groups.
+
+    Returns the numbers of groups, of rows in them, and of rows. Where the file is there already,
+    of these rows and options, it stays.
+
+    Raises
+    ------
+    InputError
+        If the rows were grouped otherwise, are not to be, are too few, or change meanwhile.
+    """
+    where, path = f"{site.path}: ", site.means_file
+    if not site.is_grouped:
+        raise refused("means-ungrouped", where=where)
+    if isinstance(site.source, SqlSource) and site.source.version is None:
+        raise refused("means-version", where=where)
+    if site.groups_file.exists() and site.groups.generation == 1:
+        raise refused("means-partition", where=where)
+    made = site.means_made_of()
+    rows = site.opened(raw=True)
+    if path.exists() and read_means(path)[1]["made"]["generation"] >= made["generation"]:
+        data = site.means()
+        return len(data), round(data.n_rows), len(rows)
+
+    def blocks() -> Iterator[Data]:
+        n_groups = 0
+        for block in _grouped(site, rows):
+            n_groups += len(block)
+            yield block
+        if not n_groups:
+            raise InputError(f"there are too few rows for groups of {site.groups.p}")
+        if site.means_made_of() != made:
+            raise InputError("the source has changed while it was read: start again")
+
+    about = {"site": site.name, "made": made, "permits": site.permits}
+    about |= {"limits": asdict(site.limits), "policy": asdict(site.policy)}
+    with error_prefix(f"site {site.name!r}"):
+        n_groups, n_rows = write_means(path, blocks(), about)
+    return n_groups, n_rows, len(rows)
+
+
+def _grouped(site: SiteFile, rows: StreamedRows) -> Iterator[Data]:
+    """Yield the means of all groups: block by block, or of persons at once."""
+    grouping = replace(site.grouping, file=None)
+    if site.group_column is not None:  # a person's rows may lie anywhere
+        yield Client(site.name, rows, site.disclosure, grouping).data
+        return
+    passes = Disclosure.of(site.disclosure, site.groups).passes
+    yield from grouping.in_blocks(rows, passes)

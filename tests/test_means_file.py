@@ -1,0 +1,247 @@
+"""A table that is grouped once: the file of means, and the site that answers from it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from fedcluster import FederatedKMeans
+from fedcluster.cli import app
+from fedcluster.core import Data
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
+from fedcluster.errors import InputError
+from fedcluster.io.means_file import means_of, means_table
+from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy import groups as groups_module
+from fedcluster.privacy.limits import Dominance
+from fedcluster.site.file import SiteFile
+from fedcluster.site.means import group_once
+
+TOML = """
+name = "{name}"
+protection = "groups"
+label_column = "y"
+{more}
+[source]
+path = "t.parquet"
+"""
+N = 3000
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch) -> None:
+    """Let few rows be many: chunks of hundreds, in blocks of a thousand."""
+    monkeypatch.setattr(groups_module, "BATCH", 1000)
+    monkeypatch.setattr("fedcluster.io.rows.CHUNK", 300)
+
+
+def rows(seed: int = 0, n: int = N) -> pa.Table:
+    """Numbers with gaps, texts some of which are rare, labels, and weights."""
+    rng = np.random.default_rng(seed)
+    place = rng.integers(0, 3, n)
+    X = rng.normal(size=(n, 3)) + 6 * place[:, None]
+    X[rng.random(n) < 0.05, 1] = np.nan
+    sex = np.array(["F", "M", "rare"])[np.minimum(rng.integers(0, 200, n), 199) // 99 % 3]
+    y = np.array(["well", "sick", "ill"])[place]
+    whole = np.round(X[:, 2], 1)
+    return pa.table(
+        {"a": X[:, 0], "b": X[:, 1], "c": whole, "sex": sex, "y": y, "w": rng.random(n) + 1}
+    )
+
+
+def site_of(folder: Path, name: str = "north", more: str = "", seed: int = 0) -> SiteFile:
+    """Write a site of such rows that holds none of them in memory."""
+    folder.mkdir(exist_ok=True)
+    if not (folder / "t.parquet").exists():
+        pa.parquet.write_table(rows(seed), folder / "t.parquet", row_group_size=700)
+    path = folder / "site.toml"
+    path.write_text(TOML.format(name=name, more="values_in_memory = 0\n" + more))
+    return SiteFile.load(path)
+
+
+def same(a: Data, b: Data) -> None:
+    """Compare means, and all that stands behind them."""
+    assert a.grouped is not None
+    assert b.grouped is not None
+    np.testing.assert_array_equal(a.X, b.X)
+    np.testing.assert_array_equal(a.sample_weight, b.sample_weight)
+    np.testing.assert_array_equal(a.grouped.counts, b.grouped.counts)
+    np.testing.assert_array_equal(a.grouped.behind, b.grouped.behind)
+    assert a.columns == b.columns
+    assert a.grouped.classes == b.grouped.classes
+    assert a.grouped.even == b.grouped.even
+    assert a.grouped.scatter == b.grouped.scatter
+    np.testing.assert_array_equal(a.grouped.labels, b.grouped.labels)
+    assert a.grouped.shares.keys() == b.grouped.shares.keys()
+    for j, share in a.grouped.shares.items():
+        np.testing.assert_array_equal(share.toarray(), b.grouped.shares[j].toarray())
+
+
+@pytest.mark.parametrize(
+    "groups", [Groups(), Groups(p=9, scale="none"), Groups(dominance=Dominance(), p=6)]
+)
+@pytest.mark.parametrize("more", ["", 'weight_column = "w"\n'])
+def test_blocks_give_the_groups_that_all_rows_in_memory_give(tmp_path, groups, more) -> None:
+    stream = site_of(tmp_path, more=more).rows(raw=True)
+    assert not isinstance(stream, Data)
+    grouping = Grouping(groups)
+    parts = list(grouping.in_blocks(stream))
+    assert 3 < len(parts) < 6  # few blocks, and the scatter
+    known = grouping.grouped(stream)
+    np.testing.assert_array_equal(np.concatenate([part.X for part in parts]), known.X)
+    counts = [part.grouped.counts for part in parts if part.grouped is not None]
+    assert known.grouped is not None
+    np.testing.assert_array_equal(np.concatenate(counts), known.grouped.counts)
+    assert parts[-1].grouped is not None
+    assert parts[-1].grouped.scatter == known.grouped.scatter
+    assert np.concatenate(counts).min() >= groups.p
+
+
+@pytest.mark.parametrize("through", ["arrow", "pandas", "parquet of pandas"])
+def test_a_table_of_means_survives_programs_on_its_way(tmp_path, through) -> None:
+    groups = Grouping(Groups()).grouped(site_of(tmp_path).rows(raw=True))
+    table = means_table(groups, {"p": 5})
+    if through != "arrow":
+        frame = table.to_pandas()
+        if through != "pandas":
+            frame.to_parquet(tmp_path / "x.parquet")
+            frame = pd.read_parquet(tmp_path / "x.parquet")
+        table = pa.Table.from_pandas(frame.copy())
+    again, about = means_of(table)
+    assert about["p"] == 5
+    same(again, groups)
+
+
+def fit(clients: list[Client]) -> FederatedKMeans:
+    """Cluster by two of the columns."""
+    engine = LocalEngine([client.with_columns(["a", "c"]) for client in clients])
+    return FederatedKMeans(3, random_state=0).fit(engine=engine)
+
+
+def test_a_site_answers_from_its_means_and_reads_no_row_any_more(tmp_path, monkeypatch) -> None:
+    sites = [site_of(tmp_path / name, name, seed=i) for i, name in enumerate(("north", "south"))]
+    before = [site.grouped_client() for site in sites]
+    fitted = [fit(before)]
+    for site in sites:
+        site.groups_file.unlink()
+        n_groups, n_in, n_rows = group_once(site)
+        assert n_groups > N / 10
+        assert n_in == n_rows == N
+    monkeypatch.setattr(SiteFile, "rows", None)
+    clients = [site.grouped_client() for site in sites]
+    for client, known in zip(clients, before, strict=True):
+        same(client.data, known.data)
+    fitted += [fit(clients)]
+    np.testing.assert_array_equal(fitted[0].cluster_centers_, fitted[1].cluster_centers_)
+
+
+def test_persons_are_grouped_with_all_their_rows(tmp_path) -> None:
+    table = rows()
+    person = pa.array(np.arange(N) % 500)
+    pa.parquet.write_table(table.append_column("who", person), tmp_path / "t.parquet")
+    site = site_of(tmp_path, more='group_column = "who"\n')
+    known = site.grouped_client().data
+    site.groups_file.unlink()
+    group_once(site)
+    same(site.grouped_client().data, known)
+    assert known.grouped is not None
+    assert known.grouped.counts.min() >= 6 * 5
+
+
+def test_grouped_once_means_once(tmp_path) -> None:
+    site = site_of(tmp_path)
+    done = group_once(site)
+    content = site.means_file.read_bytes()
+    assert group_once(site) == done
+    assert site.means_file.read_bytes() == content
+    assert site.means_file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("[groups]\np = 6\n", "grouped with p 5, not 6"),
+        ('columns = ["a", "b"]\n', "grouped with columns"),
+        ("[limits]\nmin_cluster_size = 9\n", "grouped with [limits]"),
+        ('missing_values = ["-9"]\n', "grouped with missing_values"),
+        ("[groups]\ngeneration = 2\n", "grouped with generation 1, not 2"),
+        ("[privacy]\ndominance = true\n", "grouped with dominance"),
+    ],
+)
+def test_other_options_are_refused(tmp_path, more, what) -> None:
+    group_once(site_of(tmp_path))
+    other = site_of(tmp_path, more=more)
+    with pytest.raises(InputError, match=re.escape(what)) as refused:
+        len(other.grouped_client().data)
+    assert "\n" not in str(refused.value)
+
+
+def test_other_rows_are_refused_but_for_another_generation(tmp_path) -> None:
+    site = site_of(tmp_path)
+    group_once(site)
+    pa.parquet.write_table(rows(7), tmp_path / "t.parquet")
+    for use in (group_once, lambda site: len(site.grouped_client().data)):
+        with pytest.raises(InputError, match=r"source has changed .* generation = 2"):
+            use(site)
+    again = site_of(tmp_path, more="[groups]\ngeneration = 2\n")
+    assert group_once(again)[2] == N
+    assert len(again.grouped_client().data) > N / 10
+
+
+def test_an_interrupted_run_leaves_no_file_and_starts_over(tmp_path, monkeypatch) -> None:
+    site = site_of(tmp_path)
+    made: list[tuple[object, ...]] = []
+
+    def interrupted(*arguments):
+        if made:
+            raise KeyboardInterrupt
+        made.append(arguments)
+        return means_table(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedcluster.io.means_file.means_table", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            group_once(site)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["site.toml", "t.parquet"]
+    assert group_once(site)[2] == N
+
+
+def test_a_table_that_changes_while_it_is_grouped_is_refused(tmp_path, monkeypatch) -> None:
+    site = site_of(tmp_path)
+
+    def touched(*arguments):
+        os.utime(tmp_path / "t.parquet", ns=(1, 1))
+        return means_table(*arguments)
+
+    monkeypatch.setattr("fedcluster.io.means_file.means_table", touched)
+    with pytest.raises(InputError, match="has changed"):
+        group_once(site)
+    assert not site.means_file.exists()
+
+
+def test_commands_group_and_check_and_refuse(tmp_path) -> None:
+    site = str(site_of(tmp_path).path)
+    done = CliRunner().invoke(app, ["site", "groups", site])
+    assert done.exit_code == 0
+    assert "groups of at least 5 rows, 3,000 of 3,000 rows" in done.output
+    checked = CliRunner().invoke(app, ["check", site])
+    assert "Questions see" in checked.output
+    (tmp_path / "site.means.parquet").write_bytes(b"no Parquet")
+    spoiled = CliRunner().invoke(app, ["check", site])
+    assert spoiled.exit_code == 2
+    assert "it is not a whole Parquet file" in spoiled.output
+    few = tmp_path / "few"
+    few.mkdir()
+    pa.parquet.write_table(rows(0, 10), few / "t.parquet")
+    done = CliRunner().invoke(app, ["site", "groups", str(site_of(few).path)])
+    assert done.exit_code == 2
+    assert "there are 10 rows, and min_rows asks for 20" in done.output
