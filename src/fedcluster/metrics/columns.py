@@ -357,7 +357,7 @@ class ClusterCells:
         stops = np.cumsum(np.bincount(labels, minlength=len(state.centers)))
         rows = [*np.split(order, stops[:-1]), np.arange(len(data))]
         lines = [
-            _in_cells(data.X[mine, j], weight[mine], own)
+            in_cells(data.X[mine, j], weight[mine], own)
             for mine, of_cluster in zip(rows, edges, strict=True)
             for j, own in zip(state.memory["columns"].astype(int), of_cluster, strict=True)
         ]
@@ -365,7 +365,7 @@ class ClusterCells:
         return Summary(np.zeros((len(weights), 0)), weights, counts)
 
 
-def _in_cells(values: NDArray[np.floating], weight: Floats, edges: Floats) -> Floats:
+def in_cells(values: NDArray[np.floating], weight: Floats, edges: Floats) -> Floats:
     """Return the weight and the number of the values in each cell, (2, c)."""
     cell = np.searchsorted(edges, values, side="left") - 1
     inside = (cell >= 0) & (cell < len(edges) - 1) & ~np.isnan(values)

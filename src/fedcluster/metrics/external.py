@@ -6,7 +6,7 @@ all rows are exact. The classes must be agreed on first; they travel with the qu
 `SiteARI` needs no agreement, for each site compares with its own labels. It says less: two
 clusters that share a class at two different sites are both right.
 
-Agreement of two clusterings of the same rows, and how far apart neighbouring clusters are.
+Agreement of two clusterings of the same rows, and the gap between neighbouring clusters.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.core.ranges import CENTERS, CLUSTERS, EITHER, UNTOLD, Allowed, Array, Texts
 from fedcluster.kernels import nearest
 from fedcluster.metrics.clusters import clusters_of
+from fedcluster.metrics.columns import in_cells
 from fedcluster.metrics.moments import (
-    add_by_cluster,
     in_parts,
     mean,
     no_rows,
@@ -299,57 +299,80 @@ class Agreement:
         return Summary(np.zeros((most, 0)), weights, counts)
 
 
+ALONG = np.array([-np.inf, -0.15, 0.15, 0.35, 0.45, 0.55, 0.65, 0.85, 1.15, np.inf])
+"""Edges of the cells on the line from a centre, at 0, to that of its neighbour, at 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """Rows along the lines between each cluster and its neighbour: sums of t and of t^2.
+    """Rows in nine cells along the line from the centre of each cluster to that of its neighbour.
 
-    The state's memory has ``neighbours (k,)``, the place of each cluster's; t is (x - c) . u, u
-    the direction from the centre c to that of the neighbour.
+    The rows are those of both clusters. The state's memory has ``neighbours (k,)``, the place of
+    each cluster's. A row at x lies at (x - c) . (c' - c) / |c' - c|^2, c and c' the two centres.
 
     Notes
     -----
-    A site sends 6 k numbers: for each cluster a line of its own rows, then one of its neighbour's.
+    A site sends 9 k numbers: a line without sums for each cell.
 
     Examples
     --------
     >>> memory = {"neighbours": np.array([1.0, 0.0])}
     >>> state = State(np.array([[0.0], [8.0]]), np.zeros(2), memory=memory)
-    >>> rows = Data(np.array([[-1.0], [1.0], [8.0]]))
-    >>> Separation().client_step(state, rows, np.random.default_rng(0)).sums
-    array([[  0.,   2.],
-           [  0.,   0.],
-           [  8.,  64.],
-           [ 16., 130.]])
+    >>> rows = Data(np.array([[-1.0], [1.0], [3.0], [8.0]]))
+    >>> Separation().client_step(state, rows, np.random.default_rng(0)).weights.reshape(2, 9)
+    array([[0., 2., 0., 1., 0., 0., 0., 1., 0.],
+           [0., 1., 0., 0., 0., 1., 0., 2., 0.]])
     """
 
     allowed = Allowed(centers=CENTERS, memory={"neighbours": Array(("k",), below="k")})
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: two lines of two sums for each cluster."""
-        return 2 * len(state.centers), 2
+        """Return the shape of an answer: nine lines without sums for each cluster."""
+        return (len(ALONG) - 1) * len(state.centers), 0
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return the sums, the weights and the numbers of rows."""
+        """Return the weights and the numbers of rows of the cells."""
         centers, neighbours = state.centers, state.memory["neighbours"].astype(int)
-        k = len(centers)
-        total = no_rows(2 * k, 2)
+        total = no_rows((len(ALONG) - 1) * len(centers), 0)
         for part in in_parts(data, 4 * centers.shape[1] + 8):
             labels, _ = clusters_of(part, centers)
-            for j in range(k):
-                for line, cluster in ((j, j), (k + j, neighbours[j])):
-                    mine = part.take(labels == cluster)
-                    total += _along(mine, centers[j], centers[neighbours[j]], line, 2 * k)
+            weights, cells = row_weights(part), []
+            for j, other in enumerate(neighbours):
+                mine = (labels == j) | (labels == other)
+                line = centers[other] - centers[j]
+                square = float(line @ line)
+                along = (part.X[mine] - centers[j]) @ line / square if square > 0 else line[:0]
+                cells.append(in_cells(along, weights[mine][: len(along)], ALONG))
+            weight, count = np.concatenate(cells, axis=1)
+            total += Summary(np.zeros((len(weight), 0)), weight, count)
         return total
 
 
-def _along(rows: Data, start: Floats, stop: Floats, line: int, n_lines: int) -> Summary:
-    """Return a summary whose one line has the sums of rows along a line."""
-    length = float(np.sqrt(((stop - start) ** 2).sum()))
-    direction = (stop - start) / length if length > 0 else np.zeros_like(start)
-    t = (rows.X - start) @ direction
-    at = np.full(len(rows), line)
-    values = np.column_stack([t, t**2, np.ones(len(rows))])
-    sums = add_by_cluster(at, values, row_weights(rows), n_lines)
-    counts = np.bincount(at, minlength=n_lines).astype(np.float64)
-    return Summary(sums[:, :2], sums[:, 2], counts)
+def lowest_between(cells: Floats, rows: Floats) -> Floats:
+    """Return the least density between two centres, as a share of the lower of the two peaks, (k,).
+
+    It is near 0 where there is a gap between two clusters, and 1 or more where one cluster was cut
+    in two. NaN where a peak has no rows. Rows that limits held back are taken to lie in the cells
+    without rows, the same number in each.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (k, 9)
+        The weights of the cells of `Separation`.
+    rows : ndarray of shape (k,)
+        The weight of each cluster and its neighbour.
+
+    Examples
+    --------
+    >>> apart, cut = [0.0, 29, 5, 0, 0, 1, 6, 30, 2], [9, 20, 25, 16, 17, 16, 24, 21, 8.0]
+    >>> cells = np.array([apart, cut])
+    >>> lowest_between(cells, cells.sum(axis=1)).round(2)
+    array([0.1 , 1.42])
+    """
+    empty = cells == 0
+    lacking = (rows - cells.sum(axis=1)).clip(0.0) / np.maximum(empty.sum(axis=1), 1)
+    density = (cells + lacking[:, None] * empty)[:, 1:-1] / np.diff(ALONG[1:-1])
+    peaks = np.minimum(density[:, :2].max(axis=1), density[:, -2:].max(axis=1))
+    least = density[:, 2:5].min(axis=1) + 1 / (ALONG[4] - ALONG[3])  # a row more: few tell little
+    return np.divide(least, peaks, out=np.full(len(cells), np.nan), where=peaks > 0)

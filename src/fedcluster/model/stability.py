@@ -1,4 +1,4 @@
-"""How stable clusters are where rows are drawn anew, how far apart, and what that means."""
+"""How stable clusters are where rows are drawn anew, with what gaps, and what that means."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats
 from fedcluster.texts.html import Table, element, joined
 
-STABLE, DOUBTFUL = 0.9, 0.75
-"""Mean Jaccard coefficient from which on a cluster is called stable, and doubtful; below it is
-unstable. Measured by benchmarks/stability.py; C. Hennig has .75 for a valid, stable cluster."""
-CLEAR, CUT = 4.0, 2.65
-"""Deviations between neighbours from which on they are clearly apart, and those between the halves
-of one normal cloud that is cut in two: 2 sqrt(2 / pi) / sqrt(1 - 2 / pi). Of a uniform one it is
-sqrt(12)."""
+FOUND, GAP = 0.8, 0.5
+"""Mean Jaccard coefficient from which on a cluster is found again (C. Hennig has .75), and the
+density between it and its neighbour up to which there is a gap, as a share of the lower of the two
+peaks. Measured by benchmarks/stability.py."""
 NO_PROOF = (
-    "Stability does not prove that a cluster is real: a cloud without clusters can be cut at the "
-    "same place again and again, for example along a text column or a long tail. Nor does it show "
-    "that there are too few clusters. Do not rely on unstable clusters."
+    "A doubtful cluster may be a part of a larger one: do not rely on it, nor on an unstable one. "
+    "Stability does not show whether there are too few clusters."
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stability:
-    """Stability of k clusters under a bootstrap of the rows, and their separation.
+    """Stability of k clusters under a bootstrap of the rows, and the gaps between them.
 
     Parameters
     ----------
@@ -37,23 +33,23 @@ class Stability:
         in the replicate: of the rows in either, those in both. NaN of a cluster without rows.
     neighbours : ndarray of shape (k,)
         The cluster whose centre is nearest; of a single cluster itself.
-    separations : ndarray of shape (k,)
-        The distance of the means of a cluster and its neighbour along the line between their
-        centres, in standard deviations along it (Ashman's D); NaN where it is not known.
+    between : ndarray of shape (k,)
+        The least density between the centres of a cluster and its neighbour, as a share of the
+        lower of their two peaks; NaN where it is not known.
     left_out : int, default=0
         Replicates that did not end in time, and are not among those in ``jaccards``.
 
     Examples
     --------
-    >>> jaccards = np.array([[1.0, 0.7], [0.9, 0.5]])
-    >>> stability = Stability(jaccards, np.array([1, 0]), np.array([5.0, 2.0]))
+    >>> jaccards = np.array([[1.0, 0.9, 0.7], [0.9, 0.9, 0.5]])
+    >>> stability = Stability(jaccards, np.array([1, 2, 1]), np.array([0.1, 1.2, 1.2]))
     >>> stability.means.round(2), stability.words
-    (array([0.95, 0.6 ]), ('stable', 'unstable'))
+    (array([0.95, 0.9 , 0.6 ]), ('stable', 'doubtful', 'unstable'))
     """
 
     jaccards: Floats
     neighbours: NDArray[np.intp]
-    separations: Floats
+    between: Floats
     left_out: int = 0
 
     @property
@@ -67,15 +63,15 @@ class Stability:
     @property
     def words(self) -> tuple[str, ...]:
         """Return "stable", "doubtful" or "unstable" for each cluster, "unknown" without rows."""
-        return tuple(map(word, self.means.tolist()))
+        return tuple(map(word, self.means.tolist(), self.between.tolist()))
 
     @property
     def found_again(self) -> NDArray[np.intp]:
         """Return in how many replicates each cluster is found again, (k,).
 
-        It is where its Jaccard coefficient is at least .75.
+        It is where its Jaccard coefficient is at least .8.
         """
-        again: NDArray[np.intp] = (self.jaccards >= DOUBTFUL).sum(axis=0)
+        again: NDArray[np.intp] = (self.jaccards >= FOUND).sum(axis=0)
         return again
 
     def _repr_html_(self) -> str:
@@ -92,7 +88,7 @@ class Stability:
 
     def _cluster(self, j: int) -> dict[str, Any]:
         """Return the stability of one cluster as JSON can hold it."""
-        own, separation = self.jaccards[:, j], float(self.separations[j])
+        own = self.jaccards[:, j]
         return {
             "cluster": j,
             "stability": float(self.means[j]),
@@ -101,8 +97,7 @@ class Stability:
             "found_again": int(self.found_again[j]),
             "word": self.words[j],
             "neighbour": int(self.neighbours[j]),
-            "separation": separation,
-            "apart": apart(separation),
+            "between": float(self.between[j]),
         }
 
     def sentences(self) -> list[str]:
@@ -113,7 +108,7 @@ class Stability:
             for why, those in zip(WHY.values(), groups.values(), strict=True)
             if those
         ]
-        every = "All clusters are found again if the rows are drawn again."
+        every = "All clusters are found again if the rows are drawn again, with gaps between them."
         return [*(sentences or [every]), *self._lacking(), NO_PROOF]
 
     def _lacking(self) -> list[str]:
@@ -130,7 +125,7 @@ class Stability:
 
 WHY = {
     "unstable": "unstable: other clusters are found if the rows are drawn again.",
-    "doubtful": "doubtful: many rows join or leave if the rows are drawn again.",
+    "doubtful": "doubtful: found again, but no gap to the nearest cluster was seen.",
     "unknown": "not compared: there are no rows, or no replicate ended in time.",
 }
 """What is said of clusters with each word but the best."""
@@ -141,30 +136,27 @@ def _clusters(numbers: Sequence[int]) -> str:
     return f"Cluster{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
-def word(mean: float) -> str:
-    """Return in a word how stable a cluster is, by its mean Jaccard coefficient.
+def word(mean: float, between: float) -> str:
+    """Return in a word how far a cluster can be relied on.
+
+    Parameters
+    ----------
+    mean : float
+        Its mean Jaccard coefficient.
+    between : float
+        The least density between it and its neighbour, as a share of the lower peak; NaN of a
+        single cluster.
 
     Examples
     --------
-    >>> word(0.95), word(0.8), word(0.6), word(np.nan)
-    ('stable', 'doubtful', 'unstable', 'unknown')
+    >>> word(0.95, 0.1), word(0.85, 0.1), word(0.95, 1.0), word(0.6, 0.1), word(np.nan, 0.1)
+    ('stable', 'stable', 'doubtful', 'unstable', 'unknown')
     """
     if np.isnan(mean):
         return "unknown"
-    return "stable" if mean >= STABLE else "doubtful" if mean >= DOUBTFUL else "unstable"
-
-
-def apart(separation: float) -> str:
-    """Return in words how far a cluster is from its neighbour.
-
-    Examples
-    --------
-    >>> apart(5.0), apart(3.0), apart(2.0)
-    ('clear', 'touching', 'none')
-    """
-    if np.isnan(separation):
-        return "unknown"
-    return "clear" if separation >= CLEAR else "touching" if separation > CUT else "none"
+    if mean < FOUND:
+        return "unstable"
+    return "doubtful" if between > GAP else "stable"
 
 
 def jaccards(table: Floats) -> Floats:
@@ -188,10 +180,6 @@ def jaccards(table: Floats) -> Floats:
     return np.where(table.sum(axis=1) > 0, share.max(axis=1), np.nan)
 
 
-GAPS = {"clear": " (clear)", "touching": " (touching)", "none": " (no gap)", "unknown": ""}
-"""What a table says of how far a cluster is from the nearest."""
-
-
 def stability_table(stability: Mapping[str, Any]) -> Table:
     """Return the stability of clusters as a table, given `Stability.plain` or its JSON.
 
@@ -203,12 +191,12 @@ def stability_table(stability: Mapping[str, Any]) -> Table:
     """
     rows = []
     for each in stability["clusters"]:
-        numbers = (each["stability"], each["lowest"], each["separation"])
-        mean, lowest, apart = ("–" if x is None or np.isnan(x) else f"{x:.2f}" for x in numbers)
-        nearest = (str(each["found_again"]), str(each["neighbour"]), apart + GAPS[each["apart"]])
+        numbers = (each["stability"], each["lowest"], each["between"])
+        mean, lowest, between = ("–" if x is None or np.isnan(x) else f"{x:.2f}" for x in numbers)
+        nearest = (str(each["found_again"]), str(each["neighbour"]), between)
         rows.append((str(each["cluster"]), each["word"], mean, lowest, *nearest))
     return Table(
         f"Stability in {stability['replicates']} replicates",
-        ("cluster", "stability", "mean", "lowest", "found again", "nearest", "separation"),
+        ("cluster", "stability", "mean", "lowest", "found again", "nearest", "density between"),
         tuple(rows),
     )

@@ -14,7 +14,7 @@ from fedcluster.errors import InputError
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
-from fedcluster.model.stability import DOUBTFUL, STABLE, Stability
+from fedcluster.model.stability import FOUND, Stability
 from fedcluster.report.charts import DEEPEST
 from fedcluster.report.pictures import COLOURS, INK
 from fedcluster.report.run import Run
@@ -266,7 +266,7 @@ class StabilityDisplay:
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
         self.figure_, self.ax_ = axes_of(ax)
-        for limit in (DOUBTFUL, STABLE):
+        for limit in (FOUND,):
             self.ax_.axvline(limit, color=INK, linewidth=0.8, linestyle=":")
         names = [f"cluster {j}: {word}" for j, word in enumerate(self.stability.words)]
         for j, own in enumerate(self.stability.jaccards.T):

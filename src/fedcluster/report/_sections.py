@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Floats
-from fedcluster.model.stability import DOUBTFUL, STABLE, stability_table
+from fedcluster.model.stability import FOUND, GAP, stability_table
 from fedcluster.report import charts
 from fedcluster.report.messages import better, few_line, meaning
 from fedcluster.report.run import Feature, Run, finite
@@ -41,13 +41,6 @@ ALL = 0.995
 """Share of the scatter from which on a plane shows all of it, in per cent."""
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
 NO_RINGS = "The spread of the rows is not known; fit --profile and profile ask for it."
-GAPS = {
-    "clear": "Clearly apart from",
-    "touching": "Touches",
-    "none": "No gap to",
-    "unknown": "Nearest is",
-}
-"""Words of a card on a cluster's neighbour."""
 FAR = 0.3
 """Distance from the mean, in spreads, from which on a card shows a column."""
 SPREADS = "standard deviations of the column over all rows"
@@ -171,7 +164,7 @@ def _found_again(run: Run, j: int) -> list[Any]:
         return ["Stability not known."]
     line = f"found again in {cluster['found_again']} of {counted(n, 'replicate')}"
     mean = f"mean Jaccard coefficient {cluster['stability']:.2f}"
-    gap = f". {GAPS[cluster['apart']]} cluster {cluster['neighbour']}" if run.k > 1 else ""
+    gap = f". No gap to cluster {cluster['neighbour']}" if cluster["word"] == "doubtful" else ""
     return [element("strong", cluster["word"].capitalize()), f": {line}, {mean}{gap}."]
 
 
@@ -359,7 +352,7 @@ def stability(run: Run) -> Content:
     words = "; ".join(f"cluster {each['cluster']} is {each['word']}" for each in clusters[:8])
     label = "Jaccard coefficient: lowest, mean and highest"
     name = "How well clusters are found again"
-    chart = charts.ranges(name, f"{words}.", drawn, label, (0.0, 1.0), (DOUBTFUL, STABLE))
+    chart = charts.ranges(name, f"{words}.", drawn, label, (0.0, 1.0), (FOUND,))
     table = stability_table(run.stability)
     header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
     rows = [[[labelled(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
@@ -367,9 +360,10 @@ def stability(run: Run) -> Content:
     lead = (
         "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
         "replicate). The Jaccard coefficient compares a cluster with its best match in a "
-        "replicate: of the rows in either, it is the share of rows in both. Dashed lines mark "
-        f"{DOUBTFUL}, from which a cluster counts as found again, and {STABLE}, from which it is "
-        "stable. The separation is the distance from the nearest cluster, in standard deviations."
+        "replicate: of the rows in either, it is the share of rows in both. A dashed line marks "
+        f"{FOUND}, from which a cluster counts as found again. The density between is the least "
+        "density of the rows on the way to the nearest cluster, as a share of the lower of the two "
+        f"peaks: up to {GAP} there is a gap."
     )
     return [paragraphs(lead, *run.stability["meaning"]), beside(chart, numbers)]
 
