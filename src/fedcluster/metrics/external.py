@@ -375,4 +375,5 @@ def lowest_between(cells: Floats, rows: Floats) -> Floats:
     density = (cells + lacking[:, None] * empty)[:, 1:-1] / np.diff(ALONG[1:-1])
     peaks = np.minimum(density[:, :2].max(axis=1), density[:, -2:].max(axis=1))
     least = density[:, 2:5].min(axis=1) + 1 / (ALONG[4] - ALONG[3])  # a row more: few tell little
-    return np.divide(least, peaks, out=np.full(len(cells), np.nan), where=peaks > 0)
+    share: Floats = np.divide(least, peaks, out=np.full(len(cells), np.nan), where=peaks > 0)
+    return share
