@@ -84,6 +84,7 @@ TESTS = {
     "model/stability.py": "stability",
     "options/refusals.py": "pairs project",
     "preprocessing": "preprocessing_by_hand preprocessing replies_prepared laws",
+    "preprocessing/moments.py": "preprocessing_by_hand protection",
     "privacy": "privacy rounds groups",
     "privacy/_means.py": "group_histories protection protection_site",
     "privacy/budget.py": "noise budget policy policy_jobs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import warnings
 from pathlib import Path
@@ -427,6 +428,34 @@ def test_site_files_are_matched_too(rename, more) -> None:
         Path("south.toml").write_text(Path("south.toml").read_text().replace('"price"', '"sex"'))
         said = fails("fit", *files, "-k", 2, "--out", "c")
         assert said == "site 'south', [rename]: two columns are called 'sex'"
+
+
+def test_a_value_that_means_none_is_no_number_where_rows_are_taken_as_they_are() -> None:
+    frame = rows(0)[["price", "rate"]]
+    frame.loc[[4, 9], "rate"] = -999.0
+    write("north.csv", frame)
+    source = 'name = "north"\nmissing_values = [-999]\n[source]\npath = "north.csv"\n'
+    Path("north.toml").write_text(source)
+    where = "site 'north', column 'rate', row 5: the value is missing (NaN)"
+    plain = ["-k", 2, "--scale", "none"]
+    assert where in fails("fit", "north.csv", *plain, "--missing-values=-999")
+    assert where in fails("fit", "north.toml", *plain)
+    assert run("fit", "north.toml", "-k", 2, "--out", "filled").exit_code == 0
+    Path("north.toml").write_text(f"values_in_memory = 0\n{source}")
+    streamed = SiteFile.load("north.toml").rows()
+    assert isinstance(streamed, RowStream)
+    with pytest.raises(InputError, match=re.escape(where)):
+        list(streamed.chunks())
+
+
+def test_a_sensitive_column_is_named_as_the_site_calls_it() -> None:
+    write("north.csv", rows(0).rename(columns={"sex": "Geschlecht"}))
+    Path("north.toml").write_text(
+        'name = "north"\n[source]\npath = "north.csv"\n[rename]\nGeschlecht = "sex"\n'
+        '[privacy]\nsensitive = ["Geschlecht"]\ndiversity = 2\n'
+    )
+    site = SiteFile.load("north.toml")
+    assert site.grouping.groups.sensitive == ("sex",)
 
 
 # Titles above a table, and totals below

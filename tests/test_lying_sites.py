@@ -39,7 +39,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.preprocessing.moments import Missing, Principal
 from fedcluster.privacy import Groups
-from fedcluster.recipes.robust import Robust, _spread, apart, majority
+from fedcluster.recipes.robust import Robust, _spread, apart, majority, median
 from fedcluster.report.messages import influence_line
 from fedcluster.rounds import server_update
 
@@ -810,6 +810,12 @@ def test_a_site_is_held_against_the_lower_median_and_against_one(case: str) -> N
         for name, x in zip("abcd", said, strict=False)
     }
     assert set(implausible(answers)) == refused
+
+
+def test_a_median_of_sites_at_a_tie_lies_halfway() -> None:
+    values = np.array([[8.0, 1.0], [2.0, 5.0]])
+    assert median(values, np.ones(2)).tolist() == [5.0, 3.0]
+    assert median(values, np.array([3.0, 1.0])).tolist() == [8.0, 1.0]
 
 
 def test_a_spread_of_0_becomes_the_smallest_that_is_not() -> None:

@@ -554,7 +554,7 @@ def _rows_of(
         data = read.data if place is None else read.data.take(place)
         rows[name] = SiteRows(
             name,
-            roles.recoding.apply(data, name),
+            roles.recoding.apply(data, name, gaps=roles.raw),
             chosen,
             range(1, len(data) + 1) if place is None else place + 1,
             ignored,

@@ -54,7 +54,7 @@ from fedcluster.io.columns import (
     same_levels,
     with_levels,
 )
-from fedcluster.io.rows import FileFingerprint, side_by_side
+from fedcluster.io.rows import FileFingerprint, check_finite, side_by_side
 
 NO_DATE = "this column is to hold dates: mend it or drop the row"
 LEAVE_OUT = "leave the column out"
@@ -106,8 +106,14 @@ class Recoding:
         is_none = pa.compute.is_in(written, pa.array(self.missing, texts.type))
         return pa.compute.if_else(is_none, pa.scalar(None, texts.type), texts)
 
-    def apply(self, data: Data, site: str) -> Data:
-        """Return the recoded rows of a site."""
+    def apply(self, data: Data, site: str, *, gaps: bool = True, start: int = 1) -> Data:
+        """Return the recoded rows of a site, the first of which has the number ``start``.
+
+        Raises
+        ------
+        InputError
+            If a factor is for no column, or, without ``gaps``, if a value is missing.
+        """
         factors = self.factors.get(site, {})
         if not (self.missing or self.codes or factors):
             return data
@@ -130,6 +136,8 @@ class Recoding:
                     named = (level for level in meant if level is not None)
                     X[:, j], levels = renamed(X[:, j], meant, named)
                     columns[j] = Column(column.name, "text", levels)
+        if not gaps:
+            check_finite(X, names, f"site {site!r}", start)
         return replace(data, X=X, columns=tuple(columns) if data.columns else ())
 
     def _coded(self, data: Data, j: int) -> tuple[Column, Floats] | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -271,11 +271,17 @@ class SiteFile:
     def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
         """Return rows whose values are meant as the file says."""
         factors = {name: x for name, x in self.factors.items() if name in rows.columns}
-        recoding = Recoding(self.missing_values if raw else (), factors={self.name: factors})
+        recoding = Recoding(self.missing_values, factors={self.name: factors})
         if not (recoding.missing or factors):
             return rows
-        read = rows.read
-        return replace(rows, read=lambda: (recoding.apply(each, self.name) for each in read()))
+
+        def mended() -> Iterator[Data]:
+            start = 1
+            for each in rows.read():
+                yield recoding.apply(each, self.name, gaps=raw, start=start)
+                start += len(each)
+
+        return replace(rows, read=mended)
 
     def fingerprint(self) -> str:
         """Return a fingerprint of the rows, which differs once they have changed.
