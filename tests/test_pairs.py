@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from typing import Any
 
 import pytest
 from pairs.arrays import Array, array, kept, with_needs
@@ -69,9 +70,32 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
     return [f"{line}\n  {again}" for line in found]
 
 
+FEW: dict[str, dict[str, Any]] = {
+    "fit": {
+        **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "N_TRIMMED": 4},
+        "MANY": {2: 4, 4: 2},
+    },
+    "_seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
+    "_mixtures": {
+        **{"N_STARTS": 2, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
+        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}},
+    },
+    "_trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
+}
+"""Runs of a search, by module of `fedcluster.recipes`: they go the same way, where they are few."""
+
+
 @pytest.fixture(autouse=True)
-def _searches_are_short(impatient: None) -> None:
-    """A search of quality="best" ends after a generation without a gain."""
+def _searches_are_short(
+    impatient: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A search of quality="best" ends after a generation without a gain.
+
+    In `make test` all searches have few runs besides.
+    """
+    for module, names in FEW.items() if not request.node.get_closest_marker("long") else ():
+        for name, value in names.items():
+            monkeypatch.setattr(f"fedcluster.recipes.{module}.{name}", value)
 
 
 def test_every_option_has_values() -> None:

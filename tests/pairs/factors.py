@@ -304,8 +304,11 @@ ROWS: Factors = {
 
 ENGINES = ("local", "wire", "relays", "resumed", "resumed wire", "secure")
 TABLES = ("pandas", "array", "polars", "arrow", "sparse", "paths")
-COMMANDS = ("files", "site files")
-"""How a user asks for it on this machine: an estimator given tables, or the command line."""
+FILES = ("files", "odd files", "one file")
+COMMANDS = (*FILES, "site files")
+"""How a user asks for it on this machine: an estimator given tables, or the command line.
+
+Odd files have lines above the table, decimal commas, another encoding, and columns to leave out."""
 
 
 @cache

@@ -9,6 +9,7 @@ long tests against all. A run that limits leave too little for must end so by ev
 from __future__ import annotations
 
 import html
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +23,19 @@ from pandas import DataFrame
 from fedcluster.core import Result, Task
 from fedcluster.engines.wire import read_summaries, unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Fit, JobReport, clustering_of, model_of
+from fedcluster.jobs import Evaluate, Fit, JobReport, clustering_of, content_of, model_of
 from fedcluster.model import Model
-from pairs.factors import Combination
-from pairs.ways import CommandError, Found, fitted, predicted, speechless, tables, warned
+from pairs.factors import FILES, Combination, defaults
+from pairs.ways import (
+    CommandError,
+    Found,
+    commanded,
+    fitted,
+    predicted,
+    speechless,
+    tables,
+    warned,
+)
 from pairs.worlds import MAKERS, Counted, World, frames, job_of, one_by_one, resumed, run
 
 Frames = Mapping[str, DataFrame]
@@ -550,6 +560,51 @@ def one_answer_by_every_way(case: Case) -> None:
             assert np.array_equal(labels, found.labels[name]), f"{name}: fedcluster predict"
 
 
+def commands_say_what_is_found(case: Case) -> None:
+    """A choice of k, scores and profiles are the same where a command is asked for them.
+
+    A command takes all labels that it is told of for the classes, and its own number of references.
+    Files of rows have no limits, and their rows are read at once.
+    """
+    world, c = case.world, case.c
+    if speechless(world, case.job) or world.site["protection"] == "groups" or world.site["privacy"]:
+        return
+    job = case.job
+    if isinstance(job, Evaluate):
+        classes = ("a", "b", "c") if "label_column" in world.parts else None
+        job = replace(job, labels=False, classes=classes, n_references=REFERENCES)
+    memory = defaults(case.job_name)["site.values_in_memory"]
+    of_files = {"site.limits": "none", "source": "csv", "site.values_in_memory": memory}
+    home = World(case.job_name, {**c, **of_files} if c["way"] in FILES else c, case.world.frames)
+    try:
+        found = content_of(run(home, job, one_by_one(home, job, network=False)))
+    except HeldBackError:
+        try:
+            commanded(world, job)
+        except CommandError:
+            return
+        raise
+    said = commanded(world, job)
+    wanted = json.loads(json.dumps({key: found[key] for key in SAID if key in found}))
+    differ = differences(wanted, {key: said[key] for key in wanted})
+    assert not differ, f"fedcluster {case.job_name}: {differ[:3]}"
+
+
+REFERENCES: Any = next(each.default for each in fields(Evaluate) if each.name == "n_references")
+SAID = (
+    "n_clusters",
+    "reason",
+    "says",
+    "table",
+    "scores",
+    "better",
+    "profiles",
+    "rounds",
+    "missing",
+)
+"""What `--json` says, but for sites, whose own scores a command adds, and files."""
+
+
 def _saved(model: Model, world: World) -> Any:
     path = world.folder / "of a way.json"
     model.save(path)
@@ -597,6 +652,7 @@ EVERY = {
 ORDER = {"in any order": in_any_order}
 CHANGED = {"changed rows": same_clusters_of_changed_rows}
 WAYS = {"one answer by every way": one_answer_by_every_way, "same words": same_words_everywhere}
+COMMANDED = {"commands": commands_say_what_is_found}
 Laws = Mapping[str, Callable[[Case], None]]
 
 ALWAYS: Mapping[str, Laws] = {
@@ -608,9 +664,9 @@ ALWAYS: Mapping[str, Laws] = {
 """Laws that every combination of a job is held against."""
 IN_TURN: Mapping[str, Sequence[Laws]] = {
     "fit": [ORDER, CHANGED, WAYS],
-    "select-k": [ORDER, {}, {}],
-    "evaluate": [ORDER, {}],
-    "profile": [ORDER, {}],
+    "select-k": [ORDER, COMMANDED],
+    "evaluate": [ORDER, COMMANDED],
+    "profile": [ORDER, COMMANDED],
 }
 """Laws that need another run, which combinations are held against in turn."""
 

@@ -20,7 +20,7 @@ from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, Federated
 from fedcluster.cli import app
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
-from pairs.factors import COMMANDS, JOBS, PLUGIN, factors_of
+from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, factors_of
 from pairs.worlds import World
 
 
@@ -60,7 +60,7 @@ def speechless(world: World, job: Any) -> str:
         return _unsaid(world, _options(world))
     if site:
         return site
-    if way == "files":
+    if way in FILES:
         return _unsaid(world, _options(world)) or _of_groups(world)
     if world.site["dates"] and getattr(job, "prepare", None) is None:
         return "dates without a preparation"
@@ -99,6 +99,8 @@ def _unsaid(world: World, known: set[str]) -> str:
     unsaid = [name for name in own if name not in known and _differs(world, name)]
     lacks = COMMAND_LACKS if world.c["way"] in COMMANDS else {}
     unsaid += [name for name, says in lacks.items() if world.c.get(name) in says]
+    if world.job_name == "select-k" and world.c["prepare"] in ("median", "ignore", "pca"):
+        unsaid.append("logarithms, bounds, weights or components of columns")
     return ", ".join(unsaid)
 
 
@@ -190,29 +192,68 @@ def beside(world: World) -> dict[str, Any]:
 # Commands
 
 
-def files(world: World) -> list[str]:
+def files(world: World, *, apart: bool = False) -> list[str]:
     """The arguments that say where the rows are."""
     if world.c["way"] == "site files":
         return [str(site.path) for site in world.site_files]
-    said = []
-    for name in world.frames:
-        path = world.folder / f"{name}.csv"
-        world.tables[name].to_csv(path, index=False, date_format="%Y-%m-%d")
-        said.append(f"{name}={path}")
-    return said
+    frames = {name: world.written(name) for name in world.frames}
+    if world.c["way"] == "one file" and not apart:
+        every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
+        return [str(_path(every, world.folder / "all.csv"))]
+    write = _odd if world.c["way"] == "odd files" else _path
+    return [f"{name}={write(each, world.folder / f'{name}.csv')}" for name, each in frames.items()]
 
 
-def of_rows(world: World, *, columns: bool = True) -> list[str]:
+def _odd(frame: pd.DataFrame, path: Path) -> Path:
+    """A file with lines above, decimal commas, in another encoding, and with odd columns."""
+    torn = ["much", *["2,5"] * (len(frame) - 1)]
+    frame = frame.assign(remark="größer", torn=torn)
+    table = frame.to_csv(index=False, sep=";", decimal=",", date_format="%Y-%m-%d")
+    path.write_bytes(f"Größen;aus;einer;Klinik\n\n{table}".encode("cp1252"))
+    return path
+
+
+def of_values(world: World) -> list[str]:
+    """The options that say what the values of files mean."""
+    if world.c["way"] == "site files":
+        return []
+    site = world.site
+    said = [f"--missing-values={value}" for value in site["missing_values"]]
+    codes = [
+        f"{name}:{x}={meant}" for name, each in site["codes"].items() for x, meant in each.items()
+    ]
+    factors = [f"{n}:{column}={x}" for column, x in site["factors"].items() for n in world.frames]
+    renamed = [f"{own}={name}" for own, name in site["rename"].items()]
+    for option, each in (("codes", codes), ("factor", factors), ("rename", renamed)):
+        said += [f"--{option}={','.join(each)}"] if each else []
+    odd = ["--decimal=,", "--encoding=cp1252", "--skip-rows=2"]
+    odd += ["--append"] * (world.job_name == "fit")
+    return said + odd * (world.c["way"] == "odd files")
+
+
+def of_rows(world: World, job: Any) -> list[str]:
     """The options that say what the columns of files are."""
     if world.c["way"] == "site files":
         return []
-    said = [f"--{key.replace('_', '-')}={name}" for key, name in world.parts.items()]
-    said = [each for each in said if not each.startswith("--label")]
-    if columns and (world.site["columns"] is not None or "label_column" in world.parts):
+    labelled, of_model = world.job_name == "evaluate", world.job_name in ("evaluate", "profile")
+    unsaid = {"id_column": world.job_name != "fit", "label_column": not labelled}
+    said = [
+        f"--{key.replace('_', '-')}={name}"
+        for key, name in world.parts.items()
+        if not unsaid.get(key)
+    ]
+    if of_model:  # its columns are read
+        pass
+    elif world.site["columns"] is not None or {"label_column", "id_column"} & {*world.parts}:
         said.append(f"--columns={','.join(world.values)}")
+    elif world.c["way"] == "odd files":
+        read = getattr(job, "prepare", None) is not None
+        said += ["--exclude=remark", "--lenient"] if read else ["--exclude=remark,torn"]
+    if world.c["way"] == "one file":
+        said.append("--site-column=site")
     if world.site["protection"] == "groups":
         said.append("--protection=groups")
-    return said
+    return [*said, *of_values(world)]
 
 
 def of_job(world: World, job: Any) -> list[str]:
@@ -255,12 +296,37 @@ def _pairs(bounds: Mapping[str, tuple[float, float]]) -> str:
 def command(world: World, job: Any) -> Found:
     """Run `fedcluster fit`."""
     out = world.folder / "out"
-    status, said = invoke("fit", *files(world), *of_rows(world), *of_job(world, job), "-o", out)
+    status, said = invoke(
+        "fit", *files(world), *of_rows(world, job), *of_job(world, job), "-o", out
+    )
     if status:
         raise CommandError(said)
     content = json.loads((out / "history.json").read_text())
     labels = {name: labels_of(out / "labels" / f"{name}.csv") for name in world.frames}
     return Found(Model.load(out), labels, said, content=content, folder=out)
+
+
+def commanded(world: World, job: Any) -> dict[str, Any]:
+    """What `fedcluster select-k`, `evaluate` or `profile` says with ``--json``."""
+    options = of_rows(world, job)
+    if world.job_name == "select-k":
+        options += of_job(world, job) + ["--elbow"] * (job.pick == "elbow")
+        if job.bounds is not None:
+            pairs = zip(*job.bounds, strict=True)
+            options.append(f"--bounds={','.join(f'{low}:{high}' for low, high in pairs)}")
+        given: list[object] = []
+    else:
+        job.model.save(world.folder / "model.json")
+        given = [world.folder / "model.json"]
+        options += [f"--algorithm={each}" for each in job.algorithms]
+    if world.job_name == "evaluate":
+        options += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
+    status, said = invoke(world.job_name, *given, *files(world), *options, "--json")
+    if status:
+        raise CommandError(said)
+    content: dict[str, Any]
+    content, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
+    return content
 
 
 def labels_of(path: Path) -> np.ndarray:
@@ -276,9 +342,11 @@ def fitted(world: World, job: Any) -> Found:
 def predicted(world: World, found: Found) -> dict[str, Any]:
     """The labels of `fedcluster predict`."""
     out = world.folder / "predicted"
-    columns = [each for each in of_rows(world) if not each.startswith("--columns")]
-    known = [each for each in columns if each.startswith("--id")]
-    status, said = invoke("predict", found.folder, *files(world), *known, "-o", out)
+    options = of_values(world)
+    if world.c["way"] in FILES and "id_column" in world.parts:
+        options.append(f"--id-column={world.parts['id_column']}")
+    rows = files(world, apart=True)
+    status, said = invoke("predict", found.folder, *rows, *options, "-o", out)
     if status:
         raise CommandError(said)
     return {name: labels_of(out / f"{name}.csv") for name in world.frames}
