@@ -322,6 +322,20 @@ def test_the_same_seed_finds_the_same_in_any_order_of_rows() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_a_start_keeps_its_numbers_but_through_a_search() -> None:
+    """Centres lose their numbers in crossover: then the largest cluster comes first."""
+    sizes = np.array([10, 20, 40])
+    start = on_line(0, 50, 100)
+    X = np.repeat(start, sizes, axis=0) + np.random.default_rng(0).normal(size=(70, 1))
+    sizes_of = {}
+    for quality in ("good", "best"):
+        model = FederatedKMeans(3, init=start, quality=quality, random_state=0)
+        labels = model.fit(X, sites=np.arange(70) % 2).labels_
+        sizes_of[quality] = np.bincount(labels).tolist()
+    assert sizes_of == {"good": [10, 20, 40], "best": [40, 20, 10]}
+
+
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("sums_only", [False, True])
 def test_iris_in_ten_clusters_reaches_what_no_pooled_restarts_reach(sums_only: bool) -> None:
     """25.83405 is the least that HG-means finds in 3,000 iterations; 50 restarts find 25.97."""

@@ -12,7 +12,16 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
-from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import (
+    FFCM,
+    FKM,
+    FedAvg,
+    GaussianMixture,
+    KFed,
+    Lloyd,
+    SiteSummaries,
+    VarianceTree,
+)
 from fedcluster.core import Algorithm, Answers, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -22,7 +31,7 @@ from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
 from fedcluster.options.choices import AlgorithmName
-from fedcluster.recipes.fit import Sampled
+from fedcluster.recipes.fit import Sampled, keeps_sums
 from fedcluster.recipes.scores import objective_value
 from fedcluster.rounds import EarlyStop, Plan, everyone, run, run_plan, server_update
 
@@ -311,3 +320,8 @@ def test_what_a_fit_made_small_is_told_of_all_sites_whoever_takes_part(seed: int
     state = State.at([[x] for x in places.values()])
     told = run_plan(objective_value(Inertia(), state), sites, participation=0.25, seed=seed)
     assert told.value == {"inertia": 8.0}
+
+
+def test_sums_about_the_means_of_their_round_stand_in_for_none_of_another() -> None:
+    assert keeps_sums(Lloyd())
+    assert not keeps_sums(GaussianMixture())  # although its sums add up
