@@ -511,6 +511,10 @@ class OwnTable:
         every = len(rows) == table.num_rows and isinstance(rows, range)
         return table if every else table.take(np.asarray(rows, np.int64) - 1)
 
+    def read_all(self) -> pa.Table:
+        """Read all columns that have a name, as they are written."""
+        return self._all([name for name in self.names if name])
+
     def _all(self, wanted: Sequence[str]) -> pa.Table:
         if isinstance(self.opened, Matrix):
             return _of_matrix(self.opened, wanted)

@@ -625,3 +625,21 @@ def site_auditor(
         pass
     questions = site_questions(site, membership)
     return SiteAuditor(log, questions, coordinator, permits, columns, say, site_budget(site, log))
+
+
+def folder_auditor(
+    folder: Path, name: str, asked_by: str, columns: Sequence[str], say: Callable[[str], object]
+) -> SiteAuditor:
+    """Return the keeper of the log of a site in a folder, without a site file and permits.
+
+    Raises
+    ------
+    InputError
+        If the log was changed or cannot be written.
+    """
+    usual = Membership(coordinator="")
+    log = AuditLog(folder / usual.log, name, usual.log_megabytes << 20)
+    with log.locked():
+        pass
+    questions = QuestionFolder(folder / usual.questions, usual.questions_megabytes << 20)
+    return SiteAuditor(log, questions, asked_by, None, columns, say)

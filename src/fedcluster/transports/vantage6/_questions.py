@@ -1,0 +1,198 @@
+"""Questions as vantage6 carries them: a function for each kind, with arguments that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Floats
+from fedcluster.engines.wire import PROTOCOL, WireError, digest, pack, steps_by_name, unpack
+from fedcluster.preprocessing.fitting import STEPS as PREPARATION
+
+STEPS = steps_by_name(PREPARATION)
+KINDS = ("site_facts", "row_summaries", "column_sums", "cluster_sums", "cluster_scores", "profiles")
+"""The partial functions."""
+
+PLACES = {
+    "fedcluster.algorithms.summaries": "row_summaries",
+    "fedcluster.algorithms.variance_tree": "row_summaries",
+    "fedcluster.algorithms": "cluster_sums",
+    "fedcluster.metrics.columns": "profiles",
+    "fedcluster.metrics.moments": "column_sums",
+    "fedcluster.metrics": "cluster_scores",
+    "fedcluster.preprocessing": "column_sums",
+}
+"""The kind of a question, by where its step is; the first that fits."""
+
+ARGUMENTS = ("about", "columns", "described", "exchange", "labels", "raw", "run", "tasks")
+"""What a question says, besides its numbers."""
+
+
+def kind_of(step: str) -> str:
+    """Return which function answers a step.
+
+    Examples
+    --------
+    >>> kind_of("Lloyd"), kind_of("SiteSize"), kind_of("Inertia")
+    ('cluster_sums', 'site_facts', 'cluster_scores')
+    """
+    if step == "SiteSize":
+        return "site_facts"
+    if step not in STEPS:
+        raise WireError(f"step {step!r} is not known")
+    module = STEPS[step].__module__
+    return next(kind for place, kind in PLACES.items() if module.startswith(place))
+
+
+def question_of(arguments: Mapping[str, Any]) -> bytes:
+    """Return the message that arguments stand for, the same at both ends.
+
+    Raises
+    ------
+    WireError
+        If they are not understood.
+    """
+    header = {key: arguments[key] for key in ARGUMENTS if arguments.get(key) is not None}
+    return pack({"protocol": PROTOCOL, **header}, read_numbers(arguments.get("states") or {}))
+
+
+def parts_of(message: bytes) -> dict[str, tuple[dict[str, Any], list[int]]]:
+    """Return the arguments of each function that a question is for, and which tasks these are."""
+    header, arrays = unpack(message)
+    tasks = header["tasks"]
+    kinds: dict[str, list[int]] = {}
+    for i, task in enumerate(tasks):
+        kinds.setdefault(kind_of(task["step"]), []).append(i)
+    parts = {}
+    for kind, numbers in (kinds or {"site_facts": []}).items():
+        own: dict[str, Floats] = {}
+        for new, i in enumerate(numbers):
+            of_task = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith(f"{i}.")}
+            own |= {f"{new}.{name}": array for name, array in of_task.items()}
+        asked = {**header, "tasks": _chosen(tasks, numbers)}
+        arguments = {key: asked[key] for key in ARGUMENTS if key in asked}
+        parts[kind] = {**arguments, "states": write_numbers(own)}, numbers
+    return parts
+
+
+def _chosen(tasks: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[Mapping[str, Any]]:
+    """Return some tasks; a preparation that an earlier one has is named by its number, or whole."""
+    first: dict[int, int] = {}
+    chosen = []
+    for new, i in enumerate(numbers):
+        how = tasks[i].get("preprocessing")
+        if how is None:
+            chosen.append(tasks[i])
+            continue
+        source = how if type(how) is int else i
+        known = first.setdefault(source, new)
+        whole = tasks[source]["preprocessing"]
+        chosen.append({**tasks[i], "preprocessing": whole if known == new else known})
+    return chosen
+
+
+def joined(replies: Sequence[tuple[bytes, Sequence[int]]], question: str) -> bytes:
+    """Return the replies of all functions as one to the whole question, of a digest."""
+    headers, answers = [], {}
+    for content, numbers in replies:
+        header, arrays = unpack(content)
+        headers.append(header)
+        for name, array in arrays.items():
+            place, _, part = name.partition(".")
+            answers[f"{numbers[int(place)]}.{part}"] = array
+    bad = [each for each in headers if "refused" in each or "failed" in each]
+    return pack({**(bad or headers)[0], "question": question}, {} if bad else answers)
+
+
+def write_numbers(arrays: Mapping[str, Floats]) -> dict[str, Any]:
+    """Return arrays as JSON holds them, every digit of them."""
+    return {n: {"shape": list(a.shape), "values": a.ravel().tolist()} for n, a in arrays.items()}
+
+
+def read_numbers(plain: Mapping[str, Any]) -> dict[str, Floats]:
+    """Return the arrays that `write_numbers` wrote.
+
+    Raises
+    ------
+    WireError
+        If they are none.
+    """
+    try:
+        return {
+            str(name): np.array(each["values"], np.float64).reshape(each["shape"])
+            for name, each in plain.items()
+        }
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise WireError("the numbers are not understood") from error
+
+
+Tasks = Callable[[str, Mapping[str, Any], Sequence[int]], Any]
+"""Begins a task of a function with arguments at organisations; returns what waits for results."""
+
+
+class Vantage6Transport:
+    """Transport whose every exchange is a task for each kind of question, all begun at once.
+
+    Parameters
+    ----------
+    create : callable
+        See `Tasks`.
+    organizations : mapping of str to int
+        The organisations by the names of their sites.
+
+    Attributes
+    ----------
+    exchanges : int
+        How many there were.
+    """
+
+    def __init__(self, create: Tasks, organizations: Mapping[str, int]) -> None:
+        self._create, self._organizations = create, organizations
+        self.exchanges = 0
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        """Ask each site and wait for all."""
+        self.exchanges += 1
+        asked: dict[bytes, list[str]] = {}
+        for name, message in messages.items():
+            asked.setdefault(message, []).append(name)
+        begun = [
+            (message, arguments, numbers, self._create(kind, arguments, self._ids(names)))
+            for message, names in asked.items()
+            for kind, (arguments, numbers) in parts_of(message).items()
+        ]
+        came: dict[str, list[tuple[bytes, Sequence[int]]]] = {}
+        for message, arguments, numbers, results in begun:
+            for name, content in _replies(results(), digest(question_of(arguments))).items():
+                if name in asked[message]:
+                    came.setdefault(name, []).append((content, numbers))
+        replies = {
+            name: joined(came[name], digest(message))
+            for name, message in messages.items()
+            if len(came.get(name, ())) == len(parts_of(message))
+        }
+        return replies, {n: "no result that can be read" for n in messages if n not in replies}
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        return [self._organizations[name] for name in names]
+
+
+def _replies(results: Sequence[Any], question: str) -> dict[str, bytes]:
+    """Return results by the site that they say to be of; none of a site that two say to be.
+
+    Those that answer another question than that of a digest are no results.
+    """
+    found: dict[str, list[bytes]] = {}
+    for result in results:
+        try:
+            name, asked = str(result["facts"]["site"]), result["facts"]["question"]
+            content = pack(result["facts"], read_numbers(result["sums"]))
+        except (LookupError, TypeError, WireError):
+            continue
+        if asked == question:
+            found.setdefault(name, []).append(content)
+    return {name: each[0] for name, each in found.items() if len(each) == 1}

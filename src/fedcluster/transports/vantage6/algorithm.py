@@ -1,0 +1,34 @@
+"""The functions of fedcluster that vantage6 may call by name; it can call all that is in here."""
+
+from fedcluster.transports.vantage6._functions import (
+    cluster_scores,
+    cluster_sums,
+    column_sums,
+    evaluate,
+    fit,
+    profile,
+    profiles,
+    row_summaries,
+    select_k,
+    site_facts,
+)
+from fedcluster.transports.vantage6._versions import SESSIONS
+
+if SESSIONS:
+    from fedcluster.transports.vantage6._functions import group_rows, read_table
+
+    SESSION = (read_table, group_rows)
+    """What makes the means in a session; version 4 would run both without their stages."""
+
+__all__ = [
+    "cluster_scores",
+    "cluster_sums",
+    "column_sums",
+    "evaluate",
+    "fit",
+    "profile",
+    "profiles",
+    "row_summaries",
+    "select_k",
+    "site_facts",
+]
