@@ -39,19 +39,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms.merging import as_sums, means, total
-from fedcluster.core import Data, FitParameters, Floats, State, Summary
-from fedcluster.core.ranges import (
-    CENTERS,
-    LARGEST,
-    TOLERANCE,
-    Allowed,
-    Array,
-    Box,
-    LineBounds,
-    OneOf,
-    Real,
-    Whole,
-)
+from fedcluster.core import Data, FitParameters, Floats, State, Summary, ranges
 from fedcluster.core.streams import stream
 from fedcluster.kernels.iteration import minibatch_epochs
 from fedcluster.metrics import Inertia
@@ -111,20 +99,20 @@ class FedAvg:
     """
 
     converges = False  # it goes on for as many rounds as it is asked
-    allowed = Allowed(
+    allowed = ranges.Allowed(
         {  # in batches, or at other rates, a centre may end beside a single row
-            "epochs": Whole(1, 100),
-            "server_rate": TOLERANCE,
-            "schedule": OneOf(tuple(SCHEDULES)),
-            "momentum": Real(0, 1),
-            "reassign_share": Real(0, 1),
-            "reassign_after": Whole(1, 1_000_000),
-            "total_rows": Real(0, LARGEST, none=True),
-            "low": Real(-LARGEST, LARGEST),
-            "high": Real(-LARGEST, LARGEST, none=True),
+            "epochs": ranges.Whole(1, 100),
+            "server_rate": ranges.TOLERANCE,
+            "schedule": ranges.OneOf(tuple(SCHEDULES)),
+            "momentum": ranges.Real(0, 1),
+            "reassign_share": ranges.Real(0, 1),
+            "reassign_after": ranges.Whole(1, 1_000_000),
+            "total_rows": ranges.Real(0, ranges.LARGEST, none=True),
+            "low": ranges.Real(-ranges.LARGEST, ranges.LARGEST),
+            "high": ranges.Real(-ranges.LARGEST, ranges.LARGEST, none=True),
         },
-        CENTERS,
-        memory={"velocity": Array(("k", "d")), "small_for": Array(("k",), least=0.0)},
+        ranges.CENTERS,
+        memory={"velocity": ranges.Array(("k", "d")), "small_for": ranges.Array(("k",), least=0.0)},
         optional=True,
     )
     client_additive = False
@@ -173,7 +161,7 @@ class FedAvg:
         """Return the shape of an answer: a line for each centre."""
         return len(state.centers), n_columns
 
-    def line_bounds(self, state: State, box: Box) -> LineBounds:
+    def line_bounds(self, state: State, box: ranges.Box) -> ranges.LineBounds:
         """Return the bounds of an answer: of centres between theirs before and the rows."""
         return box.around(state.centers).means(len(state.centers))
 

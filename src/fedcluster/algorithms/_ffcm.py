@@ -45,17 +45,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms.merging import mean_variance, means, pool, tolerance, too_few, total
-from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
-from fedcluster.core.ranges import (
-    CENTERS,
-    EITHER,
-    FUZZIFIER,
-    TOLERANCE,
-    Allowed,
-    Box,
-    LineBounds,
-    OneOf,
-)
+from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary, ranges
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, nearest
 from fedcluster.kernels.fuzzy import FuzzyPass, fuzzy_cmeans
 from fedcluster.kernels.iteration import lloyd
@@ -112,19 +102,19 @@ class FFCM:
            [3.9703]])
     """
 
-    allowed = Allowed(
+    allowed = ranges.Allowed(
         {
-            "m": FUZZIFIER,
-            "averaging": OneOf(("avg_1", "avg_2")),
-            "local": OneOf(("step", "converge")),
-            "support": OneOf(("u^m", "u")),
-            "weighted": EITHER,
-            "tol": TOLERANCE,
-            "relative": EITHER,
-            "local_tol": TOLERANCE,
-            "reseed": EITHER,
+            "m": ranges.FUZZIFIER,
+            "averaging": ranges.OneOf(("avg_1", "avg_2")),
+            "local": ranges.OneOf(("step", "converge")),
+            "support": ranges.OneOf(("u^m", "u")),
+            "weighted": ranges.EITHER,
+            "tol": ranges.TOLERANCE,
+            "relative": ranges.EITHER,
+            "local_tol": ranges.TOLERANCE,
+            "reseed": ranges.EITHER,
         },
-        CENTERS,
+        ranges.CENTERS,
     )
     needs_centers = True
     min_cluster_size = 1
@@ -201,7 +191,7 @@ class FFCM:
         """Return the shape of an answer: sums and J_m for each centre."""
         return len(state.centers), n_columns + 1
 
-    def line_bounds(self, state: State, box: Box) -> LineBounds:
+    def line_bounds(self, state: State, box: ranges.Box) -> ranges.LineBounds:
         """Return the bounds of an answer: of weighted means, and squared distances."""
         return box.around(state.centers).sums_and_errors(state.centers)
 

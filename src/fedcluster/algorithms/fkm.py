@@ -35,18 +35,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms.merging import as_sums, pool, site_tolerance, tolerance, too_few
-from fedcluster.core import Data, FitParameters, Floats, State, Summary
-from fedcluster.core.ranges import (
-    ANY_CENTERS,
-    CLUSTERS,
-    EITHER,
-    TOLERANCE,
-    Allowed,
-    Box,
-    LineBounds,
-    OneOf,
-    Whole,
-)
+from fedcluster.core import Data, FitParameters, Floats, State, Summary, ranges
 from fedcluster.kernels import kmeans, kmeans_plusplus
 from fedcluster.kernels.iteration import LloydFit, lloyd
 from fedcluster.metrics import Inertia
@@ -99,18 +88,18 @@ class FKM:
            [8.]])
     """
 
-    allowed = Allowed(
+    allowed = ranges.Allowed(
         {
-            "n_clusters": CLUSTERS,
-            "client_init": OneOf(("k-means++", "random")),
-            "client_n_init": Whole(1, 10),
-            "init_iterations": Whole(1, 20),  # seeds themselves are rows
-            "weighted": EITHER,
-            "server_seeding": OneOf(("weighted", "unweighted")),
-            "server_n_init": Whole(1, 1_000_000),
-            "tol": TOLERANCE,
+            "n_clusters": ranges.CLUSTERS,
+            "client_init": ranges.OneOf(("k-means++", "random")),
+            "client_n_init": ranges.Whole(1, 10),
+            "init_iterations": ranges.Whole(1, 20),  # seeds themselves are rows
+            "weighted": ranges.EITHER,
+            "server_seeding": ranges.OneOf(("weighted", "unweighted")),
+            "server_n_init": ranges.Whole(1, 1_000_000),
+            "tol": ranges.TOLERANCE,
         },
-        ANY_CENTERS,
+        ranges.ANY_CENTERS,
     )
     client_additive = server_additive = needs_centers = False
     min_cluster_size = 2
@@ -205,10 +194,10 @@ class FKM:
         """Return the shape of an answer: any number of local centres."""
         return None, n_columns
 
-    def line_bounds(self, state: State, box: Box) -> LineBounds:
+    def line_bounds(self, state: State, box: ranges.Box) -> ranges.LineBounds:
         """Return the bounds of an answer: of means of rows; an empty centre stays."""
         box = box.around(state.centers)
-        return LineBounds(box.low, box.high)
+        return ranges.LineBounds(box.low, box.high)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Run the client's part of algorithm 1: local centres with their numbers of rows."""

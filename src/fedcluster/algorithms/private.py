@@ -62,18 +62,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms.merging import total
-from fedcluster.core import Data, Floats, Sensitivity, State, Summary, on_grid
-from fedcluster.core.ranges import (
-    CENTERS,
-    EITHER,
-    LARGEST,
-    NO_CENTERS,
-    ONE_CENTER,
-    Allowed,
-    Array,
-    Real,
-    Whole,
-)
+from fedcluster.core import Data, Floats, Sensitivity, State, Summary, on_grid, ranges
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import by_cluster, in_parts, no_rows, one_line, row_weights
@@ -97,7 +86,7 @@ class BoxMoments:
     array([[ 1. , -1. ,  0.5,  1. ]])
     """
 
-    allowed = Allowed(centers=NO_CENTERS)
+    allowed = ranges.Allowed(centers=ranges.NO_CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -138,10 +127,10 @@ class BallScatter:
            [0.48, 0.64]])
     """
 
-    allowed = Allowed(
-        centers=ONE_CENTER,
-        memory={"radius": Array(("one",), least=1e-9, most=LARGEST)},
-        sizes={"one": Whole(1, 1)},
+    allowed = ranges.Allowed(
+        centers=ranges.ONE_CENTER,
+        memory={"radius": ranges.Array(("one",), least=1e-9, most=ranges.LARGEST)},
+        sizes={"one": ranges.Whole(1, 1)},
     )
     client_additive = server_additive = True
 
@@ -230,17 +219,17 @@ class GridCells:
            [ 0.5,  0. ]])
     """
 
-    allowed = Allowed(
-        {"means": EITHER},
-        ONE_CENTER,
+    allowed = ranges.Allowed(
+        {"means": ranges.EITHER},
+        ranges.ONE_CENTER,
         memory={
-            "axes": Array(("q", "d")),
-            "low": Array(("q",)),
-            "high": Array(("q",)),
-            "bins": Array(("q",), least=1.0, most=float(MOST_CELLS)),
-            "radius": Array(("one",), least=1e-9),
+            "axes": ranges.Array(("q", "d")),
+            "low": ranges.Array(("q",)),
+            "high": ranges.Array(("q",)),
+            "bins": ranges.Array(("q",), least=1.0, most=float(MOST_CELLS)),
+            "radius": ranges.Array(("one",), least=1e-9),
         },
-        sizes={"q": Whole(1, 1, "d"), "one": Whole(1, 1)},
+        sizes={"q": ranges.Whole(1, 1, "d"), "one": ranges.Whole(1, 1)},
     )
     client_additive = server_additive = True
 
@@ -343,10 +332,10 @@ class RelativeLloyd:
            [8.5]])
     """
 
-    allowed = Allowed(
-        {"spread": Real(0, 100)},
-        CENTERS,
-        {"radius": Array(("k",), least=SMALLEST, most=LARGEST)},
+    allowed = ranges.Allowed(
+        {"spread": ranges.Real(0, 100)},
+        ranges.CENTERS,
+        {"radius": ranges.Array(("k",), least=SMALLEST, most=ranges.LARGEST)},
         optional=True,
     )
     client_additive = server_additive = needs_centers = True

@@ -12,59 +12,30 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli._options import (
-    AsJson,
-    Columns,
-    Dates,
-    Elbow,
-    Engine,
-    Exclude,
-    FileOptions,
-    Files,
-    Fuzzy,
-    GapBounds,
-    JoinOptions,
-    Lenient,
-    MinClusterSize,
-    Out,
-    OutIfAny,
-    Quiet,
-    Scaling,
-    Seed,
-    Shaping,
-    ShowOptions,
-    check_engine,
-    check_least,
-    check_options,
-    preparation,
-    with_choice,
-    with_columns,
-    with_fuzzifier,
-    with_options,
-)
+from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import REFUSALS, Screen
 from fedcluster.recipes.specifications import Fit, SelectK
 
 
-@with_options
+@cli.with_options
 def fit(
-    files: Files,
+    files: cli.Files,
     *,
-    columns: Columns = None,
-    exclude: Exclude = None,
-    lenient: Lenient = False,
-    dates: Dates = None,
-    scaling: Scaling,
-    shaping: Shaping,
-    rows: FileOptions,
+    columns: cli.Columns = None,
+    exclude: cli.Exclude = None,
+    lenient: cli.Lenient = False,
+    dates: cli.Dates = None,
+    scaling: cli.Scaling,
+    shaping: cli.Shaping,
+    rows: cli.FileOptions,
     job: Fit,
-    fuzzy: Fuzzy = False,
-    min_cluster_size: MinClusterSize = None,
-    engine: Engine = None,
-    out: Out = Path("result"),
+    fuzzy: cli.Fuzzy = False,
+    min_cluster_size: cli.MinClusterSize = None,
+    engine: cli.Engine = None,
+    out: cli.Out = Path("result"),
     report: Annotated[bool, typer.Option(help="Write report.html, a page about the run.")] = True,
-    join: JoinOptions,
-    show: ShowOptions,
+    join: cli.JoinOptions,
+    show: cli.ShowOptions,
 ) -> None:
     """Cluster the rows of several sites.
 
@@ -85,11 +56,11 @@ def fit(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _reading as reading
 
-        check_options(job)
-        check_least("--min-cluster-size", min_cluster_size)
-        job = with_fuzzifier(job, fuzzy=fuzzy)
+        cli.check_options(job)
+        cli.check_least("--min-cluster-size", min_cluster_size)
+        job = cli.with_fuzzifier(job, fuzzy=fuzzy)
         show.check_folder(out)
-        job, columns = with_columns(job, scaling, columns, shaping)
+        job, columns = cli.with_columns(job, scaling, columns, shaping)
         rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         rows = replace(rows, id_column=join.id_column)
         if engine is None:
@@ -100,7 +71,7 @@ def fit(
             fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
             content, written = runs.write_fit(out, fitted, joining=joined, report=report)
         else:
-            address = check_engine(engine, rows, join, min_cluster_size, report=report)
+            address = cli.check_engine(engine, rows, join, min_cluster_size, report=report)
             from fedcluster.cli import _dask as on_dask
             from fedcluster.cli import _runs as runs
 
@@ -125,22 +96,22 @@ def fit(
     )
 
 
-@with_options
+@cli.with_options
 def select_k(
-    files: Files,
+    files: cli.Files,
     *,
     job: SelectK,
-    elbow: Elbow = False,
-    bounds: GapBounds = None,
-    columns: Columns = None,
-    exclude: Exclude = None,
-    lenient: Lenient = False,
-    dates: Dates = None,
-    scaling: Scaling,
-    rows: FileOptions,
-    min_cluster_size: MinClusterSize = None,
-    out: OutIfAny = None,
-    show: ShowOptions,
+    elbow: cli.Elbow = False,
+    bounds: cli.GapBounds = None,
+    columns: cli.Columns = None,
+    exclude: cli.Exclude = None,
+    lenient: cli.Lenient = False,
+    dates: cli.Dates = None,
+    scaling: cli.Scaling,
+    rows: cli.FileOptions,
+    min_cluster_size: cli.MinClusterSize = None,
+    out: cli.OutIfAny = None,
+    show: cli.ShowOptions,
 ) -> None:
     """Choose the number of clusters of several sites' rows, and give the reason.
 
@@ -157,10 +128,10 @@ def select_k(
         from fedcluster.jobs import content_of
         from fedcluster.report import messages
 
-        check_options(job)
-        check_least("--min-cluster-size", min_cluster_size)
+        cli.check_options(job)
+        cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        job = with_choice(job, preparation(scaling, columns), bounds, elbow=elbow)
+        job = cli.with_choice(job, cli.preparation(scaling, columns), bounds, elbow=elbow)
         rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         read = reading.read(files, rows, screen.doing, job.prepare)
         chosen, _ = screen.wait_for(lambda: runs.run_job(job, read, screen.doing, min_cluster_size))
@@ -176,7 +147,7 @@ def select_k(
     )
 
 
-def warm_up(as_json: AsJson = False, quiet: Quiet = False) -> None:
+def warm_up(as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
     """Compile the numerical kernels, so that the first fit need not wait.
 
     Kernels are compiled once on a machine, for its processor and this version, and stored beside
@@ -199,14 +170,14 @@ def warm_up(as_json: AsJson = False, quiet: Quiet = False) -> None:
     screen.result({"compiled": compiled, "seconds": round(seconds, 1)}, [line])
 
 
-@with_options
+@cli.with_options
 def demo(
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")] = (
-        Path("demo")
-    ),
-    seed: Seed = 0,
-    show: ShowOptions,
+    out: Annotated[
+        Path, cli.option("DIR", "Folder to write.", "--out", "-o", show_default=True)
+    ] = (Path("demo")),
+    seed: cli.Seed = 0,
+    show: cli.ShowOptions,
 ) -> None:
     """Cluster handwritten digits at five simulated sites that each saw only some of them.
 
@@ -222,7 +193,7 @@ def demo(
         from fedcluster.report.records import plain
 
         job = Fit(10, seed=seed)
-        check_options(job)
+        cli.check_options(job)
         replace(show, overwrite=True).check_folder(out)
         screen.doing("reading the digits")
         sites = digits.digits_by_site(seed)
@@ -259,37 +230,35 @@ FAILED = 1
 def audit(
     site_file: Annotated[
         Path | None,
-        typer.Argument(metavar="[SITE.TOML]", show_default=False, help="The site file."),
+        cli.argument("[SITE.TOML]", "The site file."),
     ] = None,
     *,
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Attack simulated patients instead.")
     ] = False,
     rows: Annotated[
-        int, typer.Option(metavar="N", min=50, help="Largest number of rows to use.")
+        int, cli.option("N", "Largest number of rows to use.", min=50, show_default=True)
     ] = 500,
     n_clusters: Annotated[
         int,
-        typer.Option(
+        cli.option(
+            "K",
+            "Number of clusters of the fits whose inertia is compared.",
             "-k",
-            metavar="K",
             min=1,
-            help="Number of clusters of the fits whose inertia is compared.",
+            show_default=True,
         ),
     ] = 8,
-    seed: Seed = 0,
+    seed: cli.Seed = 0,
     fail_above: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="Exit with status 1 if an attack reads more rows of the site as it is.",
+        cli.option(
+            "N", "Exit with status 1 if an attack reads more rows of the site as it is.", min=0
         ),
     ] = None,
-    out: OutIfAny = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    out: cli.OutIfAny = None,
+    as_json: cli.AsJson = False,
+    quiet: cli.Quiet = False,
 ) -> None:
     """Attack a site on its own machine with known attacks, and count the rows that each reads.
 

@@ -38,13 +38,13 @@ def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", show_default=False, help="Files of the sites."),
+    argument("FILE...", "Files of the sites."),
 ]
 ModelFile = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", show_default=False, help="model.json of a fit, or its folder."),
+    argument("MODEL", "model.json of a fit, or its folder."),
 ]
-FOLDER = typer.Option("--out", "-o", metavar="DIR", help="Folder for the results.")
+FOLDER = option("DIR", "Folder for the results.", "--out", "-o", show_default=True)
 Out = Annotated[Path, FOLDER]
 OutIfAny = Annotated[Path | None, FOLDER]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
@@ -58,10 +58,8 @@ Engine = Annotated[
         "--engine",
     ),
 ]
-Seed = Annotated[int, typer.Option(metavar="N", help=SEED)]
-Columns = Annotated[
-    str | None, typer.Option(metavar="A,B,C", help="Columns to use; by default all.")
-]
+Seed = Annotated[int, option("N", SEED, show_default=True)]
+Columns = Annotated[str | None, option("A,B,C", "Columns to use; by default all.")]
 Fuzzy = Annotated[
     bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows get memberships in all clusters.")
 ]
@@ -73,11 +71,11 @@ Elbow = Annotated[
 ]
 GapBounds = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "LOW:HIGH,...",
+        "Publicly known bounds of each column, for the gap statistic.",
         "--bounds",
-        metavar="LOW:HIGH,...",
         show_default="from mean and variance",
-        help="Publicly known bounds of each column, for the gap statistic.",
     ),
 ]
 
@@ -110,22 +108,20 @@ PLUGIN: dict[str, Any] = {
 Plugin = Annotated[list[str] | None, typer.Option("--plugin", **PLUGIN)]
 OwnAlgorithm = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "MODULE.NAME",
+        "Your own algorithm that made the model and assigns rows.",
         "--algorithm",
         callback=from_current_folder,
-        metavar="MODULE.NAME",
-        show_default=False,
-        help="Your own algorithm that made the model and assigns rows.",
     ),
 ]
 OwnMetrics = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "MODULE.NAME",
+        "A metric of your own; may be repeated.",
         "--metric",
         callback=from_current_folder,
-        metavar="MODULE.NAME",
-        show_default=False,
-        help="A metric of your own; may be repeated.",
     ),
 ]
 AlsoProfile = Annotated[
@@ -137,18 +133,14 @@ AlsoProfile = Annotated[
 KeepNames = Annotated[
     bool, typer.Option("--keep-names", help="Store the names of the clusters in the model.")
 ]
-LeastRows = Annotated[int, typer.Option(metavar="ROWS", help="Hold back sums over fewer rows.")]
+LeastRows = Annotated[int, option("ROWS", "Hold back sums over fewer rows.", show_default=True)]
 MinClusterSize = Annotated[
     int | None,
-    typer.Option(
-        metavar="ROWS",
-        show_default="the algorithm's",
-        help="Hold back clusters with fewer rows.",
-    ),
+    option("ROWS", "Hold back clusters with fewer rows.", show_default="the algorithm's"),
 ]
 
 
-Exclude = Annotated[str | None, typer.Option(metavar="A,B,C", help="Columns to leave out.")]
+Exclude = Annotated[str | None, option("A,B,C", "Columns to leave out.")]
 Lenient = Annotated[
     bool,
     typer.Option(
@@ -157,9 +149,9 @@ Lenient = Annotated[
 ]
 Dates = Annotated[
     str | None,
-    typer.Option(
-        metavar="A=HOW,...|HOW",
-        help="Turn dates into numbers, which are otherwise left out. age: years up to today, or "
+    option(
+        "A=HOW,...|HOW",
+        "Turn dates into numbers, which are otherwise left out. age: years up to today, or "
         "age:YYYY-MM-DD; month; weekday: 1 is Monday; since: days since 2000, or "
         "since:YYYY-MM-DD.",
     ),

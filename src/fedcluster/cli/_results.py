@@ -7,42 +7,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from fedcluster.cli._options import (
-    AlsoProfile,
-    AsJson,
-    FileOptions,
-    Files,
-    JoinOptions,
-    KeepNames,
-    LeastRows,
-    ModelFile,
-    Out,
-    OutIfAny,
-    OwnAlgorithm,
-    OwnMetrics,
-    Quiet,
-    ShowOptions,
-    ValueOptions,
-    check_least,
-    with_options,
-)
+from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import Screen, say, until_interrupted
 from fedcluster.errors import InputError
 from fedcluster.recipes.specifications import Evaluate, Profile
 
 
-@with_options
+@cli.with_options
 def predict(
-    model_file: ModelFile,
-    files: Files,
+    model_file: cli.ModelFile,
+    files: cli.Files,
     *,
-    out: Out,
-    algorithm: OwnAlgorithm = None,
-    values: ValueOptions,
-    join: JoinOptions,
-    show: ShowOptions,
+    out: cli.Out,
+    algorithm: cli.OwnAlgorithm = None,
+    values: cli.ValueOptions,
+    join: cli.JoinOptions,
+    show: cli.ShowOptions,
 ) -> None:
     """Assign the rows of new files to the clusters of a model.
 
@@ -56,7 +36,7 @@ def predict(
 
         show.check_folder(out)
         joined = reading.open_tables(files, join, values)
-        rows = FileOptions(**asdict(values), id_column=join.id_column)
+        rows = cli.FileOptions(**asdict(values), id_column=join.id_column)
         model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
         from fedcluster.cli import _runs as runs
         from fedcluster.preprocessing.spec import noticed_in_words
@@ -96,24 +76,22 @@ def predict(
     )
 
 
-@with_options
+@cli.with_options
 def evaluate(
-    model_file: ModelFile,
-    files: Files,
+    model_file: cli.ModelFile,
+    files: cli.Files,
     *,
     label_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Column with reference labels, to compare the clusters with."
-        ),
+        cli.option("NAME", "Column with reference labels, to compare the clusters with."),
     ] = None,
-    metric: OwnMetrics = None,
-    algorithm: OwnAlgorithm = None,
-    rows: FileOptions,
-    min_cluster_size: LeastRows = 1,
-    profile: AlsoProfile = False,
-    out: OutIfAny = None,
-    show: ShowOptions,
+    metric: cli.OwnMetrics = None,
+    algorithm: cli.OwnAlgorithm = None,
+    rows: cli.FileOptions,
+    min_cluster_size: cli.LeastRows = 1,
+    profile: cli.AlsoProfile = False,
+    out: cli.OutIfAny = None,
+    show: cli.ShowOptions,
 ) -> None:
     """Compute how good the clusters of a model are, for each site and in all.
 
@@ -128,7 +106,7 @@ def evaluate(
         from fedcluster.report import messages
         from fedcluster.report.tables import profiles_shown
 
-        check_least("--min-cluster-size", min_cluster_size)
+        cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         rows = replace(rows, label_column=label_column)
         model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
@@ -152,17 +130,17 @@ def evaluate(
     )
 
 
-@with_options
+@cli.with_options
 def profile(
-    model_file: ModelFile,
-    files: Files,
+    model_file: cli.ModelFile,
+    files: cli.Files,
     *,
-    algorithm: OwnAlgorithm = None,
-    rows: FileOptions,
-    min_cluster_size: LeastRows = 1,
-    keep_names: KeepNames = False,
-    out: OutIfAny = None,
-    show: ShowOptions,
+    algorithm: cli.OwnAlgorithm = None,
+    rows: cli.FileOptions,
+    min_cluster_size: cli.LeastRows = 1,
+    keep_names: cli.KeepNames = False,
+    out: cli.OutIfAny = None,
+    show: cli.ShowOptions,
 ) -> None:
     """Describe what sets the clusters of a model apart, column by column, and propose names.
 
@@ -180,7 +158,7 @@ def profile(
         from fedcluster.report import messages
         from fedcluster.report.tables import profiles_shown
 
-        check_least("--min-cluster-size", min_cluster_size)
+        cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
         job = Profile(model, [algorithm] if algorithm else [])
@@ -204,15 +182,13 @@ def profile(
 
 
 def name(
-    model_file: ModelFile,
+    model_file: cli.ModelFile,
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="CLUSTER=NAME...", show_default=False, help="Clusters and their names."
-        ),
+        cli.argument("CLUSTER=NAME...", "Clusters and their names."),
     ],
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: cli.AsJson = False,
+    quiet: cli.Quiet = False,
 ) -> None:
     """Name the clusters of a model, without reading rows.
 
@@ -249,15 +225,11 @@ def names_by_number(arguments: Sequence[str]) -> dict[int, str]:
 
 RunFolder = Annotated[
     Path,
-    typer.Argument(
-        metavar="DIR",
-        show_default=False,
-        help="Folder of results (--out), or of a run of a federation: DIR/runs/RUN.",
-    ),
+    cli.argument("DIR", "Folder of results (--out), or of a run of a federation: DIR/runs/RUN."),
 ]
 
 
-def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
+def report(folder: RunFolder, as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
     """Write report.html, a page about a run to read in a browser, print or hand on.
 
     The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
@@ -274,16 +246,17 @@ def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> 
 def watch(
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="DIR",
-            show_default=False,
-            help="Folder of a federation, to follow its last run, or its first once it begins; or "
+        cli.argument(
+            "DIR",
+            "Folder of a federation, to follow its last run, or its first once it begins; or "
             "of a run: DIR/runs/RUN.",
         ),
     ],
     port: Annotated[
         int,
-        typer.Option(metavar="PORT", min=0, max=65535, help="Port of the page; 0: any free one."),
+        cli.option(
+            "PORT", "Port of the page; 0: any free one.", min=0, max=65535, show_default=True
+        ),
     ] = 0,
 ) -> None:
     """Follow a run of a federation on a live page, until interrupted.

@@ -12,22 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._options import (
-    AsJson,
-    Columns,
-    Dates,
-    Exclude,
-    FileOptions,
-    Files,
-    Lenient,
-    Plugin,
-    Quiet,
-    Scaling,
-    Seed,
-    Shaping,
-    preparation,
-    with_options,
-)
+from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import (
     REFUSALS,
     Format,
@@ -51,17 +36,15 @@ app = typer.Typer(
     help="Cluster over a network: for a site.", no_args_is_help=True, rich_markup_mode=None
 )
 
-SiteToml = Annotated[
-    Path, typer.Argument(metavar="SITE.TOML", show_default=False, help="The site file.")
-]
+SiteToml = Annotated[Path, cli.argument("SITE.TOML", "The site file.")]
 
 
 @app.command(epilog="Example: fedcluster site start site.toml")
 def start(
     site_file: SiteToml,
     log_format: LogFormat = Format.TEXT,
-    quiet: Quiet = False,
-    _plugin: Plugin = None,
+    quiet: cli.Quiet = False,
+    _plugin: cli.Plugin = None,
 ) -> None:
     """Take part in a federation, until interrupted.
 
@@ -83,7 +66,7 @@ def start(
 
 
 @app.command(epilog="Example: fedcluster site reload site.toml")
-def reload(site_file: SiteToml, as_json: AsJson = False) -> None:
+def reload(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Let a site that is connected read its file and its rows anew, before the next run.
 
     A site notices by itself that files have changed. This is for a site file that was changed,
@@ -102,8 +85,10 @@ def reload(site_file: SiteToml, as_json: AsJson = False) -> None:
 @app.command(epilog="Example: fedcluster site log site.toml --last 20")
 def log(
     site_file: SiteToml,
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="Number of answers to show.")] = 50,
-    as_json: AsJson = False,
+    last: Annotated[
+        int, cli.option("N", "Number of answers to show.", min=1, show_default=True)
+    ] = 50,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show what left this site, who asked for it, and what the answers of each run reveal."""
     from fedcluster.site import logs as messages
@@ -144,13 +129,9 @@ def verify_log(
     site_file: SiteToml,
     head: Annotated[
         str,
-        typer.Option(
-            metavar="HASH",
-            help="Hash of a line that somebody else holds, or its first 16 digits.",
-            show_default=False,
-        ),
+        cli.option("HASH", "Hash of a line that somebody else holds, or its first 16 digits."),
     ] = "",
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Check that no line of the log was changed, removed, moved, inserted or cut off.
 
@@ -170,7 +151,7 @@ def verify_log(
 
 
 @app.command(epilog="Example: fedcluster site budget site.toml")
-def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
+def budget(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Show what is spent of the privacy budget of this site, by run, and what is left."""
     from fedcluster.errors import InputError
     from fedcluster.site.file import SiteFile
@@ -216,22 +197,23 @@ def evidence(
     site_file: SiteToml,
     out: Annotated[
         Path | None,
-        typer.Option(
+        cli.option(
+            "FILE.json",
+            "File for all numbers; a page, FILE.html, is written beside it.",
             "--out",
             "-o",
-            metavar="FILE.json",
-            show_default=False,
-            help="File for all numbers; a page, FILE.html, is written beside it.",
         ),
     ] = None,
     *,
     rows: Annotated[
         int,
-        typer.Option(metavar="N", min=50, help="Largest number of rows that attacks are given."),
+        cli.option(
+            "N", "Largest number of rows that attacks are given.", min=50, show_default=True
+        ),
     ] = 500,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seed: cli.Seed = 0,
+    as_json: cli.AsJson = False,
+    quiet: cli.Quiet = False,
 ) -> None:
     """Show what stands behind every number that leaves a site, and what has left it.
 
@@ -263,7 +245,7 @@ def evidence(
 
 
 @app.command(epilog="Example: fedcluster site key site.toml")
-def key(site_file: SiteToml, as_json: AsJson = False) -> None:
+def key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Show the key by which the other sites know this one, for secure sums; make it first.
 
     Write the line into peers.toml, beside site.toml, together with those of all other sites: the
@@ -290,7 +272,7 @@ def key(site_file: SiteToml, as_json: AsJson = False) -> None:
 
 
 @app.command("new-key", epilog="Example: fedcluster site new-key site.toml")
-def new_key(site_file: SiteToml, as_json: AsJson = False) -> None:
+def new_key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Make a new key by which the coordinator knows this site; only its public part leaves.
 
     Send key.pub to the coordinator, who compares the digest with you, for example by telephone, and
@@ -326,13 +308,9 @@ def show_permit(
     site_file: SiteToml,
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[PERMIT.TOML]",
-            show_default=False,
-            help="A permit that is offered to this site.",
-        ),
+        cli.argument("[PERMIT.TOML]", "A permit that is offered to this site."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show the permits that this site has accepted, or one that is offered to it."""
     from fedcluster.site.logs import permit_lines
@@ -348,9 +326,7 @@ def show_permit(
 @permit_app.command("accept", epilog="Example: fedcluster site permit accept site.toml permit.toml")
 def accept_permit(
     site_file: SiteToml,
-    file: Annotated[
-        Path, typer.Argument(metavar="PERMIT.TOML", show_default=False, help="The permit.")
-    ],
+    file: Annotated[Path, cli.argument("PERMIT.TOML", "The permit.")],
 ) -> None:
     """Accept and sign a permit of the coordinator; the site then answers under it.
 
@@ -364,9 +340,7 @@ def accept_permit(
 @permit_app.command("revoke", epilog="Example: fedcluster site permit revoke site.toml hips-2026")
 def revoke_permit(
     site_file: SiteToml,
-    name: Annotated[
-        str, typer.Argument(metavar="ID", show_default=False, help="Name of the permit.")
-    ],
+    name: Annotated[str, cli.argument("ID", "Name of the permit.")],
 ) -> None:
     """Revoke a permit; a running site stops answering under it at once."""
     permits, log = _permits(site_file)
@@ -384,19 +358,19 @@ def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
     return site_permits(site, membership), site_log(site, membership)
 
 
-@with_options
+@cli.with_options
 def check(
-    files: Files,
+    files: cli.Files,
     *,
-    columns: Columns = None,
-    exclude: Exclude = None,
-    lenient: Lenient = False,
-    dates: Dates = None,
-    scaling: Scaling,
-    shaping: Shaping,
-    rows: FileOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    columns: cli.Columns = None,
+    exclude: cli.Exclude = None,
+    lenient: cli.Lenient = False,
+    dates: cli.Dates = None,
+    scaling: cli.Scaling,
+    shaping: cli.Shaping,
+    rows: cli.FileOptions,
+    as_json: cli.AsJson = False,
+    quiet: cli.Quiet = False,
 ) -> None:
     """Check a site file, or compare the files of several sites, before a fit.
 
@@ -414,7 +388,7 @@ def check(
 
         options = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         scaling = replace(scaling, missing=scaling.missing or "mean")
-        prepare = preparation(scaling, columns, shaping)
+        prepare = cli.preparation(scaling, columns, shaping)
         found = compared(files, options, prepare, screen.doing)
         screen.warnings += found.fit_report.warnings
     screen.result(

@@ -26,20 +26,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, Introduction, PlannedStep, SiteInfo, Task
-from fedcluster.engines.wire import (
-    LEARNT,
-    Arrays,
-    Header,
-    WireError,
-    digest,
-    pack,
-    read_site,
-    read_summaries,
-    unpack,
-    write_site,
-    write_summaries,
-    write_tasks,
-)
+from fedcluster.engines import wire
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import atomic_write
 
@@ -182,17 +169,22 @@ class RecordedEngine(WrappedEngine):
             return self._sites
         columns, texts = "columns" in parts, sorted(asked.get("texts", ()))
         wanted: Introduction = {"columns": columns, "texts": texts, "labels": "labels" in parts}
-        path, question = self._folder / "-".join(["sites", *parts]), digest(pack(wanted, {}))
+        path, question = (
+            self._folder / "-".join(["sites", *parts]),
+            wire.digest(wire.pack(wanted, {})),
+        )
         if not path.exists():
             planned: Introduction = {**wanted, "steps": self._steps}
             sites = self._engine.introduce(**planned)
-            known = [{key: getattr(site, key) for key in LEARNT} for site in sites]
-            plain = [write_site(site) | more for site, more in zip(sites, known, strict=True)]
+            known = [{key: getattr(site, key) for key in wire.LEARNT} for site in sites]
+            plain = [wire.write_site(site) | more for site, more in zip(sites, known, strict=True)]
             _write(path, question, {"sites": plain}, {})
         with _reading(path) as (header, _):
             _check_same(path, header, question)
             infos = tuple(
-                read_site(SiteInfo(**{key: each[key] for key in LEARNT if key in each}), each)
+                wire.read_site(
+                    SiteInfo(**{key: each[key] for key in wire.LEARNT if key in each}), each
+                )
                 for each in header["sites"]
             )
         if not parts:
@@ -215,7 +207,7 @@ class RecordedEngine(WrappedEngine):
             about: dict[str, Any] = {"answered": list(first.by_site), "missing": first.missing}
             about |= {} if first.enough is None else {"enough": first.enough}
             about |= {"summed": first.summed} if first.summed else {}
-            _write(path, question, about, write_summaries(every))
+            _write(path, question, about, wire.write_summaries(every))
         self._done += 1
         return answers
 
@@ -253,32 +245,34 @@ def kept_answers(
 
 def _question(tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]) -> str:
     """Return the digest of what some of the sites are asked."""
-    headers, arrays = write_tasks(tasks)
-    return digest(pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays))
+    headers, arrays = wire.write_tasks(tasks)
+    return wire.digest(
+        wire.pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays)
+    )
 
 
-def _read_answers(header: Header, arrays: Arrays, n_tasks: int) -> list[Answers]:
+def _read_answers(header: wire.Header, arrays: wire.Arrays, n_tasks: int) -> list[Answers]:
     """Return the recorded answers to each task."""
-    names, every = header["answered"], read_summaries(arrays)
+    names, every = header["answered"], wire.read_summaries(arrays)
     more = tuple(header["missing"]), header.get("enough"), tuple(header.get("summed", ()))
     parts = (every[t * len(names) :][: len(names)] for t in range(n_tasks))
     return [Answers(dict(zip(names, part, strict=True)), *more) for part in parts]
 
 
-def _write(path: Path, question: str, header: Header, arrays: Arrays) -> None:
+def _write(path: Path, question: str, header: wire.Header, arrays: wire.Arrays) -> None:
     with atomic_write(path) as temporary:
-        temporary.write_bytes(pack({**FORMAT, "question": question, **header}, arrays))
+        temporary.write_bytes(wire.pack({**FORMAT, "question": question, **header}, arrays))
 
 
 @contextmanager
 def _reading(
     path: Path, remedy: str = "start the run anew elsewhere"
-) -> Iterator[tuple[Header, Arrays]]:
+) -> Iterator[tuple[wire.Header, wire.Arrays]]:
     """Give the content of a record; whatever fails, the file is damaged."""
     try:
-        header, arrays = unpack(path.read_bytes(), LARGEST)
+        header, arrays = wire.unpack(path.read_bytes(), LARGEST)
         if {key: header[key] for key in FORMAT} != FORMAT:
-            raise WireError("another format")
+            raise wire.WireError("another format")
         yield header, arrays
     except InputError:
         raise
@@ -286,7 +280,7 @@ def _reading(
         raise InputError(f"{path} is damaged ({error}); {remedy}") from error
 
 
-def _check_same(path: Path, header: Header, question: str) -> None:
+def _check_same(path: Path, header: wire.Header, question: str) -> None:
     """Refuse the record of another question."""
     if header["question"] != question:
         raise InputError(

@@ -13,28 +13,13 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, Unpack
 
 from fedcluster.core import Answers, Floats, Introduction, SiteInfo, State, Summary, Task
+from fedcluster.engines import wire
 from fedcluster.engines.reply_validation import (
     NOTHING_STATED,
     ReplyBounds,
     check_answer,
     implausible,
     sized,
-)
-from fedcluster.engines.wire import (
-    LARGEST,
-    PROTOCOL,
-    UnknownError,
-    WireError,
-    about,
-    content_digest,
-    digest,
-    pack,
-    read_site,
-    read_summaries,
-    unpack,
-    versions,
-    write_steps,
-    write_tasks,
 )
 from fedcluster.errors import CancelledError, SiteError, listed
 from fedcluster.metrics.moments import SiteSize
@@ -111,7 +96,7 @@ class RemoteEngine:
         sites: Iterable[str],
         *,
         quorum: int | None = None,
-        largest: int = LARGEST,
+        largest: int = wire.LARGEST,
         permit: str | None = None,
         bounds: ReplyBounds = NOTHING_STATED,
     ) -> None:
@@ -123,7 +108,7 @@ class RemoteEngine:
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._bounds = bounds
-        self._terms: dict[str, Any] = about() | ({} if permit is None else {"permit": permit})
+        self._terms: dict[str, Any] = wire.about() | ({} if permit is None else {"permit": permit})
         self._chosen: dict[str, Any] = {}
         self._plan_sent = True
         self.refusals: list[Refusal] = []
@@ -159,7 +144,7 @@ class RemoteEngine:
 
     def _introduction(self, asked: Introduction) -> dict[str, Any]:
         """Return what a message asks besides tasks; the steps to come stand in all from now on."""
-        if steps := write_steps(asked.get("steps", ())):
+        if steps := wire.write_steps(asked.get("steps", ())):
             self._plan_sent &= steps == self._terms["about"].get("steps")
             self._terms["about"] |= {"steps": steps}
         more: dict[str, Any] = {}
@@ -285,7 +270,7 @@ class RemoteEngine:
             if name in came:
                 try:
                     replies[name] = read(name, came[name])
-                except WireError as error:
+                except wire.WireError as error:
                     reasons[name] = str(error)
         for name in sorted(reasons):
             self._refuse(name, reasons[name])
@@ -318,24 +303,24 @@ class Question:
     @cached_property
     def message(self) -> bytes:
         """Return the question as it travels."""
-        return pack(*self._parts)
+        return wire.pack(*self._parts)
 
     @property
     def content(self) -> str:
         """Return the hash of what is asked, see `content_digest`."""
-        return content_digest(*self._parts)
+        return wire.content_digest(*self._parts)
 
     @property
     def _parts(self) -> tuple[dict[str, Any], dict[str, Floats]]:
-        headers, arrays = write_tasks(self.tasks)
-        return {"protocol": PROTOCOL, **self.header, "tasks": headers}, arrays
+        headers, arrays = wire.write_tasks(self.tasks)
+        return {"protocol": wire.PROTOCOL, **self.header, "tasks": headers}, arrays
 
 
 def read_reply(
     message: bytes,
     question: Question,
     before: SiteInfo,
-    largest: int = LARGEST,
+    largest: int = wire.LARGEST,
     bounds: ReplyBounds = NOTHING_STATED,
 ) -> tuple[SiteInfo, list[Summary]]:
     """Read and check what one site sent.
@@ -374,50 +359,52 @@ def read_reply(
     described, labels = (key in question.header for key in ("described", "labels"))
     known = replace(before, answered=True)
     try:
-        site = read_site(known, header, described=described, labels=labels)
-    except UnknownError as error:
-        both = versions(header, "the coordinator", "the site")
-        raise WireError(f"{error}{both}") from error
-    summaries, tasks = read_summaries(arrays), question.tasks
+        site = wire.read_site(known, header, described=described, labels=labels)
+    except wire.UnknownError as error:
+        both = wire.versions(header, "the coordinator", "the site")
+        raise wire.WireError(f"{error}{both}") from error
+    summaries, tasks = wire.read_summaries(arrays), question.tasks
     if site.n_columns is None:
         site = sized(site, summaries, bounds)
         summaries, tasks = summaries[1:], tasks[1:]
     if not described and len(site.columns) > (site.n_columns or 0):
-        raise WireError(f"{len(site.columns)} columns named, the rows have {site.n_columns}")
+        raise wire.WireError(f"{len(site.columns)} columns named, the rows have {site.n_columns}")
     if described and len(site.columns) != site.n_columns:
-        raise WireError(f"{len(site.columns)} columns described, the rows have {site.n_columns}")
+        raise wire.WireError(
+            f"{len(site.columns)} columns described, the rows have {site.n_columns}"
+        )
     if len(summaries) != len(tasks):
-        raise WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
+        raise wire.WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
     for task, summary in zip(tasks, summaries, strict=True):
         try:
             check_answer(task, summary, site, bounds, question.header.get("columns"))
-        except WireError as error:
-            raise WireError(f"{type(task.step).__name__}: {error}") from error
+        except wire.WireError as error:
+            raise wire.WireError(f"{type(task.step).__name__}: {error}") from error
     return site, summaries
 
 
 def open_reply(
-    message: bytes, question: Question, name: str, largest: int = LARGEST
+    message: bytes, question: Question, name: str, largest: int = wire.LARGEST
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
     """Return the header and the arrays of a reply from the right site to this question.
 
     Parameters and errors are those of `read_reply`.
     """
-    header, arrays = unpack(message, largest)
-    if header.get("protocol") != PROTOCOL:
-        raise WireError(
-            f"the reply is of protocol {header.get('protocol')!r}, here it is {PROTOCOL}"
-            f"{versions(header, 'the coordinator', 'the site')}"
+    header, arrays = wire.unpack(message, largest)
+    if header.get("protocol") != wire.PROTOCOL:
+        raise wire.WireError(
+            f"the reply is of protocol {header.get('protocol')!r}, here it is {wire.PROTOCOL}"
+            f"{wire.versions(header, 'the coordinator', 'the site')}"
         )
     if header.get("site") != name:
-        raise WireError(f"it says to come from {header.get('site')!r}, and did not")
-    if header.get("question") != digest(question.message):
-        raise WireError("it answers another question: a replay, or too late")
+        raise wire.WireError(f"it says to come from {header.get('site')!r}, and did not")
+    if header.get("question") != wire.digest(question.message):
+        raise wire.WireError("it answers another question: a replay, or too late")
     for kind, words in (("refused", "refused the question"), ("failed", "failed, see its log")):
         if kind in header:
-            raise WireError(f"{words}: {str(header[kind])[:LONGEST_REASON]}")
+            raise wire.WireError(f"{words}: {str(header[kind])[:LONGEST_REASON]}")
     if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
-        raise WireError("it belongs to another round: a replay, or too late")
+        raise wire.WireError("it belongs to another round: a replay, or too late")
     return header, arrays
 
 

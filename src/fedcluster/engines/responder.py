@@ -20,33 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Introduction, PlannedStep, RowTransform, SiteInfo, Summary, Task
-from fedcluster.engines.wire import (
-    ASKED,
-    LARGEST,
-    PROTOCOL,
-    QUESTION,
-    STATED,
-    STEPS,
-    Arrays,
-    Header,
-    Preprocessors,
-    Steps,
-    UnknownError,
-    WireError,
-    about,
-    about_of,
-    check_known,
-    content_digest,
-    is_texts,
-    pack,
-    planned_of,
-    read_steps,
-    read_tasks,
-    unpack,
-    versions,
-    write_site,
-    write_summaries,
-)
+from fedcluster.engines import wire
 from fedcluster.errors import EndedError, InputError
 from fedcluster.metrics.external import Contingency
 from fedcluster.options.refusals import RefusedError
@@ -80,16 +54,16 @@ class Request:
     """
 
     content: bytes
-    header: Header = field(default_factory=dict)
-    arrays: Arrays = field(default_factory=dict)
+    header: wire.Header = field(default_factory=dict)
+    arrays: wire.Arrays = field(default_factory=dict)
     refused: str = ""
 
     @classmethod
-    def read(cls, content: bytes, largest: int = LARGEST) -> Self:
+    def read(cls, content: bytes, largest: int = wire.LARGEST) -> Self:
         """Read a message of so many bytes at most; one that cannot be read is refused."""
         try:
-            return cls(content, *unpack(content, largest, LONGEST_TEXT))
-        except WireError as error:
+            return cls(content, *wire.unpack(content, largest, LONGEST_TEXT))
+        except wire.WireError as error:
             return cls(content, refused=str(error))
 
     @cached_property
@@ -189,7 +163,7 @@ class Turns:
         respond: Callable[[Request], bytes],
         end: Callable[[str], None],
         begin: Callable[[str], None],
-        largest: int = LARGEST,
+        largest: int = wire.LARGEST,
     ) -> None:
         self._answer, self.end, self._begin, self._largest = respond, end, begin, largest
         self._turn, self._look = Lock(), Lock()
@@ -213,7 +187,7 @@ class Turns:
         with self._turn_of(rank):
             if rank[0] in self._cancelled and header.get("cancel") is not True:
                 return self._answer(replace(request, refused=CANCELLED))
-            self._begin(about_of(header, "job") or run)
+            self._begin(wire.about_of(header, "job") or run)
             return self._answer(request)
 
     def _rank(self, run: str) -> int:
@@ -352,15 +326,15 @@ class SecureSums(Protocol):
     ) -> dict[str, Any] | None:
         """Return what a request says of secure sums; refuse what this site does not do."""
 
-    def noise_shares(self, header: Header, request: dict[str, Any] | None) -> int:
+    def noise_shares(self, header: wire.Header, request: dict[str, Any] | None) -> int:
         """Return by how many sites the noise on a sum is shared."""
 
-    def reply(self, header: Header, request: dict[str, Any]) -> dict[str, Any]:
+    def reply(self, header: wire.Header, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a question that has no tasks."""
 
     def masked(
         self,
-        header: Header,
+        header: wire.Header,
         request: dict[str, Any],
         content: str,
         tasks: Sequence[Task],
@@ -419,8 +393,8 @@ class Responder:
         *,
         columns: Sequence[str] = (),
         choose: Callable[..., SiteClient] | None = None,
-        steps: Steps = STEPS,
-        preprocessors: Preprocessors | None = None,
+        steps: wire.Steps = wire.STEPS,
+        preprocessors: wire.Preprocessors | None = None,
         policy: Policy | None = None,
         auditor: Auditor | None = None,
         keep: Callable[[dict[str, Any]], None] | None = None,
@@ -440,19 +414,24 @@ class Responder:
     def respond(self, request: Request) -> bytes:
         """Return the reply to a question, refused where it says why; never raises."""
         me = {
-            "protocol": PROTOCOL,
+            "protocol": wire.PROTOCOL,
             "question": request.digest[:DIGITS],
             "site": self.name,
-            **about(),
+            **wire.about(),
         }
         try:
             if request.refused:
-                raise WireError(request.refused)
+                raise wire.WireError(request.refused)
             return self._reply(request, me)
-        except (EndedError, PolicyError, RefusedError, WireError) as error:  # no value is in it
+        except (
+            EndedError,
+            PolicyError,
+            RefusedError,
+            wire.WireError,
+        ) as error:  # no value is in it
             reason = str(error)
-            if isinstance(error, UnknownError):
-                reason += versions(request.header, "this site", "the coordinator")
+            if isinstance(error, wire.UnknownError):
+                reason += wire.versions(request.header, "this site", "the coordinator")
             reason = printable(reason[:LONGEST])
             LOGGER.warning("a question was refused: %s", reason)
             outcome = {"refused": reason}
@@ -461,7 +440,9 @@ class Responder:
             LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
             outcome = {"failed": type(error).__name__}
             reason = f"{type(error).__name__}, see what the site's program says"
-        return self._recorded(AuditEntry(request, pack({**me, **outcome}, {}), refused=reason), me)
+        return self._recorded(
+            AuditEntry(request, wire.pack({**me, **outcome}, {}), refused=reason), me
+        )
 
     def _recorded(self, entry: AuditEntry, me: dict[str, Any]) -> bytes:
         """Return a reply without an answer; only that there is none, if it cannot be logged."""
@@ -469,27 +450,28 @@ class Responder:
             self._auditor.record(entry)
         except Exception as error:
             LOGGER.error("the log cannot be written: %s", error)
-            return pack({**me, "failed": type(error).__name__}, {})
+            return wire.pack({**me, "failed": type(error).__name__}, {})
         return entry.reply
 
     def _reply(self, request: Request, me: dict[str, Any]) -> bytes:
         header = request.header
-        if header.get("protocol") != PROTOCOL:
-            raise UnknownError(
-                f"the question is of protocol {header.get('protocol')}, this site speaks {PROTOCOL}"
+        if header.get("protocol") != wire.PROTOCOL:
+            raise wire.UnknownError(
+                f"the question is of protocol {header.get('protocol')}, this site speaks "
+                f"{wire.PROTOCOL}"
             )
-        check_known(header, QUESTION, "the question")
+        wire.check_known(header, wire.QUESTION, "the question")
         echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
         if header.get("cancel") is True:  # what was worked on has been ended before this turn
-            cancelled = AuditEntry(request, pack(echo, {}), refused="the run was cancelled")
+            cancelled = AuditEntry(request, wire.pack(echo, {}), refused="the run was cancelled")
             return self._recorded(cancelled, me)
         log = self._auditor.admit(request)
         if "model" in header:
             self._policy.check(header)
-            self._auditor.record(AuditEntry(request, pack(echo, {})))
+            self._auditor.record(AuditEntry(request, wire.pack(echo, {})))
             if self._keep is not None:
                 self._keep(header["model"])
-            return pack(echo, {})
+            return wire.pack(echo, {})
         if self._last is None or self._last.request.content != request.content:
             self._last = self._answered(request, echo, log)  # else it is a repetition
         self._auditor.record(self._last)
@@ -501,7 +483,7 @@ class Responder:
         headers = header.get("tasks", ())
         self._policy.check_tasks(headers)
         planned = self._planned(header)
-        tasks = read_tasks(headers, request.arrays, self._steps, self._preprocessors)
+        tasks = wire.read_tasks(headers, request.arrays, self._steps, self._preprocessors)
         tasks = list(self._check_secure(header, tasks, planned))
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
         known = self._client(columns, raw=header.get("raw") is True)
@@ -513,26 +495,26 @@ class Responder:
         site = known.introduce(**wanted)
         refuses = site.refuses or self._policy.refuses
         site = replace(site, log=log, secure=secure, refuses=refuses)
-        answers, stated = known.answers(tasks), write_site(site)
-        keys = (*STATED, *(key for key in ASKED if key in header))
+        answers, stated = known.answers(tasks), wire.write_site(site)
+        keys = (*wire.STATED, *(key for key in wire.ASKED if key in header))
         metadata = {key: stated[key] for key in keys}
         more, numbers = self._leaving(request, tasks, answers)
-        reply = pack({**echo, "columns": columns, **metadata, **more}, numbers)
+        reply = wire.pack({**echo, "columns": columns, **metadata, **more}, numbers)
         return AuditEntry(request, reply, tasks, answers, metadata)
 
-    def _planned(self, header: Header) -> list[PlannedStep]:
+    def _planned(self, header: wire.Header) -> list[PlannedStep]:
         """Return the steps that a run will ask; refuse it if this site will refuse one of them.
 
         Else a run would find out in its last round, after all the work.
         """
-        planned = planned_of(header)
+        planned = wire.planned_of(header)
         self._policy.check_tasks(planned)
-        steps = read_steps(planned, self._steps)
+        steps = wire.read_steps(planned, self._steps)
         self._policy.check_planned(steps)
         return steps
 
     def _check_secure(
-        self, header: Header, tasks: Sequence[Task], planned: Sequence[PlannedStep]
+        self, header: wire.Header, tasks: Sequence[Task], planned: Sequence[PlannedStep]
     ) -> Sequence[Task]:
         """Check that what is asked of secure sums is what this site gives, before any work.
 
@@ -543,7 +525,7 @@ class Responder:
             shares = self._secure.noise_shares(header, sums)
             return [replace(task, shares=shares) for task in tasks]
         if "sums" in header:
-            raise WireError(
+            raise wire.WireError(
                 "this site has no keys for secure sums: write secure = true under [federation] in "
                 "its site.toml"
             )
@@ -551,17 +533,17 @@ class Responder:
 
     def _leaving(
         self, request: Request, tasks: Sequence[Task], answers: Sequence[Summary]
-    ) -> tuple[Header, Arrays]:
+    ) -> tuple[wire.Header, wire.Arrays]:
         """Return what leaves of the answers: as they are, or as masked words."""
         header = request.header
         if self._secure is None:
-            return {}, write_summaries(answers)
+            return {}, wire.write_summaries(answers)
         sums = self._secure.check(header.get("sums"), tasks)
         if sums is None:
             return {}, {}
         if not tasks:
             return {"sums": self._secure.reply(header, sums)}, {}
-        content = content_digest(header, request.arrays)
+        content = wire.content_digest(header, request.arrays)
         words, offer = self._secure.masked(header, sums, content, tasks, answers)
         return {"sums": offer}, {"masked": words.view(np.float64)}  # bits, not numbers
 
@@ -569,7 +551,7 @@ class Responder:
         """Return the columns that are asked for, by default those of the site."""
         chosen = self.columns if columns is None else _names(columns)
         if self.columns and not chosen:  # or all of them would be told where none is permitted
-            raise WireError("no column is asked for: name some, or leave the list out")
+            raise wire.WireError("no column is asked for: name some, or leave the list out")
         if not set(chosen) <= set(self.columns) or len(set(chosen)) < len(chosen):
             raise self._no_others()
         return chosen
@@ -585,11 +567,11 @@ class Responder:
             self._key, self._known = (columns, raw), DisclosedColumns(client)
         return self._known
 
-    def _no_others(self) -> WireError:
-        return WireError(f"this site has the columns {', '.join(self.columns)} and no others")
+    def _no_others(self) -> wire.WireError:
+        return wire.WireError(f"this site has the columns {', '.join(self.columns)} and no others")
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    if not is_texts(given):
-        raise WireError("the columns that are asked for are not a list of names")
+    if not wire.is_texts(given):
+        raise wire.WireError("the columns that are asked for are not a list of names")
     return tuple(given)

@@ -25,14 +25,7 @@ from scipy.spatial.distance import cdist
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array, Box, LineBounds
 from fedcluster.kernels import nearest
-from fedcluster.metrics.moments import (
-    by_cluster,
-    in_parts,
-    no_rows,
-    one_line,
-    one_number,
-    row_weights,
-)
+from fedcluster.metrics import moments
 
 ROUNDING = 1e-14
 """What is left of a difference of equal sums, by these."""
@@ -74,7 +67,7 @@ class Inertia:
     allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = True
     maximise = False
-    answer_shape = one_number
+    answer_shape = moments.one_number
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
         """Return the bounds of an answer: of the squared distance to the nearest centre."""
@@ -84,10 +77,10 @@ class Inertia:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's part of the sum and the weight of its rows."""
         _, squared = nearest(data.X, state.centers, data.sample_weight, cache=data.cache)
-        total = squared @ row_weights(data)
+        total = squared @ moments.row_weights(data)
         if (within := data.within) is not None:
             total += within.sum()
-        return one_line(total, data)
+        return moments.one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the sum."""
@@ -120,12 +113,12 @@ class Scatter:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums of differences, of their squares and lengths, by nearest centre."""
         k, d = state.centers.shape
-        summary = no_rows(k, d + 2)
-        for part in in_parts(data, 2 * d + 8):
+        summary = moments.no_rows(k, d + 2)
+        for part in moments.in_parts(data, 2 * d + 8):
             labels, squared = clusters_of(part, state.centers)
             differences = part.X - state.centers[labels]
             values = np.column_stack([differences, squared, np.sqrt(squared)])
-            summary += by_cluster(part, labels, values, k)
+            summary += moments.by_cluster(part, labels, values, k)
         if data.grouped is not None:
             summary.sums[:, d] += data.spread_within(summary.weights)
         return summary
@@ -157,11 +150,11 @@ class Spread:
         """Return sums of distances to the means, by nearest centre."""
         means = state.memory["means"]
         k, d = means.shape
-        summary = no_rows(k, 1)
-        for part in in_parts(data, 2 * d + 8):
+        summary = moments.no_rows(k, 1)
+        for part in moments.in_parts(data, 2 * d + 8):
             labels, _ = clusters_of(part, state.centers)
             distances = np.sqrt(((part.X - means[labels]) ** 2).sum(axis=1))
-            summary += by_cluster(part, labels, distances, k)
+            summary += moments.by_cluster(part, labels, distances, k)
         return summary
 
 

@@ -23,16 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.core.ranges import CENTERS, CLUSTERS, EITHER, UNTOLD, Allowed, Array, Texts
 from fedcluster.kernels import nearest
+from fedcluster.metrics import moments
 from fedcluster.metrics.clusters import clusters_of
 from fedcluster.metrics.columns import in_cells
-from fedcluster.metrics.moments import (
-    in_parts,
-    mean,
-    no_rows,
-    one_line,
-    one_number,
-    row_weights,
-)
 
 NO_INFORMATION = float(np.finfo(np.float64).eps)
 
@@ -103,7 +96,7 @@ class Contingency:
         places = self._places(_reference(data))
         known = places >= 0
         pairs = labels[known] * len(self.names) + places[known]
-        weights, parts = row_weights(data)[known], parts[known]
+        weights, parts = moments.row_weights(data)[known], parts[known]
         most = len(state.centers) * len(self.names)
         return Summary(
             np.zeros((most, 0)), _counted(pairs, weights, most), _counted(pairs, parts, most)
@@ -145,19 +138,19 @@ class SiteARI:
     allowed = Allowed(centers=CENTERS)
     client_additive = False
     server_additive = maximise = True
-    answer_shape = one_number
+    answer_shape = moments.one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's index times its weight, and its weight."""
         data = data.labelled()
         labels, _ = clusters_of(data, state.centers)
-        weight = row_weights(data)
+        weight = moments.row_weights(data)
         table = _crossed(labels, _reference(data), weight, len(state.centers))
-        return one_line(weight.sum() * adjusted_rand_index(table), data)
+        return moments.one_line(weight.sum() * adjusted_rand_index(table), data)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the mean."""
-        return mean(total)
+        return moments.mean(total)
 
 
 def contingency_table(state: State, total: Summary) -> Floats:
@@ -294,7 +287,7 @@ class Agreement:
         pairs, most = own * len(state.centers) + other, self.n_clusters * len(state.centers)
         weights, counts = (
             np.bincount(pairs, each, most).astype(np.float64)
-            for each in (row_weights(data), np.ones(len(data)))
+            for each in (moments.row_weights(data), np.ones(len(data)))
         )
         return Summary(np.zeros((most, 0)), weights, counts)
 
@@ -334,10 +327,10 @@ class Separation:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weights and the numbers of rows of the cells."""
         centers, neighbours = state.centers, state.memory["neighbours"].astype(int)
-        total = no_rows((len(ALONG) - 1) * len(centers), 0)
-        for part in in_parts(data, 4 * centers.shape[1] + 8):
+        total = moments.no_rows((len(ALONG) - 1) * len(centers), 0)
+        for part in moments.in_parts(data, 4 * centers.shape[1] + 8):
             labels, _ = clusters_of(part, centers)
-            weights, cells = row_weights(part), []
+            weights, cells = moments.row_weights(part), []
             for j, other in enumerate(neighbours):
                 mine = (labels == j) | (labels == other)
                 line = centers[other] - centers[j]

@@ -45,18 +45,7 @@ from numpy.random import Generator
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
-from fedcluster.core import Data, Floats, Rows, State, Summary
-from fedcluster.core.ranges import (
-    CENTERS,
-    CLUSTERS,
-    EITHER,
-    Allowed,
-    Array,
-    OneOf,
-    Range,
-    Real,
-    Whole,
-)
+from fedcluster.core import Data, Floats, Rows, State, Summary, ranges
 from fedcluster.kernels.em import Densities, em_pass, log_densities
 from fedcluster.metrics.clusters import Clusters, clusters_of
 from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
@@ -77,11 +66,11 @@ HARD = 1e8
 """Scale, relative to the distances of centres, at which every row is its nearest centre's."""
 
 CovarianceType = Literal["full", "tied", "diag", "spherical"]
-LOG_DENSITY = Real(-1e100, 1e100, none=True)
-FIELDS: Mapping[str, Range] = {
-    "covariance_type": OneOf(COVARIANCES),
+LOG_DENSITY = ranges.Real(-1e100, 1e100, none=True)
+FIELDS: Mapping[str, ranges.Range] = {
+    "covariance_type": ranges.OneOf(COVARIANCES),
     "log_noise": LOG_DENSITY,
-    "levels": EITHER,
+    "levels": ranges.EITHER,
 }
 
 
@@ -101,20 +90,20 @@ class Kind(Protocol):
         """Return whether some columns are levels of texts."""
 
 
-def memory_of(kind: Kind) -> dict[str, Array]:
+def memory_of(kind: Kind) -> dict[str, ranges.Array]:
     """Return the arrays that the state of a mixture has besides centres and weights."""
-    memory = {"precisions_cholesky": Array(SHAPES[kind.covariance_type])}
+    memory = {"precisions_cholesky": ranges.Array(SHAPES[kind.covariance_type])}
     if kind.log_noise is not None:
-        memory["noise"] = Array(("one",), 0.0)
+        memory["noise"] = ranges.Array(("one",), 0.0)
     if kind.levels:
-        memory |= {"texts": Array(("d",), 0.0), "shares": Array(("k", "d"), 0.0, 1.0)}
-        memory["overall"] = Array(("d",), 0.0, 1.0)
+        memory |= {"texts": ranges.Array(("d",), 0.0), "shares": ranges.Array(("k", "d"), 0.0, 1.0)}
+        memory["overall"] = ranges.Array(("d",), 0.0, 1.0)
     return memory
 
 
-def sizes_of(kind: Kind) -> dict[str, Whole]:
+def sizes_of(kind: Kind) -> dict[str, ranges.Whole]:
     """Return the lengths that `memory_of` names besides k and d."""
-    return {} if kind.log_noise is None else {"one": Whole(1, 1)}
+    return {} if kind.log_noise is None else {"one": ranges.Whole(1, 1)}
 
 
 def texts_of(state: State, d: int) -> Floats:
@@ -298,9 +287,9 @@ class LogLikelihood:
     levels: bool = False
 
     @property
-    def allowed(self) -> Allowed:
+    def allowed(self) -> ranges.Allowed:
         """Return what a site may be asked."""
-        return Allowed(FIELDS, CENTERS, memory_of(self), sizes=sizes_of(self))
+        return ranges.Allowed(FIELDS, ranges.CENTERS, memory_of(self), sizes=sizes_of(self))
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the log likelihood of the rows, and their weight."""
@@ -343,9 +332,9 @@ class MixtureOverlap:
     levels: bool = False
 
     @property
-    def allowed(self) -> Allowed:
+    def allowed(self) -> ranges.Allowed:
         """Return what a site may be asked."""
-        return Allowed(FIELDS, CLUSTERS, memory_of(self), sizes=sizes_of(self))
+        return ranges.Allowed(FIELDS, ranges.CLUSTERS, memory_of(self), sizes=sizes_of(self))
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each component, and for noise."""
@@ -410,7 +399,7 @@ class ColumnSpread:
     array([[2., 9.]])
     """
 
-    allowed = Allowed(centers=CENTERS)
+    allowed = ranges.Allowed(centers=ranges.CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -463,9 +452,9 @@ class MixtureLikelihood:
     22.3692
     """
 
-    allowed = Allowed(
-        centers=CENTERS,
-        memory={"means": Array(("k", "d")), "columns": Array(("d",), least=0.0)},
+    allowed = ranges.Allowed(
+        centers=ranges.CENTERS,
+        memory={"means": ranges.Array(("k", "d")), "columns": ranges.Array(("d",), least=0.0)},
     )
     client_additive = server_additive = True
     maximise = False

@@ -48,17 +48,9 @@ from scipy.spatial.distance import cdist
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array
 from fedcluster.kernels import kmeans
+from fedcluster.metrics import moments
 from fedcluster.metrics.clusters import Clusters, Scatter, clusters_of, second_round
 from fedcluster.metrics.gaussians import mixture_round
-from fedcluster.metrics.moments import (
-    by_cluster,
-    in_parts,
-    mean,
-    no_rows,
-    one_line,
-    one_number,
-    row_weights,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +76,20 @@ class SimplifiedSilhouette:
 
     allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = maximise = True
-    answer_shape = one_number
+    answer_shape = moments.one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the sum of s and the weight of the rows."""
         centers, total = state.centers, 0.0
         if len(centers) > 1:
-            for part in in_parts(data, 2 * len(centers)):
+            for part in moments.in_parts(data, 2 * len(centers)):
                 apart = np.partition(cdist(part.X, centers), 1, axis=1)
-                total += float(row_weights(part) @ silhouettes(apart[:, 0], apart[:, 1]))
-        return one_line(total, data)
+                total += float(moments.row_weights(part) @ silhouettes(apart[:, 0], apart[:, 1]))
+        return moments.one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the mean."""
-        return mean(total) if len(state.centers) > 1 else float("nan")
+        return moments.mean(total) if len(state.centers) > 1 else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +123,15 @@ class ClusterSilhouettes:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the sums, the weights and the numbers of the rows of each cluster."""
         k = len(state.centers)
-        summary = no_rows(k, 2)
-        for part in in_parts(data, 2 * k + 4):
+        summary = moments.no_rows(k, 2)
+        for part in moments.in_parts(data, 2 * k + 4):
             labels, squared = clusters_of(part, state.centers)
             s = np.zeros(len(part))
             if k > 1:
                 apart = cdist(part.X, state.centers)
                 apart[np.arange(len(part)), labels] = np.inf
                 s = silhouettes(np.sqrt(squared), apart.min(axis=1))
-            summary += by_cluster(part, labels, np.column_stack([s, s**2]), k)
+            summary += moments.by_cluster(part, labels, np.column_stack([s, s**2]), k)
         return summary
 
 
@@ -181,21 +173,21 @@ class SquaredSilhouette:
         memory={"means": Array(("k", "d")), "variances": Array(("k",), least=0.0)},
     )
     client_additive = server_additive = maximise = True
-    answer_shape = one_number
+    answer_shape = moments.one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the sum of s and the weight of the rows."""
         sizes, total = state.weights, 0.0
         if np.count_nonzero(sizes > 0) > 1:
-            for part in in_parts(data, 2 * len(sizes)):
+            for part in moments.in_parts(data, 2 * len(sizes)):
                 labels, _ = clusters_of(part, state.centers)
                 s = _squared_silhouettes(part.X, labels, sizes, **state.memory)
-                total += float(row_weights(part) @ s)
-        return one_line(total, data)
+                total += float(moments.row_weights(part) @ s)
+        return moments.one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the mean."""
-        return mean(total) if np.count_nonzero(state.weights > 0) > 1 else float("nan")
+        return moments.mean(total) if np.count_nonzero(state.weights > 0) > 1 else float("nan")
 
 
 def silhouettes(own: Floats, other: Floats) -> Floats:

@@ -18,18 +18,7 @@ from fedcluster.report import charts
 from fedcluster.report.messages import better, few_line, meaning
 from fedcluster.report.run import Feature, Run, finite
 from fedcluster.report.tables import counted, number, percent, short_number, shown
-from fedcluster.texts.html import (
-    LONGEST_NAME,
-    Cell,
-    Html,
-    Table,
-    beside,
-    element,
-    listed_items,
-    named,
-    names_listed,
-    paragraphs,
-)
+from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
 
 Content = Sequence[Any]
@@ -67,17 +56,17 @@ def found(run: Run) -> Content:
     doubts = warnings(run)
     if doubts:
         lines.append(f"{counted(len(doubts), 'doubt')} to read before you rely on the result:")
-    return [paragraphs(*lines), listed_items(doubts)]
+    return [html.paragraphs(*lines), html.listed_items(doubts)]
 
 
-def _count(run: Run) -> Html:
+def _count(run: Run) -> html.Html:
     """Return the sentence on the clusters, rows, sites and columns."""
     columns = run.model["columns"]
     sites = counted(len(run.sites), "site")
     what = "rows" if run.counts is not None else "rows (by weight)"
     lead = f"{counted(run.k, 'cluster')} of {number(run.n_rows)} {what} at {sites}, by "
-    return element(
-        "span", lead, counted(len(columns), "column"), ": ", names_listed(columns, 8), "."
+    return html.element(
+        "span", lead, counted(len(columns), "column"), ": ", html.names_listed(columns, 8), "."
     )
 
 
@@ -135,23 +124,25 @@ def clusters(run: Run) -> Content:
     if run.own_profiles:
         lead += " The number after ± is the standard deviation of the cluster's own rows."
     cards = [_card(run, j) for j in range(run.k)]
-    return [paragraphs(lead), element("div", cards, class_="cards")]
+    return [html.paragraphs(lead), html.element("div", cards, class_="cards")]
 
 
-def _card(run: Run, j: int) -> Html:
+def _card(run: Run, j: int) -> html.Html:
     share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
     rows = f"{number(float(run.sizes[j]))} rows, {percent(share)}"
     apart = [_apart(each, j) for each in telling(run, j, SHOWN)]
-    name = named(run.names[j] if run.names else f"Cluster {j}")
+    name = html.named(run.names[j] if run.names else f"Cluster {j}")
     usual = "Near the mean of all rows in every column." if run.features and not apart else None
-    return element(
+    return html.element(
         "article",
-        element("h3", element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", name),
-        element("p", rows, class_="size"),
-        element("ul", apart) if apart else None,
-        element("p", usual) if usual else None,
-        element("p", _found_again(run, j)) if run.stability else None,
-        element("p", _held_by(run, j), class_="pale") if run.counts is not None else None,
+        html.element(
+            "h3", html.element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", name
+        ),
+        html.element("p", rows, class_="size"),
+        html.element("ul", apart) if apart else None,
+        html.element("p", usual) if usual else None,
+        html.element("p", _found_again(run, j)) if run.stability else None,
+        html.element("p", _held_by(run, j), class_="pale") if run.counts is not None else None,
         class_="card",
         data_cluster=j,
     )
@@ -165,10 +156,10 @@ def _found_again(run: Run, j: int) -> list[Any]:
     line = f"found again in {cluster['found_again']} of {counted(n, 'replicate')}"
     mean = f"mean Jaccard coefficient {cluster['stability']:.2f}"
     gap = f". No gap to cluster {cluster['neighbour']}" if cluster["word"] == "doubtful" else ""
-    return [element("strong", cluster["word"].capitalize()), f": {line}, {mean}{gap}."]
+    return [html.element("strong", cluster["word"].capitalize()), f": {line}, {mean}{gap}."]
 
 
-def labelled(run: Run, j: int) -> Html:
+def labelled(run: Run, j: int) -> html.Html:
     """Return a cluster as a table calls it: its number, and its name if it has one.
 
     Examples
@@ -176,7 +167,7 @@ def labelled(run: Run, j: int) -> Html:
     >>> labelled(Run(model={"names": ["old"]}), 0), labelled(Run(), 1)
     ('<bdi>cluster 0 (old)</bdi>', '<bdi>cluster 1</bdi>')
     """
-    return named(f"cluster {j} ({run.names[j]})" if run.names else f"cluster {j}")
+    return html.named(f"cluster {j} ({run.names[j]})" if run.names else f"cluster {j}")
 
 
 def telling(run: Run, j: int, most: int) -> list[Feature]:
@@ -185,18 +176,18 @@ def telling(run: Run, j: int, most: int) -> list[Feature]:
     return [each for each in ranked if abs(each.apart[j]) >= FAR]
 
 
-def _apart(feature: Feature, j: int) -> Html:
+def _apart(feature: Feature, j: int) -> html.Html:
     """Return a column of a card: its value at a centre, and how far that is from the mean."""
     apart = float(feature.apart[j])
     side = "above" if apart > 0 else "below"
     spread = math.nan if feature.level or feature.spreads is None else float(feature.spreads[j])
-    return element(
+    return html.element(
         "li",
-        named(feature.name),
+        html.named(feature.name),
         " ",
-        element("strong", value(feature, j)),
+        html.element("strong", value(feature, j)),
         f" ± {spread:.3g}" if math.isfinite(spread) else None,
-        element("span", f" {abs(apart):.1f} {side}", class_="pale"),
+        html.element("span", f" {abs(apart):.1f} {side}", class_="pale"),
     )
 
 
@@ -214,7 +205,7 @@ def _held_by(run: Run, j: int) -> list[Any]:
         return ["At every site."]
     if not some:
         return ["At no site."]
-    return ["At ", names_listed([site["name"] for site in some], 5), "."]
+    return ["At ", html.names_listed([site["name"] for site in some], 5), "."]
 
 
 def by_site(run: Run) -> Content:
@@ -226,7 +217,7 @@ def by_site(run: Run) -> Content:
     usual = counts.sum(axis=0) / max(float(counts.sum()), 1.0)
     rows = [
         [
-            named(site["name"]),
+            html.named(site["name"]),
             *(_share_cell(counts[i, j], share[i, j], usual[j]) for j in range(run.k)),
             f"{counts[i].sum():,.0f}",
         ]
@@ -239,15 +230,16 @@ def by_site(run: Run) -> Content:
         "is below, and a stronger colour is farther away."
     )
     header = ["site", *(f"cluster {j}" for j in range(run.k)), "rows"]
-    table = Table("Rows by site and cluster", header, rows, total)
-    return [paragraphs(lead), table.html("heat", sites=True)]
+    table = html.Table("Rows by site and cluster", header, rows, total)
+    return [html.paragraphs(lead), table.html("heat", sites=True)]
 
 
-def _share_cell(n: float, share: float, usual: float) -> Cell:
+def _share_cell(n: float, share: float, usual: float) -> html.Cell:
     """Return a count with its share, coloured by how far that is from the usual one."""
     spread = math.sqrt(max(usual * (1 - usual), 1e-12))
-    return Cell(
-        [f"{n:,.0f} ", element("small", percent(share))], charts.shade(2 * (share - usual) / spread)
+    return html.Cell(
+        [f"{n:,.0f} ", html.element("small", percent(share))],
+        charts.shade(2 * (share - usual) / spread),
     )
 
 
@@ -266,21 +258,25 @@ def profiles(run: Run) -> Content:
     name = "Distances of the centres from the mean of all rows"
     chart = charts.dots(name, f"The clusters lie farthest apart in: {about}.", drawn, "spreads")
     header = ["column", *(f"cluster {j}" for j in range(run.k))]
-    rows = [[named(each.name), *(_value_cell(each, j) for j in range(run.k))] for each in features]
-    numbers = Table("Centres, in the units of the columns", header, rows).html("heat")
-    controls = element("div", class_="controls", data_hide="cluster", data_count=run.k)
-    return [paragraphs(lead), controls, beside(chart, numbers)]
+    rows = [
+        [html.named(each.name), *(_value_cell(each, j) for j in range(run.k))] for each in features
+    ]
+    numbers = html.Table("Centres, in the units of the columns", header, rows).html("heat")
+    controls = html.element("div", class_="controls", data_hide="cluster", data_count=run.k)
+    return [html.paragraphs(lead), controls, html.beside(chart, numbers)]
 
 
 def _far_apart(feature: Feature) -> str:
     low, high = int(feature.apart.argmin()), int(feature.apart.argmax())
-    name = shortened(feature.name, LONGEST_NAME)
+    name = shortened(feature.name, html.LONGEST_NAME)
     return f"{name}, cluster {low} lowest and cluster {high} highest"
 
 
-def _value_cell(feature: Feature, j: int) -> Cell:
+def _value_cell(feature: Feature, j: int) -> html.Cell:
     apart = float(feature.apart[j])
-    return Cell([value(feature, j), " ", element("small", f"{apart:+.1f}")], charts.shade(apart))
+    return html.Cell(
+        [value(feature, j), " ", html.element("small", f"{apart:+.1f}")], charts.shade(apart)
+    )
 
 
 def plane(run: Run) -> Content:
@@ -311,8 +307,8 @@ def plane(run: Run) -> Content:
         near = (f"{far.min():.2f}", str(far.argmin()))
         rows.append([labelled(run, j), f"{x:.2f}", f"{y:.2f}", *near])
     header = ["cluster", "first", "second", "distance to the nearest", "which is cluster"]
-    numbers = Table("Places of the centres", header, rows).html("narrow")
-    return [paragraphs(lead), beside(chart, numbers)]
+    numbers = html.Table("Places of the centres", header, rows).html("narrow")
+    return [html.paragraphs(lead), html.beside(chart, numbers)]
 
 
 def _rings(run: Run, axes: Floats) -> list[Floats | None]:
@@ -365,7 +361,7 @@ def stability(run: Run) -> Content:
         "density of the rows on the way to the nearest cluster, as a share of the lower of the two "
         f"peaks: up to {GAP} there is a gap."
     )
-    return [paragraphs(lead, *run.stability["meaning"]), beside(chart, numbers)]
+    return [html.paragraphs(lead, *run.stability["meaning"]), html.beside(chart, numbers)]
 
 
 def silhouettes(run: Run) -> Content:
@@ -385,13 +381,13 @@ def silhouettes(run: Run) -> Content:
     label = "simplified silhouette: mean ± standard deviation"
     chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))
     rows = [[labelled(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in known]
-    numbers = Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
+    numbers = html.Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
     lead = (
         "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "
         "another centre, and negative if another centre is closer. A cluster with a low mean "
         "overlaps with another one."
     )
-    return [paragraphs(lead, about), beside(chart, numbers)]
+    return [html.paragraphs(lead, about), html.beside(chart, numbers)]
 
 
 def quality(run: Run) -> Content:
@@ -403,5 +399,5 @@ def quality(run: Run) -> Content:
     rows = [
         [name, directions.get(name, better(name)) or "", shown(x)] for name, x in scores.items()
     ]
-    numbers = Table("Indices", ["index", "better", "score"], rows).html()
-    return [paragraphs(*meaning(scores)), numbers]
+    numbers = html.Table("Indices", ["index", "better", "score"], rows).html()
+    return [html.paragraphs(*meaning(scores)), numbers]

@@ -18,15 +18,8 @@ from fedcluster.model import Model
 from fedcluster.recipes.robust import Influence, striking
 from fedcluster.recipes.scores import BY_CHANCE
 from fedcluster.recipes.specifications import Fit, rows_of
+from fedcluster.report import tables
 from fedcluster.report.records import STEP, SiteRecord, is_rounded
-from fedcluster.report.tables import (
-    centers_table,
-    counted,
-    index_table,
-    number,
-    profiles_shown,
-    verdict_line,
-)
 from fedcluster.texts.html import Table
 
 LIMITS = {
@@ -67,9 +60,9 @@ def influence_line(influences: Sequence[Influence]) -> list[str]:
 def summary_line(content: Mapping[str, Any]) -> str:
     """Return a fit in one line, from the content of ``history.json``."""
     return (
-        f"{counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
-        f"{content['stop_reason']}; {counted(content['rounds'], 'round')} in all with "
-        f"{counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
+        f"{tables.counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
+        f"{content['stop_reason']}; {tables.counted(content['rounds'], 'round')} in all with "
+        f"{tables.counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
         f"seed {content['seed']}."
     )
 
@@ -88,7 +81,7 @@ def objective(content: Mapping[str, Any]) -> str:
     """
     inertia = math.nan if content["inertia"] is None else content["inertia"]
     name = named_objective(content)
-    return f"{name} {number(shown_value(name, inertia))}"
+    return f"{name} {tables.number(shown_value(name, inertia))}"
 
 
 def named_objective(content: Mapping[str, Any]) -> str:
@@ -112,9 +105,9 @@ def notes(
         rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
         lines.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
     if absent[5:]:
-        lines.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
+        lines.append(f"Nor did {tables.counted(len(absent) - 5, 'more site')}.")
     if held:
-        some = [f"{counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
+        some = [f"{tables.counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
         lines.append(f"In some rounds, limits held back up to {_list(some)}.")
     elif not absent:
         lines.append("No row was held back.")
@@ -146,8 +139,8 @@ def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[st
     if spent["group_size"] > 1:
         whose = f"each person with up to {spent['group_size']:g} rows"
     line = (
-        f"Privacy budget spent: epsilon {number(spent['epsilon'])} of {spent['budget']:g} at delta "
-        f"{spent['delta']:g} for {whose}, in {spent['answers']:g} answers of a site."
+        f"Privacy budget spent: epsilon {tables.number(spent['epsilon'])} of {spent['budget']:g} "
+        f"at delta {spent['delta']:g} for {whose}, in {spent['answers']:g} answers of a site."
     )
     more = (
         "Only model.json is covered by it. Labels, history.json and report.html hold exact numbers "
@@ -163,8 +156,8 @@ def _more_than_held(sites: Sequence[SiteRecord]) -> list[str]:
         return []
     most = max(more, key=lambda site: site.values_sent / site.values_held)
     return [
-        f"{counted(len(more), 'site')} sent more numbers than their rows have values, for example "
-        f"{most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent for "
+        f"{tables.counted(len(more), 'site')} sent more numbers than their rows have values, for "
+        f"example {most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent for "
         "every cluster, start and round. Fewer clusters or --algorithm lloyd send less."
     ]
 
@@ -281,8 +274,8 @@ def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
         scale = "--scale standard" if options else "prepare='standard'"
         ways.append(f"{scale}, as columns differ much in scale")
     additive = algorithm is not None and algorithm.server_additive  # else others come each time
-    moved = f", centres still moved by up to {number(moves[-1])}" if additive else ""
-    limit = counted(job.max_iter, "round")
+    moved = f", centres still moved by up to {tables.number(moves[-1])}" if additive else ""
+    limit = tables.counted(job.max_iter, "round")
     return [f"stopped at the limit of {limit}{moved}; try {', or '.join(ways)}"]
 
 
@@ -451,10 +444,10 @@ HOLDING_ALL = ("profiles.json", "scores.json", "history.json")
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     """Return the outcome of a job as tables and lines, on a screen so many characters wide."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
-    parts += profiles_shown(outcome, width, file_of(outcome))
+    parts += tables.profiles_shown(outcome, width, file_of(outcome))
     if "weights" in outcome:
-        clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
-        total = ("all", number(sum(outcome["weights"])))
+        clusters = tuple((str(j), tables.number(w)) for j, w in enumerate(outcome["weights"]))
+        total = ("all", tables.number(sum(outcome["weights"])))
         parts.append(Table("Rows by cluster", ("cluster", "rows"), clusters, total))
     missing = outcome.get("missing", [])
     parts += _sites(outcome.get("sites", []), missing)
@@ -464,7 +457,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         known = {name: score for name, score in outcome["scores"].items() if score is not None}
         better = outcome["better"]
         scores = tuple(
-            (name, better[name] or "", number(known[name])) for name in by_interest(known)
+            (name, better[name] or "", tables.number(known[name])) for name in by_interest(known)
         )
         parts.append(Table("All sites together", ("index", "better", "score"), scores))
         parts += outcome["meaning"]
@@ -487,7 +480,7 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
 
 def _rows_in_words(site: Mapping[str, Any]) -> str:
     """Return how many rows a site told of; under secure sums or a privacy budget, none."""
-    return "not told" if site["weight"] is None else number(site["weight"])
+    return "not told" if site["weight"] is None else tables.number(site["weight"])
 
 
 def file_of(outcome: Mapping[str, Any]) -> Path | None:
@@ -529,7 +522,7 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     model = Model.load(path, own)
     if model.preprocessor is None:
         return []
-    table = centers_table(model.preprocessor, model.centers, width, str(path))
+    table = tables.centers_table(model.preprocessor, model.centers, width, str(path))
     return [table] if table else []
 
 
@@ -537,8 +530,8 @@ def _verdict(verdict: Mapping[str, Any], elsewhere: str) -> list[Table | str]:
     """Return the scores of each index, the verdict, and the doubts about it."""
     n, scores = verdict["n_clusters"], {line["k"]: line for line in verdict["table"]}
     return [
-        index_table(n, verdict["rule"], verdict["says"], scores, elsewhere),
-        verdict_line(n, verdict["reason"]),
+        tables.index_table(n, verdict["rule"], verdict["says"], scores, elsewhere),
+        tables.verdict_line(n, verdict["reason"]),
         *(f"But: {doubt}" for doubt in verdict["warnings"]),
     ]
 

@@ -22,19 +22,7 @@ from fedcluster.report._sections import Content, chosen
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
 from fedcluster.report.run import Run, damaged, finite
 from fedcluster.report.tables import counted, number, percent, shown
-from fedcluster.texts.html import (
-    Html,
-    Table,
-    beside,
-    element,
-    joined,
-    listed_items,
-    named,
-    names_listed,
-    paragraphs,
-    section,
-    titled,
-)
+from fedcluster.texts import html
 
 BYTES = 8
 """Bytes of a number on its way."""
@@ -58,7 +46,7 @@ def convergence(run: Run, of: str = WON) -> Content:
     falls, moves = f"{name.capitalize()} by round", "Largest shift of a centre, logarithmic"
     series = ((falls, objective, False), (moves, shift, True))
     curves = (
-        titled(what, charts.curve(what, f"{about}.", rounds, ys, label="round", log=log))
+        html.titled(what, charts.curve(what, f"{about}.", rounds, ys, label="round", log=log))
         for what, ys, log in series
     )
     rows = [
@@ -66,12 +54,14 @@ def convergence(run: Run, of: str = WON) -> Content:
         for done, x in zip(history, objective, strict=True)
     ]
     meant = f" ({MEANINGS[name]})" if name in MEANINGS else ""
-    numbers = Table("Round by round", ["round", "step", name, "shift of a centre"], rows).html()
+    numbers = html.Table(
+        "Round by round", ["round", "step", name, "shift of a centre"], rows
+    ).html()
     lead = (
         f"The {name}{meant} and the largest distance that a centre moved, for each round of "
         f"{of}. Both refer to the prepared rows."
     )
-    return [paragraphs(lead), beside(joined(*curves), numbers)]
+    return [html.paragraphs(lead), html.beside(html.joined(*curves), numbers)]
 
 
 def choice(run: Run) -> Content:
@@ -88,16 +78,16 @@ def choice(run: Run) -> Content:
         values = [finite(line.get(index)) for line in verdict["table"]]
         about = f"Over k from {ks[0]} to {ks[-1]}; it says {says[index]}."
         chart = charts.curve(name, about, ks, values, label="clusters", marked=says[index])
-        drawn.append(titled(f"{name}: {says[index]}", chart))
+        drawn.append(html.titled(f"{name}: {says[index]}", chart))
     lead = f"{verdict['reason']} The larger dot is the choice of each index."
     for line in verdict["table"]:
         cells = ((shown(line.get(index)), own == line["k"]) for index, own in says.items())
-        row = [element("strong", value) if is_own else value for value, is_own in cells]
+        row = [html.element("strong", value) if is_own else value for value, is_own in cells]
         rows.append([f"{line['k']}{' (chosen)' if line['k'] == k else ''}", *row])
     title = "What each index says of each k (its choice in bold)"
-    curves = element("div", drawn, class_="charts") if any(drawn) else None
-    doubts = listed_items(verdict["warnings"])
-    return [paragraphs(lead), doubts, curves, Table(title, ["k", *says], rows).html()]
+    curves = html.element("div", drawn, class_="charts") if any(drawn) else None
+    doubts = html.listed_items(verdict["warnings"])
+    return [html.paragraphs(lead), doubts, curves, html.Table(title, ["k", *says], rows).html()]
 
 
 def data(run: Run) -> Content:
@@ -108,13 +98,13 @@ def data(run: Run) -> Content:
         *(f"But: {each}" for each in preprocessing.get("warnings", ())),
     ]
     missing = [
-        [named(column), named(site), f"{n:,.0f}"]
+        [html.named(column), html.named(site), f"{n:,.0f}"]
         for site, columns in preprocessing.get("missing", {}).items()
         for column, n in columns.items()
         if n
     ]
-    gaps = Table("Missing values", ["column", "site", "values"], missing).html()
-    return [listed_items(lines), gaps]
+    gaps = html.Table("Missing values", ["column", "site", "values"], missing).html()
+    return [html.listed_items(lines), gaps]
 
 
 def taking_part(run: Run) -> Content:
@@ -125,7 +115,7 @@ def taking_part(run: Run) -> Content:
     marks = [[_mark(done, name) for done in run.rounds] for name in names]
     why = reasons(run)
     rows = [
-        [named(name), str(own.count("yes")), str(own.count("missing")), why.get(name, "")]
+        [html.named(name), str(own.count("yes")), str(own.count("missing")), why.get(name, "")]
         for name, own in zip(names, marks, strict=True)
     ]
     by_round = [
@@ -139,11 +129,11 @@ def taking_part(run: Run) -> Content:
     about = f"{counted(len(names), 'site')} and {counted(len(run.rounds), 'round')}"
     chart = charts.presence("Who answered in which round", f"{about}.", names, marks)
     header = ["site", "rounds answered", "missed", "why"]
-    numbers = Table("Rounds of each site", header, rows).html(sites=True)
+    numbers = html.Table("Rounds of each site", header, rows).html(sites=True)
     header = ["round", "numbers that came", "steps"]
-    questions = Table("What each round asked", header, by_round).html("texts")
-    hiding = element("div", class_="controls", data_hide="site", data_count=len(names))
-    return [hiding if len(names) > 1 else None, beside(chart, numbers), questions]
+    questions = html.Table("What each round asked", header, by_round).html("texts")
+    hiding = html.element("div", class_="controls", data_hide="site", data_count=len(names))
+    return [hiding if len(names) > 1 else None, html.beside(chart, numbers), questions]
 
 
 def _mark(done: Mapping[str, Any], name: str) -> str:
@@ -176,8 +166,8 @@ def leaving(run: Run) -> Content:
         "most rows hidden",
         "limits",
     ]
-    table = Table("What left each site", header, rows).html("texts", sites=True)
-    return [paragraphs(*_known(run)), table]
+    table = html.Table("What left each site", header, rows).html("texts", sites=True)
+    return [html.paragraphs(*_known(run)), table]
 
 
 def _left(run: Run, i: int) -> list[Any]:
@@ -187,7 +177,7 @@ def _left(run: Run, i: int) -> list[Any]:
     limits = [Limit.from_plain(each) for each in site.get("limits", ())]
     sent, held = site.get("values_sent", 0), (site.get("rows") or 0) * columns
     return [
-        named(site["name"]),
+        html.named(site["name"]),
         f"{sent:,}",
         _bytes(sent * BYTES),
         number(float(f"{sent / held:.2g}")) if held else "–",
@@ -266,11 +256,11 @@ def prediction(run: Run) -> Content:
     )
     command = "fedcluster predict model.json NEW.csv --out labels"
     load = 'labels = Model.load("model.json").predict(rows)'
-    python = ("from fedcluster import Model", Html("\n\n"), load)
+    python = ("from fedcluster import Model", html.Html("\n\n"), load)
     return [
-        paragraphs(lead),
-        [element("pre", element("code", each), tabindex=0) for each in (command, python)],
-        element("p", "Columns: ", names_listed(run.model["columns"]), "."),
+        html.paragraphs(lead),
+        [html.element("pre", html.element("code", each), tabindex=0) for each in (command, python)],
+        html.element("p", "Columns: ", html.names_listed(run.model["columns"]), "."),
     ]
 
 
@@ -284,8 +274,8 @@ def origin(run: Run) -> Content:
     facts += [[name, _parameter(value)] for name, value in parameters.items()]
     steps = run.model.get("algorithm", {}).get("steps", ())
     question = f"What the sites were asked: {counted(len(steps), 'step')}"
-    details = element("details", element("summary", question), listed_items(steps))
-    table = Table("How it was made", ["parameter", "value"], facts).html("texts")
+    details = html.element("details", html.element("summary", question), html.listed_items(steps))
+    table = html.Table("How it was made", ["parameter", "value"], facts).html("texts")
     return [table, details if steps else None]
 
 
@@ -318,7 +308,7 @@ def influence(run: Run) -> Content:
         return ()
     rows = [
         [
-            named(each["site"]),
+            html.named(each["site"]),
             _signed(each.get("share"), 100, " %"),
             _signed(each["largest_shift"]),
             _signed(each["mean_shift"]),
@@ -327,7 +317,7 @@ def influence(run: Run) -> Content:
         ]
         for each in sites
     ]
-    return [paragraphs(LEAD), Table("Influence of each site", HEADER, rows).html()]
+    return [html.paragraphs(LEAD), html.Table("Influence of each site", HEADER, rows).html()]
 
 
 def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
@@ -395,11 +385,11 @@ def reported(folder: Path, run: Run) -> list[str]:
 
 def report_page(run: Run) -> str:
     """Return the report on a run as a page."""
-    parts = {key: section(key, heading, *of(run)) for key, (_, heading, of) in PARTS.items()}
+    parts = {key: html.section(key, heading, *of(run)) for key, (_, heading, of) in PARTS.items()}
     return page(title(run), run.name, {key: part for key, part in parts.items() if part})
 
 
-def clusters_table(run: Run) -> Table:
+def clusters_table(run: Run) -> html.Table:
     """Return the clusters as a table for notebooks: size, share, and distinctive columns."""
     words = [[each["word"]] for each in run.stability.get("clusters", ())] or [[]] * run.k
     share = run.sizes / max(float(run.sizes.sum()), 1e-300)
@@ -409,7 +399,7 @@ def clusters_table(run: Run) -> Table:
         apart = ", ".join(f"{each.name} {sections.value(each, j)}" for each in telling)
         rows.append([j, number(float(run.sizes[j])), percent(share[j]), apart, *words[j]])
     header = ["cluster", "rows", "share", "what sets it apart"]
-    return Table(title(run), [*header, *(["stability"] if any(words) else [])], rows)
+    return html.Table(title(run), [*header, *(["stability"] if any(words) else [])], rows)
 
 
 def title(run: Run) -> str:
@@ -425,7 +415,7 @@ def title(run: Run) -> str:
     return f"Scores at {sites}"
 
 
-def page(title: str, name: str, parts: Mapping[str, Html], *, live: bool = False) -> str:
+def page(title: str, name: str, parts: Mapping[str, html.Html], *, live: bool = False) -> str:
     """Return a page with its contents, whose style and script are in it.
 
     Parameters
@@ -439,29 +429,33 @@ def page(title: str, name: str, parts: Mapping[str, Html], *, live: bool = False
     """
     style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
     policy = _policy(style, script, live=live)
-    contents = [element("a", NAMES[key], href=f"#{key}") for key in parts if key in NAMES]
-    head = element(
+    contents = [html.element("a", NAMES[key], href=f"#{key}") for key in parts if key in NAMES]
+    head = html.element(
         "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="generator", content="fedcluster"),
-        element("title", f"{title} – fedcluster"),
-        element("style", Html(style)),
+        html.element("meta", charset="utf-8"),
+        html.element("meta", http_equiv="Content-Security-Policy", content=policy),
+        html.element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        html.element("meta", name="color-scheme", content="light dark"),
+        html.element("meta", name="generator", content="fedcluster"),
+        html.element("title", f"{title} – fedcluster"),
+        html.element("style", html.Html(style)),
     )
-    body = element(
+    body = html.element(
         "body",
-        element("a", "To the contents", href="#main", class_="skip"),
-        element("header", element("p", element("bdi", name), class_="run"), element("h1", title)),
-        element("nav", contents, aria_label="Contents"),
-        element("main", joined(*parts.values()), id="main", data_live=live),
-        element(
-            "footer", element("p", "Made by fedcluster from sums and counts; no row is in it.")
+        html.element("a", "To the contents", href="#main", class_="skip"),
+        html.element(
+            "header",
+            html.element("p", html.element("bdi", name), class_="run"),
+            html.element("h1", title),
         ),
-        element("script", Html(script)),
+        html.element("nav", contents, aria_label="Contents"),
+        html.element("main", html.joined(*parts.values()), id="main", data_live=live),
+        html.element(
+            "footer", html.element("p", "Made by fedcluster from sums and counts; no row is in it.")
+        ),
+        html.element("script", html.Html(script)),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return f"<!doctype html>\n{html.element('html', head, body, lang='en')}\n"
 
 
 def _policy(style: str, script: str, *, live: bool) -> str:
