@@ -119,8 +119,8 @@ def _stepped(
     """
     whose = f"{type(algorithm).__name__}.server_step, round {state.round + 1},"
 
-    def step(given: Answers) -> State:
-        made = algorithm.server_step(state, given.summaries, stream(seed, state.round))
+    def step(answers: Answers) -> State:
+        made = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
         if not isinstance(made, State):
             raise TypeError(f"{whose} returned {type(made).__name__}, not a State")
         return made
@@ -345,9 +345,9 @@ def run_plan(
         steps.update(dict.fromkeys(map(repr, distinct.values())))
         share = 1.0 if any(task.everyone for task in tasks) else participation
         chosen = sampled(len(names), share, seed, len(communication_rounds))
-        asked = None if len(chosen) == len(names) else [names[i] for i in chosen]
+        recipients = None if len(chosen) == len(names) else [names[i] for i in chosen]
         spare = 0 if listener is None else listener.spare
-        answers = without_too_large(tasks, engine.ask(tasks, asked), spare)
+        answers = without_too_large(tasks, engine.ask(tasks, recipients), spare)
         communication_rounds.append(_exchange(tasks, answers))
         answers = answers if listener is None else listener(tasks, answers)
         if len(communication_rounds) == 1 and _is_nothing(communication_rounds[0], answers):

@@ -348,9 +348,9 @@ def _labels(step: Step, state: State, example: Example) -> None:
 
 
 def _precision(step: Step, state: State, example: Example) -> None:
-    """Sums of many rows of 32 bits have 64 bits, and are those of the same rows in 64 bits.
+    """Sums over float32 rows are float64, and equal those of the same rows in float64.
 
-    What is computed of a single row may have the type of the rows.
+    What is computed from a single row may have the type of the rows.
     """
     few = _few(example)
     few = few.take(np.tile(np.arange(len(few)), MANY if not state.round else 1))

@@ -58,9 +58,9 @@ class Recorder:
         self._engine.choose(columns, raw=True)
         self.kept: list[tuple[Task, Summary]] = []
 
-    def introduce(self, **asked: Any) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Any) -> tuple[SiteInfo, ...]:
         """Return the metadata of the site."""
-        return self._engine.introduce(**asked)
+        return self._engine.introduce(**requested)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry the tasks of a round to the site."""
@@ -180,9 +180,9 @@ def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
     d = len(play.public.numbers)
     behind, sums = [np.empty((0, len(play.units)))], [np.empty((0, d))]
     for task, answer in kept:
-        said = answer.weights > 0
-        behind.append(play.lines(task.state.centers)[said].astype(float))
-        sums.append(answer.sums[said, :d])
+        sent = answer.weights > 0
+        behind.append(play.lines(task.state.centers)[sent].astype(float))
+        sums.append(answer.sums[sent, :d])
     return _determined(play.public, behind, sums)
 
 
@@ -193,8 +193,8 @@ def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
         for step in (KFed(most), SiteSummaries(most, min_rows=1)):
             answer = coordinator.ask_one(step, how=how)
             if answer is not None:
-                said = answer.weights > 0
-                return np.column_stack([answer.sums, answer.weights])[said]
+                sent = answer.weights > 0
+                return np.column_stack([answer.sums, answer.weights])[sent]
     return np.empty((0, how.n_columns_out + 1))
 
 
@@ -335,17 +335,17 @@ def _solved_over(plays: Sequence[Play], kept: Sequence[np.ndarray], n: int) -> F
 
 
 def all_rows_but_one(play: Play) -> Floats:
-    """Subtract all rows but one, which are known, from the sum of all, or of a group."""
+    """Find one row by subtracting all other rows, which are known, from a sum."""
     total = total_of(play.coordinator)
     if total is None:
         return play.public.claims(0)
     rows = play.numbers
     if play.subject.protection.groups is None:
         return play.public.records(total[:-1] - (rows.sum(axis=0) - rows[:TARGETS]))
-    claims, told = [], dump(play.coordinator)
+    claims, groups = [], dump(play.coordinator)
     for mine in (rows[group] for group in play.groups[:TARGETS]):
-        nearest = abs(told[:, :-1] / told[:, -1:] - mine.mean(axis=0)).sum(axis=1).argmin()
-        claims.append(told[nearest, :-1] - mine[1:].sum(axis=0))
+        nearest = abs(groups[:, :-1] / groups[:, -1:] - mine.mean(axis=0)).sum(axis=1).argmin()
+        claims.append(groups[nearest, :-1] - mine[1:].sum(axis=0))
     return play.public.records(np.array(claims).reshape(-1, rows.shape[1]))
 
 
@@ -389,7 +389,7 @@ def three_versions(play: Play) -> Floats:
 
 
 def persons_named_later(play: Play) -> Floats:
-    """Solve for rows from groups of rows and from those of persons, who is where being known."""
+    """Solve for rows from groups of rows and of persons, where the members of each are known."""
     rows = play.subject.rows
     if play.subject.protection.groups is None:
         return play.public.claims(0)
@@ -457,8 +457,8 @@ def _all_but_one_known(play: Play, total: Floats) -> Floats:
     there[there < (1 if protection is None else protection.p)] = 0  # a mean of so few is not told
     sums = np.array([np.nansum(values[rows], axis=0) for rows in groups])
     sizes = np.array([[len(rows)] for rows in groups])
-    told = sizes * np.where(there, sums / np.maximum(there, 1), play.public.middle)
-    own = (total - (told.sum(axis=0) - told)) * there / sizes
+    totals = sizes * np.where(there, sums / np.maximum(there, 1), play.public.middle)
+    own = (total - (totals.sum(axis=0) - totals)) * there / sizes
     mine = np.nan_to_num(values[[rows[0] for rows in groups]])
     own[there == 0] = np.nan
     return play.public.records((own - (sums - mine))[:TARGETS])

@@ -71,9 +71,9 @@ def membership(play: Play, most: int | None = None) -> Advantage:
     Of the first ``most`` rows of both, by default of all.
     """
     public = play.public
-    told = [dump(play.coordinator), seeds_that_are_rows(play.coordinator)]
-    lines = told[0][:, :-1] / np.maximum(told[0][:, -1:], 1e-300)
-    points = np.concatenate([lines, told[1][:, :-1]]) / public.width
+    answers = [dump(play.coordinator), seeds_that_are_rows(play.coordinator)]
+    lines = answers[0][:, :-1] / np.maximum(answers[0][:, -1:], 1e-300)
+    points = np.concatenate([lines, answers[1][:, :-1]]) / public.width
     mine, others = (
         np.where(np.isnan(v), public.middle, v) / public.width
         for v in (
@@ -308,7 +308,7 @@ def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protec
 
 
 def played(attack: Attack, subject: Subject, public: Public) -> Reading:
-    """Return what an attack reads of a site that nothing was asked before."""
+    """Return what an attack reads of a site that has not answered any request before."""
     subject = _apart(subject, attack.name)
     play = Play(subject, public)
     score = subject.truth(public).score(attack.play(play))
@@ -384,9 +384,9 @@ def sentences(audits: Sequence[Audit]) -> Iterator[str]:
     """Yield what the numbers mean."""
     for each in audits:
         alike = max(reading.score.alike for reading in each.readings)
-        said = f"{each.protection}: at most {each.worst:,} of {each.n_rows:,} rows by one attack"
+        line = f"{each.protection}: at most {each.worst:,} of {each.n_rows:,} rows by one attack"
         shared = f"; {alike:,} more have values that as many share as are in a group"
-        yield f"{said}{shared if alike else ''}."
+        yield f"{line}{shared if alike else ''}."
     yield signed(audits[0], datetime.now(UTC).date())
 
 
@@ -394,14 +394,14 @@ def signed(audit: Audit, day: date) -> str:
     """Return what an audit of a site as it is has found, in a sentence that a person can sign."""
     protected = [each for each in audit.readings if each.protected]
     attacks = f"{len(protected)} attack{'s' * (len(protected) != 1)}"
-    asked = sum(each.asked for each in audit.readings)
+    n_questions = sum(each.asked for each in audit.readings)
     found = "none of them read a row"
     if reading := [each.attack for each in protected if each.score.read]:
         found = f"{listed(reading)} read up to {audit.worst:,} rows"
     return (
         f"On {day}, fedcluster {__version__} played {attacks} against {audit.n_rows:,} "
-        f"rows of this site with its protection ({audit.protection}), in {asked:,} questions: "
-        f"{found}."
+        f"rows of this site with its protection ({audit.protection}), in {n_questions:,} "
+        f"questions: {found}."
     )
 
 

@@ -1,7 +1,7 @@
 """Evidence about a site: what its protection lets out, what has left it, and what attacks read.
 
-The checks, their parameters and their outcomes are called as in ACRO, with which output checkers of
-research data centres work.
+The checks, their parameters and their outcomes have the names of ACRO, a tool with which research
+data centres check outputs.
 
 J. Smith, R. J. Preen, M. Albashir, F. Ritchie, E. Green, S. Davy, P. Stokes & S. Bacon, SACRO:
 semi-automated checking of research outputs, UNECE Expert Meeting on Statistical Data
@@ -104,35 +104,35 @@ def _groups(site: SiteFile) -> dict[str, Any]:
     """Return the sums over groups that every question reads, and checks of them."""
     if site.has_means:
         raise refused("means-evidence", where=f"{site.path}: ")
-    data, told = site.grouping.examined(site.rows(raw=True), all_columns=True)
-    smallest = int(told.counts.min()) if len(told.counts) else None
+    data, examined = site.grouping.examined(site.rows(raw=True), all_columns=True)
+    smallest = int(examined.counts.min()) if len(examined.counts) else None
     kinds = {column.name: column.kind for column in data.columns}
-    columns = [_column(told, name, kinds[name]) for name in told.columns]
+    columns = [_column(examined, name, kinds[name]) for name in examined.columns]
     unit = "row" if site.group_column is None else "person"
     return {
         "unit": unit,
         "groups": {
             "p": site.groups.p,
-            "groups": len(told.counts),
+            "groups": len(examined.counts),
             "smallest": smallest,
-            "in_groups": int(told.counts.sum()),
-            "units": told.n_units,
+            "in_groups": int(examined.counts.sum()),
+            "units": examined.n_units,
         },
         "columns": columns,
         "checks": [
             _threshold(site.groups.p, smallest, unit),
-            *(_rule(rule, columns, len(told.counts), unit) for rule in RULES),
+            *(_rule(rule, columns, len(examined.counts), unit) for rule in RULES),
         ],
     }
 
 
-def _column(told: Examined, name: str, kind: str) -> dict[str, Any]:
+def _column(examined: Examined, name: str, kind: str) -> dict[str, Any]:
     """Return the largest shares of a column in a group, and how many groups each rule finds."""
     found: dict[str, Any] = {"column": name, "holds": kind}
-    if name in told.sums:
-        j = told.sums.index(name)
-        one, two = told.shares[:, :, j].T
-        first, second, total = told.amounts[:, :, j].T
+    if name in examined.sums:
+        j = examined.sums.index(name)
+        one, two = examined.shares[:, :, j].T
+        first, second, total = examined.amounts[:, :, j].T
         few = (total > 0) & (total - first - second < ACRO["safe_pratio_p"] * first)
         found |= {
             "largest_share": float(one.max(initial=0.0)),
@@ -142,7 +142,7 @@ def _column(told: Examined, name: str, kind: str) -> dict[str, Any]:
         }
     else:
         found |= {"largest_share": None, "two_largest_share": None, "nk-rule": 0, "p-ratio": 0}
-    alike = told.agree[:, told.columns.index(name)]
+    alike = examined.agree[:, examined.columns.index(name)]
     return {**found, "all-values-are-same": int(np.count_nonzero(alike))}
 
 
@@ -153,8 +153,8 @@ def _threshold(p: int, smallest: int | None, unit: str) -> dict[str, str]:
         return _check("threshold", "pass", f"there is no group of {p} {unit}s, so nothing leaves")
     outcome = "fail" if smallest < p else "pass" if p >= least else "review"
     below = "" if p >= least else f"; ACRO's default is {least}"
-    said = f"every group has at least {p} {unit}s, the smallest {smallest}{below}"
-    return _check("threshold", outcome, said)
+    summary = f"every group has at least {p} {unit}s, the smallest {smallest}{below}"
+    return _check("threshold", outcome, summary)
 
 
 FOUND = {
@@ -184,8 +184,8 @@ def _check(name: str, outcome: str, summary: str) -> dict[str, str]:
 def _of_limits(site: SiteFile) -> dict[str, str]:
     """Return the check of a site that trusts the coordinator with sums of rows."""
     least, unit = site.limits.min_cluster_size, "row" if site.group_column is None else "person"
-    said = f"a sum over fewer than {least} {unit}s does not leave; questions choose the sums"
-    return _check("threshold", "review", said)
+    summary = f"a sum over fewer than {least} {unit}s does not leave; questions choose the sums"
+    return _check("threshold", "review", summary)
 
 
 def _federation(site: SiteFile) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _federation(site: SiteFile) -> dict[str, Any]:
     lines = list(read_log(log.path))
     runs = run_records(answers_of(lines))
     weights = [t["smallest_weight"] for run in runs for t in run["tasks"]]
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "released": {
             "runs": len(runs),
             "questions": sum(run["questions"] for run in runs),
@@ -207,16 +207,16 @@ def _federation(site: SiteFile) -> dict[str, Any]:
     }
     if log.path.exists():
         end, _ = verify(log.path)
-        told["log"] = {"lines": end.line, "files": end.part, "head": end.hash}
+        content["log"] = {"lines": end.line, "files": end.part, "head": end.hash}
     if (ledger := site_budget(site, log)) is not None:
-        told["budget"] = budget_content(ledger)
+        content["budget"] = budget_content(ledger)
     if (folder / IDENTITY).exists():
-        told["cohorts"] = sorted(map(list, earlier_cohorts(SiteState(folder / STATE_FILE))))
+        content["cohorts"] = sorted(map(list, earlier_cohorts(SiteState(folder / STATE_FILE))))
     if site.permits:
         with log.locked() as head:
             known = site_permits(site, membership).known(head)
-        told["permits"] = [{**permit.plain(), **state} for permit, state in known]
-    return told
+        content["permits"] = [{**permit.plain(), **state} for permit, state in known]
+    return content
 
 
 def statement(content: Mapping[str, Any]) -> str:
@@ -282,7 +282,7 @@ def _column_row(column: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _left(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what has left the site."""
+    """Yield sentences on the answers that have left the site."""
     if released := content.get("released"):
         least = released["smallest_weight"]
         over = "" if least is None else f", none over a weight below {number(least)}"

@@ -259,7 +259,7 @@ typer.core.HAS_RICH = False  # else help shows "\\[default: 0]", escaped for a m
 
 
 class OneLine(TyperGroup):
-    """Shows an error of the user in one line, and exits with status 2."""
+    """Group of commands that shows a user's error in one line and exits with status 2."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit."""
@@ -361,7 +361,7 @@ class Screen:
         self._log.handle = self._compiling  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
-        """Listen to warnings and to the log, and wait a second before the progress shows."""
+        """Capture warnings and the log; the progress appears after a second."""
         self._filters.__enter__()
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write

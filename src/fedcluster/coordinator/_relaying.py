@@ -89,7 +89,7 @@ class Choosing:
     def __init__(self, engine: RemoteEngine, columns: Sequence[str] | None, *, raw: bool) -> None:
         self._engine, self._columns, self._raw = engine, columns, raw
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites.
 
         Raises
@@ -99,9 +99,9 @@ class Choosing:
         """
         self._engine.choose(self._columns, raw=self._raw)
         try:
-            return self._engine.introduce(**asked)
+            return self._engine.introduce(**requested)
         except SiteError as error:
-            if not asked.get("steps"):
+            if not requested.get("steps"):
                 raise
             raise PolicyError(
                 "too few sites behind the relay answer where all steps of the run are named; the "
@@ -141,11 +141,11 @@ def relay(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dic
         responder = _responder(engine, job)
         write_json(box / READY, {"columns": responder.columns})
         answered = 0
-        for asked in _questions(box, folder / CANCEL):
-            reply = responder.reply(asked.read_bytes())
-            with atomic_write(box / asked.name.replace(QUESTION, REPLIED)) as temporary:
+        for request in _questions(box, folder / CANCEL):
+            reply = responder.reply(request.read_bytes())
+            with atomic_write(box / request.name.replace(QUESTION, REPLIED)) as temporary:
                 temporary.write_bytes(reply)
-            asked.unlink(missing_ok=True)
+            request.unlink(missing_ok=True)
             answered += 1
     return {"out": content["out"], "files": [], "answered": answered, "model_at": [], "doubts": []}
 
@@ -161,8 +161,8 @@ def _responder(engine: RemoteEngine, job: Relaying) -> Responder:
     def keep(model: dict[str, Any]) -> None:
         engine.give(model)
 
-    told = choose(None, raw=True).introduce()
-    columns = tuple(column.name for column in told.columns)
+    metadata = choose(None, raw=True).introduce()
+    columns = tuple(column.name for column in metadata.columns)
     steps = steps_by_name([*PREPARATION, *job.steps])
     return Responder(
         choose(columns),
@@ -182,8 +182,8 @@ def _questions(box: Path, cancel: Path) -> Iterator[Path]:
             raise CancelledError("the run was cancelled")
         if time.monotonic() - last > IDLE:
             raise SiteError("the relay has asked nothing for long; it goes on when it asks again")
-        if asked := sorted(box.glob(f"{QUESTION}*")):
-            yield asked[0]
+        if requests := sorted(box.glob(f"{QUESTION}*")):
+            yield requests[0]
             last = time.monotonic()
         else:
             time.sleep(POLL)

@@ -1,4 +1,4 @@
-"""Certificate of a server that follows its files, so that nobody has to start the server anew."""
+"""Server certificate that is loaded again when its files change, without a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FRESH = 1.0
 
 
 class FreshCertificate:
-    """Create the context of a server, and load a renewed certificate into it.
+    """TLS context of a server, into which a renewed certificate is loaded.
 
     Parameters
     ----------

@@ -276,7 +276,7 @@ class RevokedSites:
         self._seen, self._reasons = "", dict[str, str]()
 
     def __call__(self) -> Mapping[str, str]:
-        """Return the reason for each of them."""
+        """Return the reason for each key."""
         if (seen := state_of(self._folder)) != self._seen:
             self._seen, self._reasons = seen, self._read()
         return self._reasons

@@ -87,7 +87,7 @@ def new_operator(name: str, *, admin: bool) -> tuple[Operator, str]:
 
 
 def first_files() -> dict[str, bytes]:
-    """Return the files of a new federation's first operator: the list, and the token."""
+    """Return the files of a new federation's first operator: the list and the token."""
     operator, token = new_operator(FIRST, admin=True)
     return {OPERATORS: _text([operator]), TOKEN: f"{token}\n".encode()}
 
@@ -106,7 +106,7 @@ def operators(folder: Path) -> tuple[Operator, ...]:
 
 
 def operator_of(folder: Path, token: str) -> Operator | None:
-    """Return whose token this is, None where it is nobody's; each is compared in equal time."""
+    """Return the operator with this token, or None; tokens are compared in constant time."""
     digest = _digest(token)
     known = [each for each in operators(folder) if hmac.compare_digest(each.digest, digest)]
     return known[0] if known else None

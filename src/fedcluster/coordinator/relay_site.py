@@ -173,7 +173,7 @@ class RelayedRuns:
         return self._federation.file("runs", name)
 
     def _go_on(self, folder: Path) -> None:
-        """Let a run that was broken off go on, once the coordinator knows that it has ended."""
+        """Resume an interrupted run, once the coordinator has noticed that it ended."""
         end = time.monotonic() + SETTLED
         while Run.load(folder).state in GOING and outcome_of(folder) and time.monotonic() < end:
             time.sleep(POLL)
@@ -190,10 +190,10 @@ class RelayClient:
     columns: tuple[str, ...]
     raw: bool
 
-    def introduce(self, **asked: Any) -> SiteInfo:
+    def introduce(self, **requested: Any) -> SiteInfo:
         """Return the metadata of the relay's sites."""
         with _reason(engine := self._chosen()):
-            return engine.introduce(**asked)[0]
+            return engine.introduce(**requested)[0]
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the totals of all tasks of a round."""
@@ -270,7 +270,7 @@ class RelaySite:
             self._failed, self._job = WireError(f"the sites behind the relay: {error}"), None
 
     def _leave(self) -> None:
-        """End the run below, if there is one: no more will be asked."""
+        """End the run of the sites behind the relay, if there is one."""
         if self._job is not None:
             self._job = None
             with suppress(OSError), atomic_write(self._folder / BOX / ENDED) as temporary:

@@ -45,7 +45,7 @@ def renew(
     authority_key: Path | None = None,
     new_key: bool = False,
 ) -> datetime:
-    """Write another certificate of the coordinator, by the same authority; sites need nothing new.
+    """Write a new certificate of the coordinator, of the same authority; sites need no new file.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def renew(
 
 
 def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:
-    """Make an authority that follows the present one; until all sites know it, it signs nothing.
+    """Make the next authority; it signs nothing until all sites know it.
 
     The file for the sites then has both. The next `renew` with ``switch`` lets the new one sign.
 

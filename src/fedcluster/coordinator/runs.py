@@ -411,8 +411,8 @@ class RunQueue:
                 )
             if run.state not in GOING:
                 begin_anew(folder)
-                asked = run.operator or operator
-                Run(name, State.QUEUED, asked, asked=_now()).save(folder)
+                owner = run.operator or operator
+                Run(name, State.QUEUED, owner, asked=_now()).save(folder)
         self._woken.set()
         return Run.load(folder)
 
@@ -478,7 +478,7 @@ class RunQueue:
 
     def _wait(self, folder: Path) -> None:
         """Wait until a run has an outcome, or this process is to end."""
-        asked, farewell, silent = time.monotonic(), 0.0, 0
+        checked, farewell, silent = time.monotonic(), 0.0, 0
         while not outcome_of(folder) and not self._closing.wait(LOOK):
             now = time.monotonic()
             self._observe(folder)
@@ -487,8 +487,8 @@ class RunQueue:
             if farewell and now > farewell:
                 self._carrier.stop(folder)
                 _fail(folder, WAS_CANCELLED)
-            if now - asked > ASK:
-                asked = now
+            if now - checked > ASK:
+                checked = now
                 silent = 0 if self._is_known(folder) else silent + 1
                 if silent > SILENT:
                     _fail(folder, "the transport's program does not answer")
@@ -508,7 +508,7 @@ class RunQueue:
 
 @contextmanager
 def queue_of(carrier: Carrier, observe: Callable[[Path], object] = str) -> Iterator[RunQueue]:
-    """Carry out the runs of a federation while the block lasts."""
+    """Run the queue of a federation while the block lasts."""
     queue = RunQueue(carrier, observe)
     with private_files():
         queue.start()

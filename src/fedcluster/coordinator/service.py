@@ -221,7 +221,7 @@ class Health:
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """Return a gauge with a value for each value of its label; one without a label has one."""
+    """Return a Prometheus gauge: one value, or one for each value of its label."""
     gauge = GaugeMetricFamily(f"fedcluster_{name}", text, labels=[label] if label else [])
     for key, value in values.items():
         gauge.add_metric([key] if label else [], value)
@@ -328,7 +328,7 @@ class Service:
         return endpoint
 
     def _note_refusal(self, request: Request) -> None:
-        """Write a refused request into the log, but not so many that they fill the disk."""
+        """Log a refused request, at most so many a minute that they do not fill the disk."""
         now = time.monotonic()
         self._refused = [at for at in self._refused if now - at < 60]
         if len(self._refused) < REFUSALS:
@@ -343,7 +343,7 @@ class Service:
     def _own(
         self, request: Request, operator: Operator, event: str = "", **more: Any
     ) -> tuple[Run, Path]:
-        """Return the run that a request names, if this operator may deal with it; log the event."""
+        """Return the run that a request names, if this operator may access it; log the event."""
         folder = run_folder(self._federation, request.path_params["name"])
         run = Run.load(folder)
         about = {"operator": operator.name, "run": run.name}
@@ -388,7 +388,7 @@ class Service:
         return _json(content)
 
     def _doing(self, run: Run) -> str:
-        """Return how far a run is."""
+        """Return in words how far a run has come."""
         if run.state == State.QUEUED:
             before = [each for each in runs(self._federation) if each.state in GOING]
             ahead = sum(each.state != State.QUEUED or each.asked < run.asked for each in before)
@@ -633,7 +633,7 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
 
 
 def _follow(certificate: FreshCertificate) -> None:
-    """Show a renewed certificate to whoever connects from then on."""
+    """Load a renewed certificate, which later connections are shown."""
     while True:
         time.sleep(FRESH)
         if certificate.refresh():

@@ -156,11 +156,11 @@ class Coordinator:
         return client
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return what the coordinator tells."""
+        """Return the answer of the coordinator to a GET request."""
         return dict(self.ask("GET", path).json())
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the coordinator answers once it has done something."""
+        """Post a request and return the answer of the coordinator."""
         return dict(self.ask("POST", path, body or {}).json())
 
     def begin(self, job: Job, options: RunOptions) -> str:

@@ -67,8 +67,10 @@ def first_alike(tasks: Sequence[Task]) -> list[int]:
     >>> first_alike([Task(Inertia(), State()), Task(Inertia(), State())])
     [0, 0]
     """
-    given = [task.preprocessor for task in tasks]
-    return [next(i for i, each in enumerate(given) if each is mine) for mine in given]
+    preprocessors = [task.preprocessor for task in tasks]
+    return [
+        next(i for i, each in enumerate(preprocessors) if each is mine) for mine in preprocessors
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,10 @@ class Limit:
         """
         if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
             raise ValueError(f"{content!r} is not a limit: an object with a name")
-        given = {name: value for name, value in content.items() if name != "name"}
-        if not all(isinstance(value, SCALARS) for value in given.values()):
+        parameters = {name: value for name, value in content.items() if name != "name"}
+        if not all(isinstance(value, SCALARS) for value in parameters.values()):
             raise ValueError(f"the parameters of the limit {content['name']!r} are not scalars")
-        return cls(content["name"], tuple(given.items()))
+        return cls(content["name"], tuple(parameters.items()))
 
     def plain(self) -> dict[str, Any]:
         """Return the limit as JSON can hold it."""

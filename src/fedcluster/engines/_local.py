@@ -124,21 +124,21 @@ class LocalEngine:
         """
         return cls(Stacked.of(data, sites, filters))
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, see `Engine`; opens their rows.
 
         A site in this process knows every step; a relay asks its sites.
         """
-        labels, stacked = asked.get("labels"), isinstance(self.clients, Stacked)
+        labels, stacked = requested.get("labels"), isinstance(self.clients, Stacked)
         relayed = (
-            asked.get("steps")
+            requested.get("steps")
             and not stacked
             and any(isinstance(each, Relay) for each in self.clients.values())
         )
-        if not (asked.get("columns") or labels or relayed):
+        if not (requested.get("columns") or labels or relayed):
             return self._sites
         doing = "naming its labels, " if labels else "describing its columns, "
-        tell = methodcaller("introduce", **asked)
+        tell = methodcaller("introduce", **requested)
         return tuple(at_site(client, doing, tell) for client in self.clients.values())
 
     @cached_property
@@ -153,11 +153,11 @@ class LocalEngine:
         """Answer all tasks at each of the named sites, in the order of the names."""
         here, missing = self.clients, tuple[str, ...]()
         if sites is not None or self._silent is not None:
-            asked = set(self.clients if sites is None else sites)
+            recipients = set(self.clients if sites is None else sites)
             if self._silent is not None:
-                asked = {name for name in asked if not self._silent(name, self._rounds)}
-            here = {name: self.clients[name] for name in self.clients if name in asked}
-            missing = tuple(name for name in self.clients if name not in asked)
+                recipients = {name for name in recipients if not self._silent(name, self._rounds)}
+            here = {name: self.clients[name] for name in self.clients if name in recipients}
+            missing = tuple(name for name in self.clients if name not in recipients)
         self._rounds += 1
         batches = self._asked
         if batches is None or (batches.clients is not here and list(batches.clients) != list(here)):
@@ -167,12 +167,12 @@ class LocalEngine:
 
 def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
     """Return sites by their names, in the order of these."""
-    given = sorted(clients, key=attrgetter("name"))
-    if not given:
+    ordered = sorted(clients, key=attrgetter("name"))
+    if not ordered:
         raise ValueError("no site was given")
-    by_name = {client.name: client for client in given}
-    if len(by_name) < len(given):
-        [(name, _), *_] = Counter(client.name for client in given).most_common(1)
+    by_name = {client.name: client for client in ordered}
+    if len(by_name) < len(ordered):
+        [(name, _), *_] = Counter(client.name for client in ordered).most_common(1)
         raise ValueError(f"two sites have the same name: {name!r}")
     return cast(dict[str, Client], by_name)  # or relays, which stand for clients here
 
@@ -263,7 +263,7 @@ class CrowdEngine:
         self.n_asked: list[int] = []
         self.n_answered: list[int] = []
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, as one site whose rows come in chunks."""
         site = SiteInfo(
             self.name,
@@ -273,7 +273,7 @@ class CrowdEngine:
             weight=float(self.n_rows),
             n_columns=self._n_columns,
         )
-        if asked.get("columns"):
+        if requested.get("columns"):
             named = tuple(Column(f"x{j}") for j in range(self._n_columns))
             site = replace(site, columns=named)
         return (site,)
@@ -310,13 +310,15 @@ class CrowdEngine:
         there = np.arange(self.n_sites)
         if self._available is not None:
             there = np.flatnonzero(self._available(number))
-        asked = there[sampled(len(there), self._asked, self._seed, number)] if len(there) else there
-        asked = np.setdiff1d(asked, self._busy, assume_unique=True)
-        chance = stream(self._seed, number, "answers").random(len(asked))
+        recipients = (
+            there[sampled(len(there), self._asked, self._seed, number)] if len(there) else there
+        )
+        recipients = np.setdiff1d(recipients, self._busy, assume_unique=True)
+        chance = stream(self._seed, number, "answers").random(len(recipients))
         dropped, late = self._lost
-        self._busy = asked[(chance >= dropped) & (chance < dropped + late)]
-        answering = asked[chance >= dropped + late]
-        self.n_asked.append(len(asked))
+        self._busy = recipients[(chance >= dropped) & (chance < dropped + late)]
+        answering = recipients[chance >= dropped + late]
+        self.n_asked.append(len(recipients))
         self.n_answered.append(len(answering))
         return answering
 

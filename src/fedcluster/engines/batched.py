@@ -317,8 +317,8 @@ def _tree(task: Task, table: StackedRows, accumulator: ExactAccumulator) -> Sent
     known, places = known_leaves(table.data.cache, cuts, len(table.data))
     following = next_cuts(cuts, len(reference), known)
     weights, rows = as_weights(table.data.sample_weight), table.data.X
-    asked = reference, cuts, following, places
-    sent = add_leaf_sums_of_sites(rows, weights, table.sites, *asked, accumulator)
+    arguments = reference, cuts, following, places
+    sent = add_leaf_sums_of_sites(rows, weights, table.sites, *arguments, accumulator)
     table.data.cache["leaf_sums"] = cuts, places
     return sent
 
@@ -515,16 +515,16 @@ class Asked:
                 alone.append(([*batch.clients.values()], left))
         own: list[dict[str, Summary]] = [{} for _ in tasks]
         for clients, places in alone:
-            asked = [tasks[t] for t in places]
-            if workers > 1 and _two_are_large(clients, asked):
-                answers = partial(at_site, doing=asked, do=methodcaller("answers", asked))
+            some = [tasks[t] for t in places]
+            if workers > 1 and _two_are_large(clients, some):
+                answers = partial(at_site, doing=some, do=methodcaller("answers", some))
                 with ThreadPoolExecutor(min(workers, len(clients))) as pool:
                     replies = list(pool.map(answers, clients))
             else:
                 replies = []
                 for client in clients:
-                    with site_named(client, asked):
-                        replies.append(client.answers(asked))
+                    with site_named(client, some):
+                        replies.append(client.answers(some))
             for client, reply in zip(clients, replies, strict=True):
                 for t, answer in zip(places, reply, strict=True):
                     own[t][client.name] = answer
@@ -652,9 +652,9 @@ def site_named(client: Any, doing: str | Sequence[Task]) -> Iterator[None]:
         raise SiteError(f"site {client.name!r}, {doing}{what}") from error
 
 
-def _two_are_large(clients: Sequence[Any], asked: Sequence[Task]) -> bool:
+def _two_are_large(clients: Sequence[Any], tasks: Sequence[Task]) -> bool:
     """Return whether at least two sites hold enough numbers for threads of their own."""
-    sizes = (at_site(client, asked, _size) for client in clients)
+    sizes = (at_site(client, tasks, _size) for client in clients)
     return sum(size >= WORTH_A_THREAD for size in sizes) > 1
 
 

@@ -1,8 +1,8 @@
 """Client of one site: the only code that sees rows and answers tasks.
 
-It also draws bootstrap samples of the rows: how often each is drawn, as its weight. Each row is
-drawn so often as a Poisson number of mean 1 says, by itself: that is what drawing n of n rows with
-replacement comes to where they are many, and no site need know how many rows the others have.
+It also draws bootstrap samples of the rows, as weights that count how often each row is drawn. The
+counts are independent Poisson numbers of mean 1. For many rows, this approximates drawing n of n
+rows with replacement, and no site need know how many rows the others have.
 J. A. Hanley & B. MacGibbon, Creating non-parametric bootstrap samples using Poisson frequencies,
 Computer Methods and Programs in Biomedicine 83, 2006.
 """
@@ -318,15 +318,15 @@ class Client:
         n_rows, weight = (fsum(each) for each in zip(*sizes, strict=True))
         return n_rows, weight
 
-    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+    def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
         """Return the metadata of the site, see `Engine`; opens the rows.
 
         It can carry out every step that is in its process.
         """
         site = self.site
-        if asked.get("columns"):
-            site = replace(site, columns=self.describe(asked.get("texts", ())))
-        return replace(site, labels=self.classes()) if asked.get("labels") else site
+        if requested.get("columns"):
+            site = replace(site, columns=self.describe(requested.get("texts", ())))
+        return replace(site, labels=self.classes()) if requested.get("labels") else site
 
     @property
     def audit_log(self) -> list[AuditRecord]:
@@ -510,7 +510,7 @@ class Client:
         return behind, int(data.grouped.smallest_first[-1])
 
     def _bounded(self, data: Data) -> Data:
-        """Return rows whose weights and persons cannot make an answer with noise depend on more."""
+        """Return at most so many rows of each person as the noise is for; refuse unfit rows."""
         if key := self._unfit_for_noise(data):
             raise refused(key)
         if data.groups is None:

@@ -47,9 +47,9 @@ class WrappedEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, see `Engine`."""
-        return self._engine.introduce(**asked)
+        return self._engine.introduce(**requested)
 
     def _names(
         self, sites: Iterable[str] | None, steps: Sequence[PlannedStep] = ()
@@ -88,17 +88,17 @@ class WithoutSites(WrappedEngine):
         super().__init__(engine)
         self._left_out = frozenset(left_out)
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the other sites."""
-        sites = super().introduce(**asked)
+        sites = super().introduce(**requested)
         return tuple(site for site in sites if site.name not in self._left_out)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to those of the named sites that are not left out."""
-        asked = [name for name in self._names(sites)[1] if name not in self._left_out]
+        recipients = [name for name in self._names(sites)[1] if name not in self._left_out]
         return [
             replace(each, missing=tuple(sorted({*each.missing, *self._left_out})))
-            for each in self._engine.ask(tasks, asked)
+            for each in self._engine.ask(tasks, recipients)
         ]
 
 
@@ -157,17 +157,17 @@ class RecordedEngine(WrappedEngine):
             raise InputError(f"site {forgets[1]!r} is to be forgotten, and must not be asked")
         folder.mkdir(parents=True, exist_ok=True)
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the recorded metadata of the sites; ask for it and record it the first time.
 
         A run that goes on then starts as it did, whoever answers now. The steps to come are not
         recorded: the sites are told of them again before they are asked more.
         """
-        self._steps = asked.get("steps") or self._steps
-        parts = [name for name in ("columns", "labels") if asked.get(name)]
+        self._steps = requested.get("steps") or self._steps
+        parts = [name for name in ("columns", "labels") if requested.get(name)]
         if self._sites is not None and not parts:
             return self._sites
-        columns, texts = "columns" in parts, sorted(asked.get("texts", ()))
+        columns, texts = "columns" in parts, sorted(requested.get("texts", ()))
         wanted: Introduction = {"columns": columns, "texts": texts, "labels": "labels" in parts}
         path, question = (
             self._folder / "-".join(["sites", *parts]),
@@ -193,15 +193,18 @@ class RecordedEngine(WrappedEngine):
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Return the recorded answers, or ask and record."""
-        names, asked = self._names(sites, self._steps)
-        path, question = self._folder / f"exchange-{self._done:04d}", _question(tasks, names, asked)
+        names, recipients = self._names(sites, self._steps)
+        path, question = (
+            self._folder / f"exchange-{self._done:04d}",
+            _question(tasks, names, recipients),
+        )
         if path.exists():
             with _reading(path) as (header, arrays):
                 _check_same(path, header, question)
                 answers = _read_answers(header, arrays, len(tasks))
             self.replayed += 1
         else:
-            answers = self._reused(tasks, names, asked) or self._engine.ask(tasks, asked)
+            answers = self._reused(tasks, names, recipients) or self._engine.ask(tasks, recipients)
             every = [summary for answer in answers for summary in answer.by_site.values()]
             first = answers[0]
             about: dict[str, Any] = {"answered": list(first.by_site), "missing": first.missing}
@@ -212,23 +215,23 @@ class RecordedEngine(WrappedEngine):
         return answers
 
     def _reused(
-        self, tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]
+        self, tasks: Sequence[Task], names: Sequence[str], recipients: Sequence[str]
     ) -> list[Answers] | None:
         """Return what the sites answered to this question in the run with the forgotten site."""
         if self._forgets is None or self.reused + self.replayed < self._done:
             return None
         folder, site = self._forgets
         path = folder / f"exchange-{self._done:04d}"
-        with_it = sorted([*names, site]), sorted([*asked, site])
+        with_it = sorted([*names, site]), sorted([*recipients, site])
         kept = kept_answers(path, tasks, *with_it) if path.exists() else None
-        if kept is None or not set(asked) <= set(kept[0].by_site):
+        if kept is None or not set(recipients) <= set(kept[0].by_site):
             return None
         self.reused += 1
-        return [Answers({n: each.by_site[n] for n in asked}, (), each.enough) for each in kept]
+        return [Answers({n: each.by_site[n] for n in recipients}, (), each.enough) for each in kept]
 
 
 def kept_answers(
-    path: Path, tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]
+    path: Path, tasks: Sequence[Task], names: Sequence[str], recipients: Sequence[str]
 ) -> list[Answers] | None:
     """Return the recorded answers of single sites to these tasks; None if others were asked.
 
@@ -238,16 +241,16 @@ def kept_answers(
         If the file is damaged.
     """
     with _reading(path, "fit anew without the site") as (header, arrays):
-        if header["question"] != _question(tasks, names, asked) or header.get("summed"):
+        if header["question"] != _question(tasks, names, recipients) or header.get("summed"):
             return None
         return _read_answers(header, arrays, len(tasks))
 
 
-def _question(tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]) -> str:
+def _question(tasks: Sequence[Task], names: Sequence[str], recipients: Sequence[str]) -> str:
     """Return the digest of what some of the sites are asked."""
     headers, arrays = wire.write_tasks(tasks)
     return wire.digest(
-        wire.pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays)
+        wire.pack({"tasks": headers, "asked": list(recipients), "sites": list(names)}, arrays)
     )
 
 
@@ -337,24 +340,24 @@ class WatchedEngine(WrappedEngine):
         self._before: list[Floats] = []
         path.write_text("", encoding="utf-8")
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites."""
         with self.failure_noted():
-            return super().introduce(**asked)
+            return super().introduce(**requested)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Ask the sites, and note when and whom, and who answered."""
-        _, asked = self._names(sites)
+        """Ask the sites, and log the time, the sites that are asked and those that answer."""
+        _, recipients = self._names(sites)
         self._round, known = self._round + 1, len(self._refusals)
         steps = Counter(type(task.step).__name__ for task in tasks)
-        note(self._path, round=self._round, asked=asked, tasks=steps, **self._found(tasks))
+        note(self._path, round=self._round, asked=recipients, tasks=steps, **self._found(tasks))
         with self.failure_noted(round=self._round):
-            answers = self._engine.ask(tasks, asked)
+            answers = self._engine.ask(tasks, recipients)
         reasons = self._reasons(known)
         sent = Counter[str]()
         for each in answers:
             sent.update(each.values_sent)
-        missing = {name: reasons.get(name, "") for name in asked if name not in sent}
+        missing = {name: reasons.get(name, "") for name in recipients if name not in sent}
         note(self._path, round=self._round, answered=sent, missing=missing)
         return answers
 

@@ -96,7 +96,7 @@ class Relay:
         """Metadata that the relay states without being asked for more."""
         return self.introduce()
 
-    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+    def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
         """Return the metadata of the relay's sites together, see `Engine`.
 
         Raises
@@ -107,10 +107,10 @@ class Relay:
         RefusedError
             If lines of few sites are to be held back, and no site tells its own sums.
         """
-        for step in asked.get("steps", ()):
+        for step in requested.get("steps", ()):
             if not isinstance(step, type):
                 _check_adds_up(step)
-        sites = self.engine.introduce(**asked)
+        sites = self.engine.introduce(**requested)
         responding = [site for site in sites if site.answered]
         self._check_enough(len(responding))
         if self.lines and any(site.secure for site in responding):
@@ -124,7 +124,7 @@ class Relay:
             (*united_limits(responding, self.disclosure.stated), own),
             streams=True,
             columns=united_columns([site.columns for site in responding]),
-            labels=united_labels(responding) if asked.get("labels") else None,
+            labels=united_labels(responding) if requested.get("labels") else None,
             n_rows=_sum(site.n_rows for site in responding),
             weight=_sum(site.weight for site in responding),
             n_columns=widths.pop(),

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Transport(Protocol):
-    """Carrier of messages to sites and of their replies."""
+    """Transport that carries messages to sites and brings back their replies."""
 
     def exchange(
         self, messages: Mapping[str, bytes], enough: int
@@ -115,11 +115,11 @@ class RemoteEngine:
 
     @property
     def stated_rows(self) -> dict[str, float]:
-        """Rows that each site stated, or their weight where that is more."""
+        """Number of rows that each site stated, or their total weight if it is larger."""
         sized = (site for site in self._sites.values() if site.n_columns is not None)
         return {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sized}
 
-    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, see `Engine`.
 
         Without columns or labels, sites are asked only while none has told what it holds, or while
@@ -134,7 +134,7 @@ class RemoteEngine:
         InputError
             If that is so because a site refuses what does not go with its protection.
         """
-        more = self._introduction(asked)
+        more = self._introduction(requested)
         known = any(site.n_columns is not None for site in self._sites.values())
         if not more and known and self._plan_sent:
             return tuple(self._sites.values())
@@ -142,14 +142,16 @@ class RemoteEngine:
         self._plan_sent = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
 
-    def _introduction(self, asked: Introduction) -> dict[str, Any]:
+    def _introduction(self, requested: Introduction) -> dict[str, Any]:
         """Return what a message asks besides tasks; the steps to come stand in all from now on."""
-        if steps := wire.write_steps(asked.get("steps", ())):
+        if steps := wire.write_steps(requested.get("steps", ())):
             self._plan_sent &= steps == self._terms["about"].get("steps")
             self._terms["about"] |= {"steps": steps}
         more: dict[str, Any] = {}
-        more |= {"described": sorted(asked.get("texts", ()))} if asked.get("columns") else {}
-        return more | ({"labels": True} if asked.get("labels") else {})
+        more |= (
+            {"described": sorted(requested.get("texts", ()))} if requested.get("columns") else {}
+        )
+        return more | ({"labels": True} if requested.get("labels") else {})
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites.
@@ -159,8 +161,8 @@ class RemoteEngine:
         SiteError
             If fewer sites than the quorum gave a valid answer.
         """
-        asked = set(self._sites if sites is None else sites)
-        replies, enough = self._round(tasks, asked, {}), self._enough(len(asked))
+        recipients = set(self._sites if sites is None else sites)
+        replies, enough = self._round(tasks, recipients, {}), self._enough(len(recipients))
         missing = tuple(name for name in self._sites if name not in replies)
         return [
             Answers({name: reply[t] for name, reply in replies.items()}, missing, enough)
@@ -217,12 +219,12 @@ class RemoteEngine:
 
         Sites that have not told yet what they hold are asked that, too.
         """
-        asked, header = set(sites), {**self._header(), **more}
+        recipients, header = set(sites), {**self._header(), **more}
         old, new = (Question(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
         questions = {
             name: new if site.n_columns is None else old
             for name, site in self._sites.items()
-            if name in asked
+            if name in recipients
         }
 
         def read(name: str, came: bytes) -> list[Summary]:
@@ -280,13 +282,13 @@ class RemoteEngine:
         self.refusals.append(Refusal(name, self._exchanges, reason))
         LOGGER.warning("round %d, site %r: %s", self._exchanges, name, reason)
 
-    def _enough(self, asked: int) -> int:
-        return asked if self._quorum is None else min(self._quorum, asked)
+    def _enough(self, n_recipients: int) -> int:
+        return n_recipients if self._quorum is None else min(self._quorum, n_recipients)
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Question to a site, to be held against what comes back.
+    """Request to a site, which its reply is compared with.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditEntry:
-    """Request to a site and its reply, for the site's own log.
+    """Request to a site with its reply, as the site's audit log records them.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class AuditEntry:
 
 
 class Auditor:
-    """Keeper of a site's permits and of its log; this one admits all, and writes nothing."""
+    """Interface to a site's permits and log; this base class admits all and writes nothing."""
 
     def admit(self, request: Request) -> str:
         """Check that a request may be answered, before any work is done.
@@ -138,12 +138,12 @@ Rank = tuple[int, int]
 
 
 class Turns:
-    """Order of the questions to a site, which come in threads of their own.
+    """Queue of the requests to a site, each of which comes in its own thread.
 
-    One that comes while another is worked on waits for it, but not for long where it is newer: of
-    a run that began later, or of a later round of the same run. Then the older one is ended, as is
-    one whose run is cancelled: its coordinator has gone on without the answer. One that cannot be
-    read is refused at once.
+    A request waits while another is worked on. If it is newer, of a later run or a later round of
+    the same run, the older one is ended after a few seconds, because its coordinator has gone on
+    without the answer. So is a request whose run is cancelled. A request that cannot be read is
+    refused at once.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class SiteClient(Protocol):
     def name(self) -> str:
         """Name of the site."""
 
-    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+    def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
         """Return the metadata of the site, see `Engine`."""
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
@@ -266,15 +266,15 @@ class DisclosedColumns:
         if run != self._run:
             self._run, self._descriptions, self._labels = run, [], None
 
-    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
+    def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
         """Return the metadata of the site, without texts that no message may hold."""
-        site = self._client.introduce(**asked)
+        site = self._client.introduce(**requested)
         columns = (replace(c, levels=tuple(filter(is_plain, c.levels))) for c in site.columns)
         labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
         site = replace(site, columns=tuple(columns), labels=labels)
-        if asked.get("columns"):
+        if requested.get("columns"):
             self._descriptions = [site.columns, *self._descriptions][:KEPT]
-        if asked.get("labels"):
+        if requested.get("labels"):
             self._labels = frozenset(site.labels or ())
         return site
 
@@ -571,7 +571,7 @@ class Responder:
         return wire.WireError(f"this site has the columns {', '.join(self.columns)} and no others")
 
 
-def _names(given: Any) -> tuple[str, ...]:
-    if not wire.is_texts(given):
+def _names(value: Any) -> tuple[str, ...]:
+    if not wire.is_texts(value):
         raise wire.WireError("the columns that are asked for are not a list of names")
-    return tuple(given)
+    return tuple(value)

@@ -287,8 +287,8 @@ def content_digest(header: Header, arrays: Arrays) -> str:
 
     Neither the number of the exchange counts, nor what goes with the masks of one site.
     """
-    asked = {key: header[key] for key in header.keys() - {"exchange", "sums"}}
-    return sha256(pack(dict(sorted(asked.items())), arrays)).hexdigest()
+    content = {key: header[key] for key in header.keys() - {"exchange", "sums"}}
+    return sha256(pack(dict(sorted(content.items())), arrays)).hexdigest()
 
 
 def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]:

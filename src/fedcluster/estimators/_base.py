@@ -112,10 +112,10 @@ def _check_widths(data: Mapping[str, Data]) -> None:
         raise ValueError(f"every site must have the same number of columns, not {widths}")
 
 
-def _in_common_names(parts: Sequence[SiteTable], said: Sequence[str]) -> list[SiteTable]:
+def _in_common_names(parts: Sequence[SiteTable], names: Sequence[str]) -> list[SiteTable]:
     """Return tables whose columns all sites spell in one way, where that is certain."""
     named = {part.name: column_names(part.table) or () for part in parts}
-    every = common_names(named, said)
+    every = common_names(named, names)
     for part in parts:
         note_names(part.owner, every[part.name])
     return [replace(part, table=in_names(part.table, every[part.name])) for part in parts]
@@ -225,17 +225,17 @@ def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None
 
 def disclosed_columns(engine: Engine) -> tuple[str, ...]:
     """Return the names of the columns, which all sites must have in the same order."""
-    told = {
+    disclosed = {
         site.name: tuple(column.name for column in site.columns)
         for site in engine.introduce(columns=True)
         if site.answered
     }
-    columns = common_columns(told)
-    for site, names in told.items():
+    columns = common_columns(disclosed)
+    for site, names in disclosed.items():
         if names != columns:
             raise InputError(
-                f"site {site!r} has its columns in another order than site {next(iter(told))!r}; "
-                "let all sites read them in one order"
+                f"site {site!r} has its columns in another order than site "
+                f"{next(iter(disclosed))!r}; let all sites read them in one order"
             )
     return columns
 
@@ -263,7 +263,7 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
 
 
 def check_clusters(n_clusters: Any, n_rows: float) -> None:
-    """Refuse what is no number of clusters, or no range of them, that there are rows for."""
+    """Check a number of clusters, or a range of them, against the number of rows."""
     if isinstance(n_clusters, str):
         one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
     elif isinstance(n_clusters, Iterable):
@@ -545,8 +545,10 @@ class Federated(Fitted):
             if isinstance(self.rule, Rule)
             else Rule(one_of("rule", self.rule, RULES)),
         }
-        given = {name: value for name, value in self.get_params(deep=False).items() if name in JOB}
-        return Fit(**{**given, **checked})
+        parameters = {
+            name: value for name, value in self.get_params(deep=False).items() if name in JOB
+        }
+        return Fit(**{**parameters, **checked})
 
     def _algorithm(self) -> Any:
         """Return what to fit by: a name or an algorithm object, checked."""
@@ -638,11 +640,11 @@ def _printed_rounds() -> Callable[[CommunicationRound], None]:
 
     def show(done: CommunicationRound) -> None:
         tasks = Counter(done.steps)
-        asked = ", ".join(f"{n} {step}" if n > 1 else step for step, n in tasks.items())
+        steps = ", ".join(f"{n} {step}" if n > 1 else step for step, n in tasks.items())
         sites = f"{len(done.answered)} sites" if len(done.answered) != 1 else "1 site"
         lacking = f", not {listed(list(done.missing))}" if done.missing else ""
         sent = sum(done.values_sent.values())
-        line = f"{asked}; {sites} answered{lacking}, {sent:,} numbers"
+        line = f"{steps}; {sites} answered{lacking}, {sent:,} numbers"
         print(f"round {next(numbers)}: {line}")  # noqa: T201
 
     return show

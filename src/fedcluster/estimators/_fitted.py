@@ -274,7 +274,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         return self
 
     def _keep_preparation(self, preprocessor: Preprocessor | None, *, private: bool) -> None:
-        """Keep what is done to rows; users do not see what a privacy budget alone does."""
+        """Store the preprocessing of rows, but for the part that serves a privacy budget alone."""
         self.preprocessor_ = None if private else preprocessor
         self._box_ = preprocessor if private else None
 

@@ -239,8 +239,10 @@ class FederatedGaussianMixture(Federated):
             )
         memory = {}
         if self.precisions_init is not None:
-            given = np.array(self.precisions_init, dtype=np.float64)
-            memory["precisions_cholesky"] = factors_of(given, self.covariance_type, means.shape)
+            precisions = np.array(self.precisions_init, dtype=np.float64)
+            memory["precisions_cholesky"] = factors_of(
+                precisions, self.covariance_type, means.shape
+            )
         return State(means, weights, memory=memory)
 
     def _keep_clusters(self, value: Result | Selection) -> Result:

@@ -229,7 +229,7 @@ class FitProcedure(Clustering):
     def _with_stability(self, plan: Plan[Any], at: Stage) -> Plan[tuple[Any, Stability]]:
         """Plan a clustering, its replicates and their comparison.
 
-        Replicates run beside the clustering, or after a choice of the number of clusters.
+        The replicates share the rounds of the clustering; after a choice of k they follow it.
         """
         n = bootstrap.REPLICATES if self.fit.stability is True else int(self.fit.stability)
         k, rounds = self.fit.n_clusters, at.rounds
@@ -253,7 +253,7 @@ class FitProcedure(Clustering):
         return influences(clustering_of(value), listener.kept, seed)
 
     def doubts(self, report: JobReport, labels: Iterable[Labels] | None) -> list[str]:
-        """Return what casts a doubt on the clusters; see `doubts_of`."""
+        """Return sentences on reasons to doubt the clusters; see `doubts_of`."""
         weights = report.clustering.state.weights
         k, n_weighed = len(weights), int((weights > 0).sum())
         return [
@@ -557,7 +557,7 @@ class ProfileProcedure(OfModel):
         return Found(profiles, profiles=profiles)
 
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return what ``profiles.json`` and ``--json`` say of clusters, without the rounds."""
+        """Return the content of ``profiles.json`` and ``--json``, without the rounds."""
         return {"model": str(self.job.model), **report.described(), **report.account(records)}
 
 

@@ -116,7 +116,7 @@ class JobReport:
 
     @property
     def clustering(self) -> Result:
-        """Clustering that a fit found, or chose."""
+        """Clustering that was found or chosen."""
         return clustering_of(self.outcome.value)
 
     @property
@@ -137,7 +137,7 @@ class JobReport:
         return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes))
 
     def account(self, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the account of a job: rounds, sites, who was missing, the preprocessing.
+        """Return the account of a job: its rounds, sites, missing sites and preprocessing.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Procedure(ABC):
     @property
     @abstractmethod
     def preprocessing(self) -> PreprocessingSpec | Preprocessor | None:
-        """How rows are prepared: what is to be fitted, what was fitted, or not at all."""
+        """Preprocessing of the rows: a specification, a fitted preprocessor, or None."""
 
     @abstractmethod
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
@@ -242,7 +242,7 @@ class Procedure(ABC):
         return self
 
     def own_code(self) -> list[str]:
-        """Return the dotted names of code of one's own that the job imports."""
+        """Return the dotted names of user-defined code that the job imports."""
         job = self.job
         names = [getattr(job, "algorithm", ""), getattr(getattr(job, "prepare", None), "then", "")]
         names += [*getattr(job, "algorithms", ()), *getattr(job, "metrics", ())]
@@ -303,7 +303,7 @@ class Procedure(ABC):
     def run(
         self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
     ) -> JobReport:
-        """Agree on columns, fit the preprocessing, run the plan, account for it; see `execute`."""
+        """Choose columns, fit the preprocessing, run the plan and report on it; see `execute`."""
         seed, steps = drawn(self.job.seed), self.steps()
         engine, fitting = self._agreed(engine, steps, enough)
         # refuses what makes no sense for these sites, before they are asked

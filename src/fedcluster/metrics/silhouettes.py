@@ -232,7 +232,7 @@ SHAPES: tuple[Callable[[Generator, tuple[int, int]], Floats], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cloud:
-    """Cloud without clusters, as wide as the rows.
+    """Reference cloud without clusters, with the widths of the rows.
 
     Parameters
     ----------

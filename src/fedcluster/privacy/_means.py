@@ -34,7 +34,7 @@ Chunks = Callable[[], Iterable[Data]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteTable:
-    """What a first reading of a site's rows finds out.
+    """Survey of a site's rows: what must be known before they are grouped.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class SiteTable:
         return replace(chunk, X=X)
 
     def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
-        """Return rows as points (n, e) of which near ones are alike, as `Groups` scales them.
+        """Return rows as points (n, e) whose distances measure likeness, scaled as in `Groups`.
 
         Columns that are ``apart`` do not count.
         """
@@ -96,7 +96,7 @@ class SiteTable:
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def _points_of(self, chunk: Data, j: int, scale: str) -> Floats:
-        """Return one column's part of the points, with a flag for missing values."""
+        """Return the coordinates of the rows in one column, with a flag for missing values."""
         column, values = self.columns[j], chunk.X[:, j].astype(np.float64)
         unit = self.deviation[j] if scale == "none" and column.kind == "number" else 1.0
         flag = [MISSING * unit * np.isnan(values)[:, None]] if self.missing[j] else []

@@ -97,7 +97,7 @@ class Budget:
 
 
 def rho_of(noises: Iterable[float | None]) -> float:
-    """Return rho of one record, of answers with these noise multipliers; infinite without noise.
+    """Return the zCDP parameter rho of answers with these noise multipliers, inf without.
 
     Examples
     --------
@@ -197,7 +197,7 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
-    """The table ``[policy]`` of a site file: bounds, each narrower than what steps declare.
+    """Bounds on requests, the table ``[policy]`` of a site file; they narrow those of steps.
 
     Parameters
     ----------

@@ -294,9 +294,9 @@ class Holder:
         return every.of_persons(units.of_rows, len(units)) if units.are_persons else every
 
     def without_broken(self, kept: Partition) -> Partition:
-        """Return a partition without the groups of persons that do not keep the rules now.
+        """Return the partition without the groups of persons that no longer satisfy the rules.
 
-        Those of rows, which do not change, kept them when they were made.
+        Rows do not change, so groups of rows satisfy the rules since they were made.
         """
         if not self.has_rules or not self.table.units.are_persons:
             return kept

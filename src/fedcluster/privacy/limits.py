@@ -405,7 +405,7 @@ class Rules:
         return int(units[adds[:, few.argmax()].argmax()]) if few.any() else None
 
     def counts(self, units: Places) -> list[NDArray[np.intp]]:
-        """Return of each sensitive column how many of these units have each value."""
+        """Return for each sensitive column the number of units with each value."""
         return [
             np.unique(
                 np.concatenate([held[starts[u] : starts[u + 1]] for u in units.tolist()]),

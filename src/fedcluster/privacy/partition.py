@@ -114,7 +114,7 @@ class Partition:
         return now.numbers[few.any(axis=1)]
 
     def noting(self, units: Units) -> Partition:
-        """Return the partition with digests of what its groups disclose of these units."""
+        """Return the partition with the digests of what its groups now disclose of these units."""
         now = self._grouped(units)
         every = np.union1d(self.told, np.concatenate([now.of_units.ravel(), now.of_groups.ravel()]))
         return self if len(every) == len(self.told) else replace(self, told=every)
@@ -372,7 +372,7 @@ def _digests(known: Ids, key: bytes) -> Ids:
 
 
 def known_by(data: Data, j: int, key: bytes) -> Ids:
-    """Return what a row is known by in one column, or at -1 by its label, (n,)."""
+    """Return the values that identify rows in one column, or the labels for column -1, (n,)."""
     if j < 0 and data.y is not None:
         names, place = np.unique(data.y.astype(str), return_inverse=True)
         return _text_ids(names.tolist(), key)[place]
@@ -459,7 +459,7 @@ class Units:
         return len(self.ids)
 
     def means_of(self, units: Numbers, points: Floats) -> tuple[Numbers, Floats]:
-        """Return each unit once, with the mean of its points."""
+        """Return the distinct units, each with the mean of its points."""
         if not self.are_persons:
             return units, points
         sums = np.zeros((len(self), points.shape[1]))

@@ -63,7 +63,7 @@ class Policy:
             raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message, as a list")
 
     def check_planned(self, steps: Sequence[PlannedStep]) -> None:
-        """Check the steps that a run will ask, before it is answered anything.
+        """Check all planned steps of a run before its first request is answered.
 
         Raises
         ------

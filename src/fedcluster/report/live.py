@@ -163,7 +163,7 @@ class Progress:
 
 
 def measured_by(step: str) -> str:
-    """Return the name of the number that rounds of a step report as inertia.
+    """Return the name of the number that a step reports as its inertia.
 
     Examples
     --------
@@ -258,7 +258,7 @@ class Watched:
 
 
 def now(progress: Progress, error: str = "") -> Content:
-    """Return the state of a run: its round, its results so far, and the state of each site."""
+    """Return the section on the state of a run: its round, first results, and each site."""
     ended = element("p", f"The run has ended: {error}.", class_="size") if error else None
     if not progress.began:
         return [ended or paragraphs("Waiting for the sites.")]

@@ -157,8 +157,8 @@ def _more_than_held(sites: Sequence[SiteRecord]) -> list[str]:
     most = max(more, key=lambda site: site.values_sent / site.values_held)
     return [
         f"{tables.counted(len(more), 'site')} sent more numbers than their rows have values, for "
-        f"example {most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent for "
-        "every cluster, start and round. Fewer clusters or --algorithm lloyd send less."
+        f"example {most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent "
+        "for every cluster, start and round. Fewer clusters or --algorithm lloyd send less."
     ]
 
 
@@ -479,7 +479,7 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
 
 
 def _rows_in_words(site: Mapping[str, Any]) -> str:
-    """Return how many rows a site told of; under secure sums or a privacy budget, none."""
+    """Return the number of rows of a site; it is unknown under secure sums or a privacy budget."""
     return "not told" if site["weight"] is None else tables.number(site["weight"])
 
 

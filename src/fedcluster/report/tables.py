@@ -320,7 +320,7 @@ def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | 
 
 
 def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table | str]:
-    """Return profiles and stability in the content of a job, if there; a file holds all of it."""
+    """Return tables of the profiles and the stability in the content of a job, if present."""
     shown: list[Table | str] = []
     if "profiles" in content:
         shown += profile_tables(content["profiles"], width, str(file or "--json"))

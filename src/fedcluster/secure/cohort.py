@@ -160,10 +160,10 @@ class Cohort:
         return json.dumps([*signed, earlier]).encode()
 
 
-def are_names(given: Any) -> bool:
+def are_names(value: Any) -> bool:
     """Return whether a value that was JSON is a list of different texts, in order."""
-    texts = isinstance(given, list) and all(isinstance(name, str) for name in given)
-    return texts and given == sorted(set(given))
+    texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return texts and value == sorted(set(value))
 
 
 def earlier_cohorts(state: SiteState) -> frozenset[Names]:

@@ -341,7 +341,7 @@ def _secure(reply: Fields) -> Fields:
 
 
 def _offer(part: Fields, sites: Sequence[str]) -> _Offer:
-    """Return what a site offers to other sites for the next sum."""
+    """Read the public keys and sealed shares that a site offers to others for the next sum."""
     with _whole():
         offer = part["next"]
         parts = {name: str(offer["sealed"][name]) for name in sites}

@@ -219,7 +219,7 @@ class SecureSite:
         tasks: Sequence[Task],
         answers: Sequence[Summary],
     ) -> tuple[Words, Fields]:
-        """Return the answers to tasks as masked words, and what goes with them.
+        """Return the answers to tasks as masked words, and the fields that accompany them.
 
         The masks are those of the question's ``content``, see `content_digest`: they cancel only
         if all sites were asked the same.
@@ -325,9 +325,9 @@ class SecureSite:
             )
 
     def _remember(self, known: _Run) -> None:
-        """Write down the cohort before the first sum of a run leaves; the past must be as it was.
+        """Record the cohort before the first sum of a run leaves; earlier ones must be unchanged.
 
-        The others have held against the rules what this site had signed of its past.
+        The other sites have checked the earlier cohorts that this site signed.
         """
         sites = known.cohort.sites
 

@@ -79,26 +79,26 @@ def _when(line: Mapping[str, Any]) -> str:
 def answer_line(answer: Mapping[str, Any]) -> str:
     """Return one line for an answer of `answers_of`."""
     when = _when(answer)
-    asked = f"{when}  round {answer['round']}  "
+    line = f"{when}  round {answer['round']}  "
     if "refused" in answer:
         return f"{when}  refused: {printable(answer['refused'])}"
     if "model" in answer:
         return f"{when}  the model came, nothing left"
     size = f"{answer['bytes']:,} bytes"
     if answer["task"] == "introduce":
-        return f"{asked}its limits and the names of its columns, {size}"
+        return f"{line}its limits and the names of its columns, {size}"
     if answer["task"] == "describe":
         columns = f"{answer['number']} columns, {answer['texts']} texts"
-        return f"{asked}the names and kinds of {columns}, {size}"
+        return f"{line}the names and kinds of {columns}, {size}"
     if answer["task"] == "labels":
-        return f"{asked}{answer['texts']} texts of labels, {size}"
+        return f"{line}{answer['texts']} texts of labels, {size}"
     smallest = answer["smallest_weight"]
     least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
     if "noise" in answer:
         least = f"noise multiplier {number(answer['noise'])}"
     lines, width = answer["shape"]
     task = printable(answer["task"])
-    return f"{asked}{task}: {lines} x {width + 1}, {least}, {size}"
+    return f"{line}{task}: {lines} x {width + 1}, {least}, {size}"
 
 
 def run_records(answers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def run_records(answers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for answer in answers:
         key = (answer["run"], answer["asked_by"], answer["permit"])
         runs.setdefault(key, []).append(answer)
-    return [_record(key, given) for key, given in runs.items()]
+    return [_record(key, lines) for key, lines in runs.items()]
 
 
 def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> 
         "columns": sorted({name for names in named for name in names}),
         "limits": sorted({str(Limit.from_plain(each)) for a in answers for each in a["limits"]}),
         "group_size": _group_size(answers),
-        "tasks": [{"task": task, **_sum(given)} for task, given in tasks.items()],
+        "tasks": [{"task": task, **_sum(sums)} for task, sums in tasks.items()],
     }
 
 

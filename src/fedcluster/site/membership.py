@@ -585,7 +585,7 @@ def site_log(site: SiteFile, membership: Membership) -> AuditLog:
 
 
 def site_questions(site: SiteFile, membership: Membership) -> QuestionFolder:
-    """Return the folder of the questions in the log of a site."""
+    """Return the store of the requests that the log of a site refers to."""
     path = site.path.absolute().parent / membership.questions
     return QuestionFolder(path, membership.questions_megabytes << 20)
 

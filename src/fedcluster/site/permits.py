@@ -261,7 +261,7 @@ def sign(path: Path, permit: Permit, role: str, key: Ed25519PrivateKey) -> None:
 
 
 class Signature(Struct, forbid_unknown_fields=True, frozen=True):
-    """Signature of a permit, with the public key of who signed, both as text."""
+    """Signature of a permit and the public key of its signer, both as text."""
 
     key: str
     signature: str
@@ -394,7 +394,7 @@ class SitePermits:
         return [(self._accepted(name, state), state) for name, state in head.permits.items()]
 
     def sites(self, name: str) -> tuple[str, ...]:
-        """Return the sites of a permit whose use was admitted.
+        """Return the sites of a permit under which a request was admitted.
 
         Raises
         ------
@@ -403,7 +403,7 @@ class SitePermits:
         """
         return self.read(self._file(name)).sites
 
-    def admit(self, asked: Asked, head: Head) -> Permit:
+    def admit(self, request: Asked, head: Head) -> Permit:
         """Return the permit that covers a question.
 
         Raises
@@ -413,11 +413,11 @@ class SitePermits:
         InputError
             If the permit at the site was changed; the words are for the site.
         """
-        state = head.permits.get(asked.permit)
+        state = head.permits.get(request.permit)
         if state is None:
             raise WireError(f"{NO_PERMIT}, and the question names none that it has accepted")
-        permit = self._accepted(asked.permit, state)
-        if reason := _not_covered(permit, state, asked, head):
+        permit = self._accepted(request.permit, state)
+        if reason := _not_covered(permit, state, request, head):
             raise WireError(f"permit {permit.id!r} {reason}")
         return permit
 
@@ -488,28 +488,28 @@ class Asked:
         )
 
 
-def next_round(permit: Permit, asked: Asked, head: Head) -> dict[str, Any]:
+def next_round(permit: Permit, request: Asked, head: Head) -> dict[str, Any]:
     """Return what the log's line says of the use of a permit by a question that is answered."""
     state = head.permits[permit.id]
-    used = state["used"] + (state["last"] != asked.question)
-    new = {**state, "used": used, "last": asked.question}
+    used = state["used"] + (state["last"] != request.question)
+    new = {**state, "used": used, "last": request.question}
     return {"permit": permit.id, "permits": {permit.id: new}}
 
 
-def _not_covered(permit: Permit, state: State, asked: Asked, head: Head) -> str | None:
+def _not_covered(permit: Permit, state: State, request: Asked, head: Head) -> str | None:
     """Return why a permit does not cover a question, None where it does."""
     if state["revoked"]:
         return "was revoked by this site"
     if not permit.start <= _today(head) <= permit.end:
         return f"is for the days from {permit.start} to {permit.end}, UTC"
-    if state["used"] >= permit.rounds and state["last"] != asked.question:
+    if state["used"] >= permit.rounds and state["last"] != request.question:
         return f"is for {permit.rounds:,} rounds, and all are used"
-    if columns := [name for name in asked.columns if name not in permit.columns]:
-        listed = f": {', '.join(columns)}" if asked.named else "; name those that it does"
+    if columns := [name for name in request.columns if name not in permit.columns]:
+        listed = f": {', '.join(columns)}" if request.named else "; name those that it does"
         return f"{NOT_COVERED} all columns{listed}"
-    if asked.labels and not permit.labels:
+    if request.labels and not permit.labels:
         return f"{NOT_COVERED} labels"
-    if steps := sorted(asked.steps - set(permit.steps)):
+    if steps := sorted(request.steps - set(permit.steps)):
         return f"{NOT_COVERED} step {steps[0]!r}"
     return None
 

@@ -125,13 +125,13 @@ class Worker(Generic[Asked, Result]):
             self._pipe.send(LOADED)
             self._pipe.send((self._make, self._limits))
 
-    def __call__(self, asked: Asked) -> Result:
+    def __call__(self, request: Asked) -> Result:
         """Return what the function returns."""
         with self._turn:
             self.start()
             assert self._pipe is not None
             try:
-                self._pipe.send(asked)
+                self._pipe.send(request)
                 if not self._pipe.poll(PATIENCE * self._limits.seconds):
                     self.end(f"{TOO_EXPENSIVE}: no answer by the clock")
                 result, error = self._pipe.recv()
@@ -182,9 +182,9 @@ def serve() -> None:
             _limit(resource.RLIMIT_DATA, limits.memory_mb * MEGABYTE)
             work = make()
             while True:
-                asked = pipe.recv()
-                pipe.send(_result(work, asked, limits.seconds))
-                del asked
+                request = pipe.recv()
+                pipe.send(_result(work, request, limits.seconds))
+                del request
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
 
@@ -203,12 +203,12 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _result(
-    work: Callable[[Any], Callable[[], Any]], asked: Any, seconds: int
+    work: Callable[[Any], Callable[[], Any]], request: Any, seconds: int
 ) -> tuple[Any, Exception | None]:
     """Return a function's result or its error; one that cannot travel becomes one of its name."""
     try:
         _limit(resource.RLIMIT_CPU, -1)
-        answer = work(asked)
+        answer = work(request)
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds + 1)
         return answer(), None

@@ -421,9 +421,9 @@ class WorkerClient:
     name: str
     call: Callable[..., Any]
 
-    def introduce(self, **asked: Any) -> SiteInfo:
+    def introduce(self, **requested: Any) -> SiteInfo:
         """Return the metadata of the site."""
-        return self.call("introduce", asked)  # type: ignore[no-any-return]
+        return self.call("introduce", requested)  # type: ignore[no-any-return]
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round."""

@@ -58,7 +58,7 @@ class ReloadingSite:
         self._turns = answering(self.site, self.membership, say)
 
     def reply(self, content: bytes) -> bytes:
-        """Return the reply to a question; a question of another run may bring a new file in."""
+        """Return the reply to a request; the first one of a run may read a changed site file."""
         with self._look:
             request = Request.read(content, self.site.cost.message_mb * MEGABYTE)
             run = self._run if request.refused else str(request.header.get("run"))

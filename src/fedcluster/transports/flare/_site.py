@@ -58,7 +58,7 @@ class SiteExecutor(Executor):
         engine.register_aux_message_handler(topic=TOPIC, message_handle_func=self.answer)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the reply to a question; one that is being worked on is waited for."""
+        """Return the reply to a request, after any request that is being answered."""
         question = request.get("question")
         if not isinstance(question, bytes) or self._site is None:
             return make_reply(ReturnCode.BAD_REQUEST_DATA)

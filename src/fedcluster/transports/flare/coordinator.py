@@ -339,7 +339,7 @@ def session(federation: Federation) -> Iterator[Session]:
 
 @dataclass(frozen=True, slots=True)
 class FlareCarrier:
-    """Carrier of the runs of a federation by FLARE's server.
+    """Carrier that hands the runs of a federation to FLARE's server.
 
     Parameters
     ----------

@@ -418,9 +418,9 @@ def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClie
 
 
 def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
-    """Return why a coordinator's certificate is not believed, and what to do.
+    """Return why TLS does not trust a coordinator's certificate, and what to do.
 
-    Dates and names are those of the certificate that was not believed: whoever answers wrote them.
+    Dates and names are those of the untrusted certificate, so its sender may have made them up.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ class FlowerCarrier:
         return [name for name, node in self._nodes.items() if node in here]
 
     def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> Collection[str]:
-        """Push messages; return the sites whose message Flower has taken."""
+        """Push messages to Flower and return the sites whose message was accepted."""
         pushed = [
             Message(
                 RecordDict({KEY: ConfigRecord({"question": content})}),

@@ -1,8 +1,8 @@
 """Coordinator over Flower: runs the SuperLink, registers the keys of sites and hands over runs.
 
-Flower admits the keys that the federation's folder names; the folder is read again and again.Flower
-knows a site by a node, and a node by one key, for good: a new key is a new node. While a run goes
-on, `nodes_now` says by which nodes it reaches the sites that it began with.
+Flower admits the keys that the federation's folder names; the folder is read repeatedly. In
+Flower, a site is a node, and a node has one key for good, so a new key makes a new node. During a
+run, `nodes_now` returns the present nodes of the sites that it began with.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def key_status(federation: Federation) -> dict[str, str]:
 
 
 def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return the nodes that a message to each site may reach now, the newest last.
+    """Return for each site the nodes that a message may reach now, the newest last.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def home_of(path: Path) -> Path:
 
 
 def certify(private: Path) -> None:
-    """Write a certificate by which this process knows the SuperNode that it starts.
+    """Write a certificate by which this process recognises the SuperNode that it starts.
 
     As soon as that ends, another program of this machine may listen at its port.
     """
@@ -256,7 +256,7 @@ class Credentials:
 
     @contextmanager
     def followed(self, supernode: ManagedProcess) -> Iterator[None]:
-        """End a SuperNode, while the block lasts, as soon as the files are others."""
+        """End a SuperNode as soon as its files have changed, while the block lasts."""
         ended = threading.Event()
         if not self._insecure:
             threading.Thread(target=self._follow, args=[supernode, ended], daemon=True).start()
