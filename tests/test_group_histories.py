@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -303,26 +302,3 @@ def test_a_column_without_a_value_may_get_some(tmp_path) -> None:
     filled = site.grouped(Data(X, groups=np.arange(120)))
     assert len(filled) == len(first)
     assert np.isfinite(filled.X).all()
-
-
-def test_a_file_without_a_layout_is_read_where_it_is_of_rows(tmp_path) -> None:
-    """As an earlier version wrote it."""
-    file, data = tmp_path / "s.groups", rows()
-    first = Grouping(Groups(5), file).grouped(data)
-    with np.load(file) as arrays:
-        old = dict(arrays)
-    head = json.loads(bytes(old.pop("head"))) | {"format": 1}
-    del head["layout"], old["told"]
-    old["contents"] = old["units"][:, None]
-    written = {"head": np.frombuffer(json.dumps(head).encode(), np.uint8), **old}
-    with file.open("wb") as stream:
-        np.savez(stream, **written)
-    assert np.array_equal(Grouping(Groups(5), file).grouped(data).X, first.X)
-    with pytest.raises(InputError, match="with group_column none, not named"):
-        Grouping(Groups(5), file).grouped(rows(groups=np.arange(120)))
-    written["contents"] = np.zeros((len(old["units"]), 2), np.uint64)
-    with file.open("wb") as stream:
-        np.savez(stream, **written)
-    with pytest.raises(InputError, match="was written by an earlier version") as error:
-        Grouping(Groups(5), file).grouped(rows(groups=np.arange(120)))
-    assert "\n" not in str(error.value)

@@ -15,7 +15,7 @@ from test_permits import Federation, admitted
 
 from fedcluster import Client, Data, FederatedGaussianMixture, FederatedKMeans, LocalEngine
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.coordinator._relaying import Choosing
+from fedcluster.coordinator.run_job import Choosing
 from fedcluster.core import Column, State, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, OneOf
 from fedcluster.engines.recorder import RecordedEngine

@@ -17,8 +17,8 @@ from operated import operated
 from test_site_worker import question
 
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.coordinator import _relaying as relaying
 from fedcluster.coordinator import relay_site
+from fedcluster.coordinator import run_job as relaying
 from fedcluster.coordinator.folder import CANCEL, Federation, create
 from fedcluster.coordinator.operators import add_operator
 from fedcluster.coordinator.relay_site import RelayedRuns, answering

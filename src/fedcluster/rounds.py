@@ -358,7 +358,7 @@ def run_plan(
 
 
 def _is_nothing(exchange: CommunicationRound, answers: Sequence[Answers]) -> bool:
-    """Return whether no site told anything: masked answers always travel, so their total counts."""
+    """Return whether no site sent anything; masked ones always travel, so their total decides."""
     if answers[0].summed:
         return not any(each.weights.any() for answer in answers for each in answer.summaries)
     return not any(exchange.values_sent.values())

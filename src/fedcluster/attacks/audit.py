@@ -106,7 +106,7 @@ def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
 
 
 def _advantage(mine: Floats, others: Floats) -> Advantage:
-    """Return the advantage of a threshold that is chosen on one half and used on the other."""
+    """Return the advantage of a threshold that is chosen on one half and applied to the other."""
     chosen, used = ([each[i::HALF] for each in (mine, others)] for i in range(HALF))
     cuts = np.unique(np.concatenate(chosen))
     gain = [(chosen[0] <= cut).mean() - (chosen[1] <= cut).mean() for cut in cuts]

@@ -170,7 +170,7 @@ def budget(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
 
 
 @app.command(epilog="Example: fedcluster site groups site.toml")
-def groups(site_file: SiteToml, as_json: AsJson = False, quiet: Quiet = False) -> None:
+def groups(site_file: SiteToml, as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
     """Group a table that is larger than memory, once: the site then answers from the means.
 
     Writes SITE.means.parquet beside the site file, whole or not at all, in memory that does not

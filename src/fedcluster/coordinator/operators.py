@@ -42,7 +42,7 @@ PREFIX = "fedcluster-"
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person, or a program, who may start runs.
+    """Person or program that may start runs.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedcluster.coordinator._relaying import (
+from fedcluster.coordinator.run_job import (
     BOX,
     ENDED,
     POLL,

@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from fedcluster.coordinator._relaying import Relaying
 from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
+from fedcluster.coordinator.run_job import Relaying
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record_or
@@ -231,7 +231,7 @@ def check_options(federation: Federation, options: RunOptions) -> None:
 def content_of(
     federation: Federation, folder: Path, job: Job | Relaying, options: RunOptions
 ) -> dict[str, Any]:
-    """Return what a new run is to do, for ``job.json``.
+    """Return the content of ``job.json`` for a new run.
 
     Raises
     ------

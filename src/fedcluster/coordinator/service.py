@@ -37,11 +37,11 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedcluster import __version__
-from fedcluster.coordinator._relaying import Relaying
 from fedcluster.coordinator.folder import ADDRESS, Federation
 from fedcluster.coordinator.fresh_certificate import FRESH, FreshCertificate
 from fedcluster.coordinator.operators import Operator, operator_of, operators_log
 from fedcluster.coordinator.renewal import certificates, own_certificates
+from fedcluster.coordinator.run_job import Relaying
 from fedcluster.coordinator.runs import (
     GOING,
     OPTIONS,

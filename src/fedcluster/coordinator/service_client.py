@@ -301,7 +301,7 @@ def check_remote(federation: Federation, out: Path) -> None:
 
 @private_files()
 def write_remote(federation: Federation, out: Path, token: str) -> None:
-    """Write the folder: where the coordinator is, what vouches for it, and the token."""
+    """Write the folder of an operator: the coordinator's address and authority, and the token."""
     host, _, port = federation.service.rpartition(":")
     reached = federation.host if host in {"0.0.0.0", "[::]"} else host
     files = {

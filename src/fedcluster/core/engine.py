@@ -101,7 +101,7 @@ class Answers:
 
     @property
     def numbers_sent(self) -> NDArray[np.int64]:
-        """How many numbers each site sent, (s,), in the order of `answered`."""
+        """Count of the numbers that each site sent, (s,), in the order of `answered`."""
         if self.summed:  # masked, a line of weight 0 is as long as any other
             [total] = self.summaries
             return np.full(len(self.summed), total.sums.size + total.weights.size)

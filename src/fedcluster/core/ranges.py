@@ -153,7 +153,7 @@ class Array:
         return bool(within and whole and sorted_)
 
     def reordered(self, value: Floats, order: NDArray[np.intp]) -> Floats:
-        """Return an array of other clusters' order: cluster i is that of place ``order[i]``.
+        """Return an array with its clusters in another order: cluster i was cluster ``order[i]``.
 
         Examples
         --------

@@ -249,7 +249,7 @@ class Joined(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers in a line."""
+        """Count of the numbers in a line."""
         return int(self.summary.sums.shape[1]) + 1
 
 
@@ -290,7 +290,7 @@ class StackedRows:
 
     @cached_property
     def canonical(self) -> StackedRows:
-        """Return the same with the rows of each site in lexicographic order."""
+        """Return the table with the rows of each site in lexicographic order."""
         weights = [] if self.data.sample_weight is None else [self.data.sample_weight]
         place = np.repeat(np.arange(len(self.names)), self.sizes)
         data = self.data.take(lexicographic([place, *self.data.X.T, *weights]))
@@ -419,7 +419,7 @@ class Batch:
                 client.share(self._log, place)
 
     def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
-        """Return what leaves all sites for those tasks that can be asked at once, by place."""
+        """Return the answers of all sites to those tasks that can be asked at once, by place."""
         plain = (i for i, t in enumerate(tasks) if t.resampled is None and t.noise is None)
         tables = {i: self._table(tasks[i]) for i in plain if type(tasks[i].step) in AT_ONCE}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]

@@ -89,7 +89,7 @@ def resampled(data: Data, seed: int, site: str, key: bytes = b"") -> Data:
 
 
 def _times(data: Data, order: NDArray[np.int32], rng: np.random.Generator) -> NDArray[np.uint16]:
-    """Return how often each row is drawn, drawn in the order that is given."""
+    """Return how often each row is drawn, by draws in the given order."""
     times = np.zeros(len(data), dtype=np.uint16)
     if data.grouped is not None:
         times[order] = rng.poisson(data.grouped.counts[order])
@@ -490,10 +490,10 @@ class Client:
         self._persons = counter.persons() or None
 
     def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
-        """Return a task's answer before the rules, and how many rows it was asked about.
+        """Return the answer to a task before disclosure rules, and the number of rows behind it.
 
-        Where rows are grouped, these are the fewest that can stand behind the groups. All rows may
-        have been left out, such as those of no cluster.
+        If rows are grouped, this is the fewest rows that can be behind the groups. It is 0 if all
+        rows were left out, such as rows of no cluster.
         """
         if not len(data):
             return self._no_answer(task), 0

@@ -443,7 +443,7 @@ def parameters_of(
 
 
 def _algorithm(plain: Any, model: Model, known: Collection[str]) -> Any:
-    """Return an algorithm of the package by its name or as an object, or what assigns rows."""
+    """Return the algorithm of a model file as an estimator takes it, or what assigns its rows."""
     if isinstance(plain, Mapping) and hasattr(algorithms, str(plain.get("name"))):
         parameters = {name: value for name, value in plain.items() if name != "name"}
         return getattr(algorithms, plain["name"])(**parameters)

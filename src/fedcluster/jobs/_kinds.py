@@ -573,7 +573,7 @@ class EvaluateProcedure(OfModel):
 
     @cached_property
     def objective(self) -> Metric | None:
-        """What the algorithm of the model makes small; None of k-means, or if it is not known."""
+        """Objective of the model's algorithm; None for k-means, or if it is unknown."""
         algorithm = self.model.assigned_by or self._own_algorithm()
         m = self.model.algorithm.get("m")
         if algorithm is None and m:

@@ -267,7 +267,7 @@ class ClusterColumns:
 
 
 def n_texts(state: State) -> int:
-    """Return how many texts there are, by a state of `ClusterColumns`: at most one a column."""
+    """Return the number of text columns in a state of `ClusterColumns`."""
     texts = state.memory["texts"]
     return int(min(texts.max(initial=0.0), len(texts)))
 

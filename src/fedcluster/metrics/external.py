@@ -1,7 +1,7 @@
 """External indices: agreement of clusters with reference labels.
 
-What counts is how many rows of cluster j have the class c, n_jc: sums, so that the indices of
-all rows are exact. The classes must be agreed on first; they travel with the question.
+The indices follow from n_jc, the number of rows of class c in cluster j. These are sums, so the
+indices of all rows are exact. The classes must be agreed on first; they travel with the request.
 
 `SiteARI` needs no agreement, for each site compares with its own labels. It says less: two
 clusters that share a class at two different sites are both right.

@@ -88,7 +88,7 @@ def check_noise(task: Task) -> None:
 def scales(sensitivity: Sensitivity, noise: float) -> tuple[float, float]:
     """Return the standard deviations of the noise on each of the sums, and on each weight.
 
-    Those of a joint answer, of which ``share`` of the cost 1 / noise^2 goes to the weights.
+    They are those of one joint answer, in which the weights take ``share`` of the cost 1 / noise^2.
 
     Examples
     --------

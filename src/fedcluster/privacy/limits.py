@@ -460,7 +460,7 @@ class Rules:
         return mended
 
     def _mend(self, joining: _Joining, g: int) -> None:
-        """Join a group with its nearest, or leave units out, until it keeps the rules."""
+        """Join a group with the nearest one, or leave units out, until it satisfies the rules."""
         while len(units := joining.members[g]):
             largest, near, enough = (
                 self.dominating(units),

@@ -231,12 +231,6 @@ class Partition:
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 kept = cls._from_arrays(arrays)
-        except _EarlierFormatError:
-            raise InputError(
-                f"{file} was written by an earlier version, which kept only the last values of "
-                "persons: changes to earlier ones would tell of single persons; write generation = "
-                f"{generation + 1} under [groups] for rows of others"
-            ) from None
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
@@ -254,11 +248,7 @@ class Partition:
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
         head = json.loads(bytes(arrays["head"]))
-        if head["format"] == 1:
-            head, told = {**head, "layout": _first_layout(arrays)}, np.empty(0, np.uint64)
-        elif head["format"] == FORMAT:
-            told = arrays["told"]
-        else:
+        if head["format"] != FORMAT:
             raise ValueError(head["format"])
         return cls(
             bytes(arrays["key"]),
@@ -266,7 +256,7 @@ class Partition:
             tuple(head["columns"]),
             head["layout"],
             arrays["units"],
-            told,
+            arrays["told"],
             arrays["members"],
             arrays["fresh"],
             scatter=head["scatter"],
@@ -294,18 +284,6 @@ class Partition:
 
 def _shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-class _EarlierFormatError(Exception):
-    """A file of an earlier format says too little of its persons."""
-
-
-def _first_layout(arrays: Any) -> dict[str, str]:
-    """Return what a file of the first format says of its units, if these are rows."""
-    contents, units = arrays["contents"], arrays["units"]
-    if contents.size and not np.array_equal(contents, units[:, None]):
-        raise _EarlierFormatError
-    return {"unit": "rows"} if contents.size else {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -610,7 +588,7 @@ class NewGroups:
     def add(self, units: Numbers, points: Floats, rules: Rules | None = None) -> NDArray[np.intp]:
         """Partition new units (u,) with points (u, e), if they are enough.
 
-        Returns the places of those that are in no group: all, or whom no group could have by rules.
+        Returns the places of units in no group: all if too few, or those that rules exclude.
         """
         if len(units) < self._p:
             return np.arange(len(units))

@@ -194,7 +194,7 @@ def curve(
 
 
 def _dot(x: float, y: float, words: str, marked: bool, n: int) -> Html:
-    """Return a point of a curve of n points; one that is marked is larger."""
+    """Return a point of a curve with n points; a marked point is larger."""
     size = 5 if marked else 3 if n < 60 else 1.5
     return element(
         "circle", element("title", words), cx=x, cy=y, r=size, class_="marked" if marked else "dot"

@@ -162,7 +162,7 @@ def centers_table(
 ) -> Table | None:
     """Return the centres in the units of the columns, in a table that fits the screen.
 
-    Of a text, the commonest level and its share. Without anything to show, None.
+    A text column shows its most frequent level and its share. None if there is nothing to show.
     """
     values = preprocessor.invert(centers)
     rows, start = [], 0
@@ -212,9 +212,9 @@ def index_table(
     scores: Mapping[int, Mapping[str, float | None]],
     elsewhere: str,
 ) -> Table:
-    """Return each k with its indices; a star marks the k that an index chooses.
+    """Return a table of the indices of each k; a star marks the k that an index chooses.
 
-    Of many, those that an index chooses and those around the verdict.
+    Of many k, it shows those that an index chooses and those near the verdict.
 
     Parameters
     ----------

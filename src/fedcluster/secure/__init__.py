@@ -1,5 +1,5 @@
 """Secure sums: a coordinator learns sums of all sites, and nothing of a single one.
 
-`_fixed_point` writes numbers as integers that add up, `_masks` hides them, `_cohort` says who takes
-part on which terms, `_site` is a site's part and `_engine` that of the coordinator.
+`cohort` says which sites take part on which terms, `_masks` turns numbers into masked integers that
+add up, `site` is the part of a site and `engine` that of the coordinator.
 """

@@ -1,6 +1,6 @@
-"""Terms of the secure sums of one run, and the memory of those that a site has answered in.
+"""Terms of the secure sums of one run, and the record of cohorts that a site has answered in.
 
-Two totals that a site is in tell their difference as well. So a site must know for ever whose
+Two totals also reveal their difference. So a site keeps a permanent record of the cohorts whose
 totals it was part of: `earlier_cohorts` and `add_cohort`.
 """
 

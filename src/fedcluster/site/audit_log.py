@@ -221,7 +221,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def read_log(path: Path) -> Iterator[Line]:
-    """Yield the lines of a log, of its older files too, none where nothing was asked.
+    """Yield the lines of a log, including its older files; none if there is no log.
 
     Raises
     ------

@@ -61,7 +61,7 @@ MOST_SIGNS = 2_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteAuditor(Auditor):
-    """Keeper of the permits and of the log of one site.
+    """Auditor of one site: checks its permits and writes its log.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class SiteAuditor(Auditor):
         )
 
     def _used(self, request: Request, head: Head) -> Line:
-        """Return what a line says of the permit that covers a question, nothing without permits."""
+        """Return the fields of a log line on the permit of a request; none without permits."""
         if self.permits is None:
             return {}
         asked = Asked.from_header(request.header, request.digest, self.columns)

@@ -114,7 +114,7 @@ class Permit:
         return permit
 
     def check(self, where: str) -> None:
-        """Check that all that it says means something.
+        """Check that all values of the permit are valid.
 
         Raises
         ------
@@ -177,7 +177,7 @@ def new_key() -> tuple[bytes, bytes]:
 
 
 def make_key(path: Path) -> None:
-    """Write a new key to sign with, which only the owner may read; a file that is there stays."""
+    """Write a new signing key that only its owner may read; an existing file is kept."""
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(new_key()[0])

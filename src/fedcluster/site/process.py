@@ -196,7 +196,7 @@ def _end_with(parent: int) -> None:
 
 
 def _limit(kind: int, value: int) -> None:
-    """Set a limit of this process, where the machine's own is not lower; -1 is no limit."""
+    """Set a resource limit of this process, unless the machine's is lower; -1 is no limit."""
     _, hard = resource.getrlimit(kind)
     lower = value if hard < 0 else min(value, hard)
     resource.setrlimit(kind, (hard if value < 0 else lower, hard))

@@ -126,7 +126,7 @@ class ReceivedModels:
             yield
 
     def finish(self, outcome: str) -> str:
-        """Write down, and return, what became of the model that was taken."""
+        """Record and return the outcome of the model that was being applied."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self.state.transaction() as file:
             put(file, "models", LABELS, {"time": now, "said": outcome})

@@ -120,9 +120,9 @@ def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
 
 
 def reach_directly() -> None:
-    """Let this process and those that it starts reach this machine itself without a proxy.
+    """Let this process and those that it starts reach local addresses without a proxy.
 
-    A proxy that HTTPS_PROXY names is for the way to the coordinator.
+    A proxy named by HTTPS_PROXY is used for the coordinator only.
     """
     for name in ("NO_PROXY", "no_proxy"):
         without = [each for each in os.environ.get(name, "").split(",") if each]
@@ -131,7 +131,7 @@ def reach_directly() -> None:
 
 
 class ManagedProcess:
-    """One of Flower's programs while it runs.
+    """Running program of Flower.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class ManagedProcess:
         return self.process.poll() is None
 
     def printed(self) -> str:
-        """Return what it has printed, without colours."""
+        """Return the output of the program so far, without colours."""
         with suppress(OSError):
             return COLOURS.sub("", self.log.read_text("utf-8", errors="replace"))
         return ""
