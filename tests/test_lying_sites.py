@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.preprocessing.moments import Missing, Principal
 from fedcluster.privacy import Groups
-from fedcluster.recipes.robust import Robust, _spread, apart, majority, median
+from fedcluster.recipes.robust import Robust, Trimmed, _spread, apart, majority, median
 from fedcluster.report.messages import influence_line
 from fedcluster.rounds import server_update
 
@@ -583,7 +584,7 @@ def test_the_liar_has_the_most_influence(lie, seed) -> None:
     report = execute(Fit(4, prepare=PreprocessingSpec()), engine, columns=COLUMNS_3)
     assert report.influence[0].site == "s3"
     said = influence_line(report.influence)
-    assert all(x.startswith("the centres follow the sums of s3: it moves one by ") for x in said)
+    assert all("s3" in line for line in said)
     assert said or lie == "flipped"
 
 
@@ -591,6 +592,67 @@ def test_the_liar_has_the_most_influence(lie, seed) -> None:
 def test_no_honest_site_stands_out(seed) -> None:
     report = execute(Fit(4), engine_of(in_clusters(seed)), columns=COLUMNS_3)
     assert influence_line(report.influence) == []
+
+
+def mixed(seed: int, shares: float = 1.0) -> dict[str, Any]:
+    """Rows of seven sites that hold five clusters in different shares."""
+    rng = np.random.default_rng([seed, 33])
+    centers = 3.0 * rng.normal(size=(5, 4))
+    held = rng.dirichlet(np.full(5, shares), size=7)
+    parts = {f"s{i}": centers[rng.choice(5, 200, p=p)] for i, p in enumerate(held)}
+    return {name: each + rng.normal(size=each.shape) for name, each in parts.items()}
+
+
+COLUMNS_4 = (*COLUMNS_3, "x3")
+
+
+@pytest.mark.parametrize("prepare", [None, PreprocessingSpec()], ids=["as they are", "scaled"])
+@pytest.mark.parametrize("sums_only", [False, True])
+@pytest.mark.parametrize("factor", [-1.0, 2.2])
+def test_the_site_with_an_odd_column_comes_first(factor, sums_only, prepare) -> None:
+    for seed in range(3):
+        rows = mixed(seed)
+        rows["s3"] = rows["s3"] * [1, 1, factor, 1]
+        job = Fit(5, sums_only=sums_only, prepare=prepare)
+        influence = execute(job, engine_of(rows), columns=COLUMNS_4).influence
+        first = influence[0]
+        assert (first.site, first.column) == ("s3", "x2")
+        assert first.factor is not None
+        assert np.isclose(first.factor, 1 / factor, rtol=0.25)
+        [line] = influence_line(influence)
+        assert line.startswith("column 'x2' at s3: ")
+
+
+@pytest.mark.parametrize("shares", [1.0, 0.3])
+def test_other_shares_of_the_clusters_are_not_odd(shares) -> None:
+    for seed in range(10, 15):
+        report = execute(Fit(5), engine_of(mixed(seed, shares)), columns=COLUMNS_4)
+        assert not [each for each in report.influence if each.is_odd]
+
+
+def test_a_site_with_clusters_of_its_own_is_named_and_one_of_many_such_is_not() -> None:
+    rows = mixed(1)
+    rows["s5"] = rows["s5"] + [40, -30, 20, 0]
+    report = execute(Fit(7), engine_of(rows), columns=COLUMNS_4)
+    [line] = influence_line(report.influence)
+    assert line.startswith("s5 has 100 % of its rows in clusters of its own, ")
+    each = {name: X + 40 * i for i, (name, X) in enumerate(rows.items())}
+    report = execute(Fit(7), engine_of(each), columns=COLUMNS_4)
+    assert not [each for each in report.influence if each.is_odd]
+
+
+def test_a_robust_fit_says_whom_it_left_out_of_the_preparation() -> None:
+    rows = {name: X + 20 for name, X in mixed(2, 50.0).items()}
+    rows["s3"] = rows["s3"] * [1, 1, 2.2, 1]
+    job = Fit(5, prepare=PreprocessingSpec(), robust=1)
+    report = execute(job, engine_of(rows), columns=COLUMNS_4)
+    assert "s3" in report.outcome.value.reason
+    assert Trimmed(before={"s3": "the start"}) != Trimmed()
+    assert str(Trimmed(before={"s3": "the start"})) == "left out of the start: s3"
+    told = Trimmed(2, Counter(s3=2), 0, {"s3": "the start", "s4": "the preparation of a column"})
+    assert str(told) == (
+        "left out of most clusters: s3; left out of the preparation of a column: s4"
+    )
 
 
 def test_influence_stands_in_the_files_and_on_the_page(tmp_path: Path) -> None:

@@ -248,9 +248,11 @@ class FitProcedure(Clustering):
         how = assigned_rows(result.state, result.algorithm, at.preprocessor)
         return value, (yield from bootstrap.compared(result.state, found, how, n - len(found)))
 
-    def influence(self, value: Any, listener: Listener, seed: int) -> tuple[Influence, ...]:
-        """Return how far each site moves the centres of a fit."""
-        return influences(clustering_of(value), listener.kept, seed)
+    def influence(
+        self, value: Any, listener: Listener, seed: int, columns: Sequence[str]
+    ) -> tuple[Influence, ...]:
+        """Return how far each site moves the centres of a fit, and which is odd."""
+        return influences(clustering_of(value), listener, seed, columns)
 
     def doubts(self, report: JobReport, labels: Iterable[Labels] | None) -> list[str]:
         """Return sentences on reasons to doubt the clusters; see `doubts_of`."""

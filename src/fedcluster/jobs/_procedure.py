@@ -279,7 +279,9 @@ class Procedure(ABC):
     def check_width(self, d: int) -> None:  # noqa: B027
         """Refuse a job for prepared rows of d columns, if it is for another number of them."""
 
-    def influence(self, _value: Any, _listener: Listener, _seed: int) -> tuple[Influence, ...]:
+    def influence(
+        self, _value: Any, _listener: Listener, _seed: int, _columns: Sequence[str]
+    ) -> tuple[Influence, ...]:
         """Return how far each site moves the centres of a fit."""
         return ()
 
@@ -335,7 +337,7 @@ class Procedure(ABC):
                 before.value.fit_report,
                 profiles=found.profiles,
                 stability=found.stability,
-                influence=self.influence(found.value, listener, seed),
+                influence=self.influence(found.value, listener, seed, columns),
                 prepare=self.preprocessing if fitting is not None else None,  # type: ignore[arg-type]
             )
         )

@@ -7,6 +7,12 @@ shift  |c_j - c_ij| / s_j
 J_i    inertia of the other sites' rows about c_ij; about c_j it is larger by the sum of
 n_j |c_j - c_ij|^2 over the others' rows, with the clusters as they are
 
+A site's description, against clusters of the others' descriptions:
+
+r_i    mean of min(|m - c|^2, a) over its means m, over that of the others' means; a is nine times
+       the mean of the others, so that no outlier decides
+r_ij   the same with column j of the site times a factor, about 0 in the column's own units
+
 Clustering that up to F lying sites cannot steer, at the server, from each site's answers.
 
 D. Yin, Y. Chen, K. Ramchandran & P. Bartlett, Byzantine-robust distributed learning, ICML 2018,
@@ -36,15 +42,18 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans
+from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans, VarianceTree
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Answers, Floats, Result, SiteInfo, State, Summary, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
-from fedcluster.kernels.iteration import kmeans_runs
+from fedcluster.kernels import nearest
+from fedcluster.kernels.iteration import kmeans_runs, lloyd
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import Means, Squares
+from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.moments import Histogram, Missing
+from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.recipes.specifications import FitSpec
 
 Exchange = list[tuple[Task, Answers]]
@@ -62,6 +71,21 @@ FEWEST = 1e-6
 STRIKING, SHIFT, TIMES = 0.05, 0.5, 3.0
 """A site stands out that adds such a share to the others' inertia and moves a centre by so much of
 its cluster's spread, and adds so many times as much as any other."""
+
+
+FAR, REFINED = 9.0, 5
+"""How many times the usual squared distance a mean counts at most, and passes over the others."""
+
+FACTORS = (-1.0, *(1.2 ** (sign * i) for i in range(1, 10) for sign in (-1, 1)))
+"""What a column is multiplied by to see whether rows would fit: another sign, or a unit."""
+
+UNLIKE, ALIKE, MENDED, CLEARLY = 1.6, 1.35, 1.5, 1.3
+"""Misfit of odd rows, and with their column mended at most; by how much that makes it smaller, and
+by how much more than it does at any other site."""
+
+OWN, FEW_OTHERS = 0.5, 0.01
+"""Share of its rows in clusters of its own from which on a site is odd, and the rows of others that
+such a cluster may have, as a share of the site's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +106,15 @@ class Influence:
         Number of clusters of which only this site told rows.
     share : float
         Its share of the weight of all rows, as it told it.
+    own : float
+        Share of its rows in clusters of which the other sites have less than a hundredth.
+    misfit : float or None
+        How far its rows are from clusters of the other sites' rows: mean squared distance over that
+        of their own rows, as far as descriptions of the rows tell it.
+    column : str or None
+        The column that is odd: with its sign changed, or in another unit, the rows would fit.
+    factor : float or None
+        What the column would have to be multiplied by; -1 for another sign.
     """
 
     site: str
@@ -90,6 +123,16 @@ class Influence:
     inertia_change: float | None
     alone: int
     share: float
+    own: float = 0.0
+    misfit: float | None = None
+    column: str | None = None
+    factor: float | None = None
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether a column cannot be that of others, or most rows are in clusters of its own."""
+        strange = self.misfit is not None and self.misfit > UNLIKE
+        return self.column is not None or (strange and self.own > OWN)
 
 
 def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> None:
@@ -99,28 +142,34 @@ def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> N
         kept.append(made)
 
 
-def influences(result: Result, kept: Kept, seed: int) -> tuple[Influence, ...]:
+def influences(
+    result: Result, listener: Listener, seed: int, columns: Sequence[str] = ()
+) -> tuple[Influence, ...]:
     """Return the influence of each site; none where it cannot be told.
 
-    First comes the site that adds the most to the others' inertia for its share of the rows: a
-    large honest site moves centres more than a small one that lies.
+    First comes a site with an odd column or most rows in clusters of its own, then the one that
+    adds the most to the others' inertia for its share of the rows: a large honest site moves
+    centres more than a small one that lies.
 
     Parameters
     ----------
     result : Result
         The clustering.
-    kept : deque of exchanges
-        The last rounds, see `remember`.
+    listener : Listener
+        What it kept of the rounds.
     seed : int
         The seed of the run.
+    columns : sequence of str
+        The columns of rows that were not prepared.
     """
-    for exchange in reversed(kept):
+    for exchange in reversed(listener.kept):
         for task, answers in exchange:
             if task.step == result.algorithm and len(answers.by_site) in SITES:
                 state = _made(task, answers, seed)
                 if state is not None and _is_same(state, result.state):
                     told = Answers(dict(answers.by_site))  # each once, also where they were joined
                     each = [_of(name, task, told, state, seed) for name in told.by_site]
+                    each = _with_misfits(each, result, listener, columns)
                     return tuple(sorted(each, key=_rank, reverse=True))
     return ()
 
@@ -134,10 +183,11 @@ def striking(found: Sequence[Influence]) -> Influence | None:
     return found[0] if much and first > TIMES * max(others) else None
 
 
-def _rank(each: Influence) -> tuple[float, float]:
+def _rank(each: Influence) -> tuple[bool, bool, float, float]:
     change = each.inertia_change
     much = each.largest_shift if change is None else change
-    return much / max(each.share, FEWEST), each.largest_shift
+    mended = each.column is not None
+    return mended, each.is_odd, much / max(each.share, FEWEST), each.largest_shift
 
 
 def _made(task: Task, answers: Answers, seed: int) -> State | None:
@@ -169,14 +219,133 @@ def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Inf
     held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(len(state.centers), bool)
     told = {site: float(answer.weights.sum()) for site, answer in answers.by_site.items()}
     share, alone = told[name] / (sum(told.values()) or 1.0), int(np.sum(~held))
+    own = 0.0
+    if by_cluster and told[name] > 0:
+        mine = np.asarray(answers.by_site[name].weights)
+        own = float(mine[np.sum(lines, axis=0) < FEW_OTHERS * mine].sum() / told[name])
     if without is None or without.centers.shape != state.centers.shape:
-        return Influence(name, float("inf"), float("inf"), None, alone, share)
+        return Influence(name, float("inf"), float("inf"), None, alone, share, own)
     centers = without.centers if by_cluster else _matched(without.centers, state.centers)
     shift = np.sqrt(((state.centers - centers) ** 2).sum(axis=1)) / _spread(task, answers, state)
     weights = np.where(held, np.maximum(without.weights, 0.0), 0.0)
     mean = float(shift @ weights / weights.sum()) if weights.sum() else float("inf")
     change = _inertia_change(task, others, state)
-    return Influence(name, float(shift.max()), mean, change, alone, share)
+    return Influence(name, float(shift.max()), mean, change, alone, share, own)
+
+
+def _with_misfits(
+    found: Sequence[Influence], result: Result, listener: Listener, columns: Sequence[str]
+) -> list[Influence]:
+    """Return influences that say how far sites are from the others' clusters, and why.
+
+    Where most sites are far from the others' clusters, none of them is odd.
+    """
+    if listener.described is None or not isinstance(result.algorithm, Lloyd | FFCM):
+        return list(found)
+    task, answers = listener.described
+    d, told = result.state.centers.shape[1], {}
+    for site, answer in answers.by_site.items():
+        some = answer.weights > 0
+        told[site] = answer.sums[some, :d] / answer.weights[some, None], answer.weights[some]
+    every = [each.site for each in found]
+    if any(site not in told or not len(told[site][1]) for site in every):
+        return list(found)
+    beside = {site: _Beside.of(site, told, result.state.centers) for site in every}
+    ratios = [each.ratio for each in beside.values()]
+    alike = float(np.median(ratios)) < UNLIKE
+    scaled = _scaled_columns(task.preprocessor, columns, d)
+    return [
+        replace(each, misfit=beside[each.site].ratio, **_odd(each.site, beside, scaled))
+        if alike
+        else each
+        for each in found
+    ]
+
+
+def _scaled_columns(how: Any, names: Sequence[str], d: int) -> list[tuple[int, str, float]]:
+    """Return place, name and where 0 is, of columns of numbers that are only moved and scaled."""
+    if how is None:
+        return [(j, name, 0.0) for j, name in enumerate(names)] if len(names) == d else []
+    if not isinstance(how, Preprocessor) or how.principal or how.unit:
+        return []
+    places, columns = 0, []
+    for column in how.columns:
+        if isinstance(column, NumericColumn) and not column.log:
+            columns.append((places, column.name, -column.shift / column.scale))
+        places += len(column.names)
+    return columns if places == d else []
+
+
+def _odd(
+    site: str, beside: Mapping[str, _Beside], columns: Sequence[tuple[int, str, float]]
+) -> dict[str, Any]:
+    """Return the column of a site that would fit times a factor, and the factor; or nothing."""
+    own = beside[site]
+    tried = [(*own.mended(j, zero), j, name, zero) for j, name, zero in columns]
+    if own.ratio <= UNLIKE or not tried:
+        return {}
+    ratio, factor, j, name, zero = min(tried)
+    others = [each.ratio / each.mended(j, zero)[0] for key, each in beside.items() if key != site]
+    gain = own.ratio / ratio
+    if ratio > ALIKE or gain < max(MENDED, CLEARLY * max(others)):
+        return {}
+    return {"column": name, "factor": factor}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Beside:
+    """Means of one site beside clusters of all others.
+
+    Parameters
+    ----------
+    points : ndarray of shape (q, d)
+        The means.
+    weights : ndarray of shape (q,)
+        Their weights.
+    centers : ndarray of shape (k, d)
+        The clusters of the others.
+    usual, most : float
+        The mean squared distance of the others' means, and what one counts at most.
+    """
+
+    points: Floats
+    weights: Floats
+    centers: Floats
+    usual: float
+    most: float
+
+    @classmethod
+    def of(cls, site: str, told: Mapping[str, tuple[Floats, Floats]], centers: Floats) -> _Beside:
+        """Return the means of a site beside those of the others.
+
+        Centres that none of them needs are moved to where they are far from one.
+        """
+        others = [each for name, each in told.items() if name != site]
+        points, weights = (np.concatenate(each) for each in zip(*others, strict=True))
+        fit = lloyd(points, centers, weights, max_iter=REFINED, empty="relocate")
+        centers = fit.centers[fit.weights > 0]
+        squared = nearest(points, centers)[1]
+        most = FAR * float(weights @ squared / weights.sum())
+        usual = float(weights @ np.minimum(squared, most) / weights.sum())
+        return cls(*told[site], centers, max(usual, np.finfo(float).tiny), most)
+
+    @property
+    def ratio(self) -> float:
+        """Mean squared distance over that of the others."""
+        return self._ratio(cdist(self.points, self.centers, "sqeuclidean"))
+
+    def mended(self, j: int, zero: float) -> tuple[float, float]:
+        """Return the smallest ratio with column j times a factor about ``zero``; and the factor."""
+        x, c = self.points[:, j, None], self.centers[:, j]
+        rest = cdist(self.points, self.centers, "sqeuclidean") - (x - c) ** 2
+        return min(
+            (self._ratio(rest + (zero + factor * (x - zero) - c) ** 2), factor)
+            for factor in FACTORS
+        )
+
+    def _ratio(self, squared: Floats) -> float:
+        near = np.minimum(squared.min(axis=1), self.most)
+        return float(self.weights @ near / self.weights.sum() / self.usual)
 
 
 def _matched(centers: Floats, to: Floats) -> Floats:
@@ -238,6 +407,9 @@ def _finite(value: Any) -> Any:
 APART = 9.0
 """Squared distance, in variances, beyond which a site is left out of a cluster."""
 
+CERTAIN = 100.0
+"""The same from which on one is named that was left out of a column: many columns are looked at."""
+
 VOUCHED = 0.5
 """Share of what a site tells that others must describe too, lest it is left out of the start."""
 
@@ -257,17 +429,25 @@ class Trimmed:
         From how many of them each site's sums were.
     few : int
         Of how many too few sites had rows.
+    before : mapping of str to str
+        Sites that were left out of the preparation or the start, and of what.
     """
 
     lines: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     few: int = 0
+    before: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         left_out = [name for name, n in self.left_out.most_common() if 2 * n > self.lines]
         said = f"left out of most clusters: {', '.join(left_out)}" if left_out else ""
         few = f"{self.few} of {self.lines} clusters at too few sites to compare" if self.few else ""
-        return "; ".join(filter(None, [said, few]))
+        before = [
+            f"left out of {what}: {', '.join(each)}"
+            for what in dict.fromkeys(self.before.values())
+            if (each := [s for s, w in self.before.items() if w == what and s not in left_out])
+        ]
+        return "; ".join(filter(None, [said, *before, few]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,18 +531,27 @@ class Listener:
         The answers of the last rounds, as they were combined.
     trimmed : Trimmed
         What was left out in the last of them.
+    described : (Task, Answers), optional
+        The last description of the rows, as the sites sent it.
     """
 
     rule: Robust | None = None
     kept: Kept = field(default_factory=lambda: deque(maxlen=ROUNDS))
     trimmed: Trimmed = field(default_factory=Trimmed)
+    described: tuple[Task, Answers] | None = None
 
     def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
         """Return the answers of a round as a plan is to see them."""
+        for task, answer in zip(tasks, answers, strict=True):
+            if isinstance(task.step, SiteSummaries | VarianceTree):
+                self.described = task, answer
         if self.rule is not None:
             pairs = [self.rule.combine(t, a) for t, a in zip(tasks, answers, strict=True)]
             answers = [combined for combined, _ in pairs]
-            self.trimmed = _added([each for _, each in pairs if each is not None]) or self.trimmed
+            told = _added([each for _, each in pairs if each is not None])
+            if told is not None:
+                before = {**self.trimmed.before, **told.before}
+                self.trimmed = replace(told if told.lines else self.trimmed, before=before)
         remember(self.kept, tasks, answers)
         return answers
 
@@ -378,7 +567,8 @@ def _added(accounts: Sequence[Trimmed]) -> Trimmed | None:
         return None
     left_out = sum((each.left_out for each in accounts), Counter[str]())
     lines, few = (sum(getattr(each, name) for each in accounts) for name in ("lines", "few"))
-    return Trimmed(lines, left_out, few)
+    before = {site: what for each in accounts for site, what in each.before.items()}
+    return Trimmed(lines, left_out, few, before)
 
 
 def _times(answer: Summary, share: float) -> Summary:
@@ -412,12 +602,10 @@ def _clusters(rule: Robust, task: Task, names: Sequence[str], given: Sequence[Su
     return list(map(Summary, sums, weights)), Trimmed(k, left_out, few)
 
 
-def _columns(
-    rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
-) -> Combined:
+def _columns(rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Summary]) -> Combined:
     """Combine the sums of each column, each number by itself."""
     sums, weights = (np.array([getattr(a, n) for a in given]) for n in ("sums", "weights"))
-    told = sums.copy()
+    told, left_out = sums.copy(), dict[str, str]()
     for j, q in np.ndindex(sums.shape[1:]):
         held = np.flatnonzero(weights[:, j] > 0)
         if len(held) > 2 * rule.faults:
@@ -426,7 +614,10 @@ def _columns(
             out = apart(value[:, None], w, 0.0, rule.faults)
             kept = majority(np.where(out, 0.0, w), rule.faults)
             told[held, j, q] = (kept @ value / kept.sum()) * w
-    return [Summary(s, w) for s, w in zip(told, weights, strict=True)], None
+            named = apart(value[:, None], w, 0.0, rule.faults, CERTAIN)
+            left_out |= {names[i]: "the preparation of a column" for i in held[named]}
+    combined = [Summary(s, w) for s, w in zip(told, weights, strict=True)]
+    return combined, Trimmed(before=left_out)
 
 
 def _one_line(
@@ -449,7 +640,7 @@ def _as_they_are(
 
 
 def _descriptions(
-    rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
+    rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Summary]
 ) -> Combined:
     """Weigh means of rows so that no F sites have most of a cluster among them.
 
@@ -477,10 +668,15 @@ def _descriptions(
     share = np.zeros(len(told))
     share[some] = weights / full if weights.any() else 1.0
     parts = np.split(share, np.cumsum([len(a.weights) for a in given])[:-1])
+    out = {
+        name: "the start"
+        for name, a, part in zip(names, given, parts, strict=True)
+        if a.weights.any() and not part.any()
+    }
     return [
         Summary(a.sums * part[:, None], a.weights * part)
         for a, part in zip(given, parts, strict=True)
-    ], None
+    ], Trimmed(before=out)
 
 
 def _supported(labels: Any, weights: Floats, site: Any, k: int, faults: int) -> Floats:
@@ -552,7 +748,9 @@ def median(values: Floats, weights: Floats) -> Floats:
     return middle
 
 
-def apart(values: Floats, weights: Floats, spread: float, faults: int) -> Any:
+def apart(
+    values: Floats, weights: Floats, spread: float, faults: int, beyond: float = APART
+) -> Any:
     """Return which sites are too far apart from the others, (h,) booleans; F at most.
 
     Parameters
@@ -565,15 +763,17 @@ def apart(values: Floats, weights: Floats, spread: float, faults: int) -> Any:
         Variance of rows within a site, of all columns together; 0 where it is not known.
     faults : int
         F.
+    beyond : float, default=9
+        Squared distance, in variances, that is too far.
     """
     reference = median(values, np.minimum(weights, np.median(weights)))
     squared = ((values - reference) ** 2).sum(axis=1)
     by_chance = spread / weights
-    beyond = max(0.0, float(np.median(squared - by_chance)))
-    ratio = squared / np.maximum(by_chance + beyond, np.finfo(float).tiny)
+    between = max(0.0, float(np.median(squared - by_chance)))
+    ratio = squared / np.maximum(by_chance + between, np.finfo(float).tiny)
     out = np.zeros(len(values), dtype=bool)
     farthest = np.argsort(-ratio, kind="stable")[:faults]
-    out[farthest] = ratio[farthest] > APART
+    out[farthest] = ratio[farthest] > beyond
     return out
 
 

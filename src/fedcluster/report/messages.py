@@ -47,6 +47,8 @@ def influence_line(influences: Sequence[Influence]) -> list[str]:
     >>> influence_line([*south, *others])[0][:66]
     'the centres follow the sums of south: it moves one by 40 times its'
     """
+    if odd := [_odd_line(each) for each in influences if each.is_odd]:
+        return odd
     first = striking(influences)
     if first is None:
         return []
@@ -55,6 +57,31 @@ def influence_line(influences: Sequence[Influence]) -> list[str]:
         f"times its cluster's spread, and without it the other sites' inertia would be "
         f"{100 * (1 - 1 / (1 + (first.inertia_change or 0))):.3g} % less; check its rows"
     ]
+
+
+def _odd_line(each: Influence) -> str:
+    """Return what is odd about a site.
+
+    Examples
+    --------
+    >>> _odd_line(Influence("west", 0.1, 0.1, 0.0, 1, 0.2, 0.9, 5.0, "ldl", -1.0))
+    "column 'ldl' at west: with its sign changed, rows fit the other sites' clusters, and as it is \
+they are 5 times as far; check its sign and unit"
+    >>> _odd_line(Influence("west", 0.1, 0.1, 0.0, 1, 0.2, 0.9, 5.0))
+    'west has 90 % of its rows in clusters of its own, 5 times as far from the clusters of the \
+others as their rows: rows of another kind, or columns that mean something else there'
+    """
+    if each.column is None:
+        return (
+            f"{each.site} has {100 * each.own:.0f} % of its rows in clusters of its own, "
+            f"{each.misfit:.3g} times as far from the clusters of the others as their rows: "
+            "rows of another kind, or columns that mean something else there"
+        )
+    how = "with its sign changed" if each.factor == -1 else f"times about {each.factor:.2g}"
+    return (
+        f"column {each.column!r} at {each.site}: {how}, rows fit the other sites' clusters, and as "
+        f"it is they are {each.misfit:.3g} times as far; check its sign and unit"
+    )
 
 
 def summary_line(content: Mapping[str, Any]) -> str:
