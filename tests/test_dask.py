@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -282,6 +283,12 @@ def test_blocks_of_a_crowd_lie_on_workers(threads: Cluster) -> None:
     for _ in range(3):
         [one], [other] = here.ask(tasks), there.ask(tasks)
         assert one.total().planes.tobytes() == other.total().planes.tobytes()
+
+
+def test_the_example_of_the_page_runs(threads: Cluster) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "dask.md").read_text("utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(block, {})
 
 
 # The command line

@@ -219,7 +219,7 @@ class DaskEngine:
             return list(collection.to_delayed().ravel())
         return list(collection.simplify().to_delayed(optimize_graph=False))
 
-    def _each(self, names: Iterable[str], do: Callable[[_Opened], Any]) -> dict[str, Any]:
+    def _each(self, names: Iterable[str], do: Callable[[Opened], Any]) -> dict[str, Any]:
         """Return what is to be done at each partition, which must be as it was."""
         doing, done = delayed(do, pure=False, traverse=False), delayed(_done, pure=False)
         return {name: done(name, self._opened[name], self._sites[name][1], doing) for name in names}
@@ -243,7 +243,7 @@ class DaskEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class Opened:
     """A partition as it was opened; without a client if no row has a weight."""
 
     name: str
@@ -254,7 +254,8 @@ class _Opened:
 
     def __sizeof__(self) -> int:
         """Return the bytes of the rows, by which Dask decides what to move or to spill."""
-        return 0 if self.client is None else int(self.client.data.X.nbytes)
+        rows = None if self.client is None else self.client.rows
+        return int(rows.X.nbytes) if isinstance(rows, Data) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +265,9 @@ class Opening:
     roles: ColumnRoles
     rules: Disclosure
 
-    def __call__(self, name: str, part: Any) -> _Opened:
+    def __call__(self, name: str, part: Any) -> Opened:
         if not len(part):
-            return _Opened(name, None, "no row")
+            return Opened(name, None, "no row")
         try:
             data = read_table(part, self.roles, f"partition {name!r}")
         except (TypeError, ValueError) as error:
@@ -274,13 +275,13 @@ class Opening:
         digest = sha256()
         _add(digest, data)
         if not len(data.weighed()):
-            return _Opened(name, None, digest.hexdigest())
+            return Opened(name, None, digest.hexdigest())
         client = Client(name, data, self.rules)
         if self.rules.groups is not None:
             client.source = client.data  # its rows are not needed any more
             _add(digest, client.data)
         persons = np.unique([] if data.groups is None else data.groups).astype(np.int64)
-        return _Opened(name, client, digest.hexdigest(), _unprepared(client.data), persons)
+        return Opened(name, client, digest.hexdigest(), _unprepared(client.data), persons)
 
 
 def _add(digest: Any, data: Data) -> None:
@@ -303,11 +304,11 @@ def _unprepared(data: Data) -> str:
     return ""
 
 
-def _facts(part: _Opened) -> tuple[SiteInfo | None, str]:
+def _facts(part: Opened) -> tuple[SiteInfo | None, str]:
     return None if part.client is None else part.client.site, part.digest
 
 
-def _persons(part: _Opened) -> NDArray[np.int64]:
+def _persons(part: Opened) -> NDArray[np.int64]:
     return part.persons
 
 
@@ -323,7 +324,7 @@ class _Question:
 
     tasks: tuple[Task, ...]
 
-    def __call__(self, part: _Opened) -> Joint:
+    def __call__(self, part: Opened) -> Joint:
         if part.unprepared and any(
             task.preprocessor is None and not allowed_of(task.step).gaps for task in self.tasks
         ):
@@ -343,13 +344,13 @@ class _Introducing:
 
     asked: dict[str, Any]
 
-    def __call__(self, part: _Opened) -> SiteInfo:
+    def __call__(self, part: Opened) -> SiteInfo:
         tell = methodcaller("introduce", **self.asked)
         told: SiteInfo = at_site(part.client, "describing its columns, ", tell)
         return told
 
 
-def _done(name: str, part: _Opened, digest: str, do: Callable[[_Opened], Any]) -> Any:
+def _done(name: str, part: Opened, digest: str, do: Callable[[Opened], Any]) -> Any:
     """Do something at a partition, if it is as it was."""
     if part.digest != digest:
         raise InputError(
