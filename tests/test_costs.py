@@ -145,6 +145,7 @@ OF_A_MODEL = {"Scatter", "SimplifiedSilhouette", "Spread", "SquaredSilhouette", 
 OF_A_MODEL |= {"ColumnSpread"}
 OF_PROFILES = {"ClusterColumns", "ClusterCells", "ClusterSilhouettes"}
 OF_A_CHOICE = {"Moments", "ColumnShape", "Covariance", "AxisCounts", "GaussianMixture"}
+OF_A_CHOICE |= {"LeafMoments", "MixtureOverlap"}
 
 BY_SITE: dict[str, tuple[Any, set[str]]] = {
     "fit": (Fit(4), set()),
@@ -162,7 +163,7 @@ BY_SITE: dict[str, tuple[Any, set[str]]] = {
         Fit(4, stability=2),
         {"SiteSummaries", "Lloyd", "Separation", "Agreement"},  # of rows that are drawn anew
     ),
-    "fit -k 2,3": (Fit([2, 3]), OF_A_MODEL | OF_A_CHOICE | {"MixtureOverlap"}),
+    "fit -k 2,3": (Fit([2, 3]), OF_A_CHOICE),
     "evaluate": (Evaluate(None), OF_A_MODEL),
     "profile": (Profile(None), OF_PROFILES),
 }

@@ -22,6 +22,7 @@ from fedcluster.algorithms import (
     IncompleteKMeans,
     KFed,
     Lloyd,
+    MergedMixture,
     RelativeLloyd,
     SiteSummaries,
     SphericalKMeans,
@@ -29,6 +30,7 @@ from fedcluster.algorithms import (
     VarianceTree,
 )
 from fedcluster.algorithms.breathing import ErrorAndUtility
+from fedcluster.algorithms.gaussian_mixture import merged_state
 from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells
 from fedcluster.core import (
     Algorithm,
@@ -54,6 +56,7 @@ from fedcluster.metrics.gaussians import (
     MixtureLikelihood,
     MixtureOverlap,
 )
+from fedcluster.metrics.leaves import LeafMoments, begun
 from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics.objectives import FuzzyScatter, PresentInertia
 from fedcluster.metrics.silhouettes import (
@@ -100,9 +103,13 @@ METRICS: list[Step] = [
     ColumnSpread(),
     MixtureLikelihood(),
     LogLikelihood("spherical"),
+    LogLikelihood("spherical", merged=True),
     MixtureOverlap("spherical"),
+    MergedMixture("spherical"),
     ColumnShape(),
     AxisCounts(),
+    LeafMoments(),
+    LeafMoments(products=False, gaps=True),
     Moments(),
     Contingency.from_classes(range(3)),
     Contingency.from_classes(range(2), complete=False),
@@ -140,9 +147,8 @@ def asked(step: Step, centers: np.ndarray) -> State:
         edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
         memory = {"axes": np.eye(centers.shape[1])[:2] + 0.25, "edges": edges}
         return State(centers[:1], np.zeros(1), memory=memory)
-    if isinstance(step, LogLikelihood | MixtureOverlap):
-        memory = {"precisions_cholesky": 1.0 / np.arange(1.0, len(centers) + 1)}
-        return State(centers, np.arange(1.0, len(centers) + 1), memory=memory)
+    if isinstance(step, LogLikelihood | MixtureOverlap | MergedMixture | LeafMoments):
+        return _of_mixtures(step, centers)
     if isinstance(
         step, Spread | SquaredSilhouette | MixtureLikelihood
     ):  # what a first round tells of the clusters
@@ -152,6 +158,19 @@ def asked(step: Step, centers: np.ndarray) -> State:
             memory = {"means": centers + 0.5, "columns": np.arange(1.0, centers.shape[1] + 1)}
         return State(centers, np.arange(1.0, k + 1), memory=memory)
     return State.at(centers)
+
+
+def _of_mixtures(step: Step, centers: np.ndarray) -> State:
+    """A state of steps about leaves, components, or clusters of components."""
+    k, d = centers.shape
+    if isinstance(step, LeafMoments):
+        return begun(centers, np.arange(1.0, d + 1), np.zeros(d))
+    factors, weights = 1.0 / np.arange(1.0, k + 1), np.arange(1.0, k + 1)
+    mixture = GaussianMixture("spherical").start(centers, weights, precisions_cholesky=factors)
+    if isinstance(step, MergedMixture) or getattr(step, "merged", False):
+        groups = [list(range(k))[:2], *([j] for j in range(2, k))]
+        return merged_state(MergedMixture("spherical"), mixture, groups)
+    return mixture
 
 
 def _of_clusters(step: Step, centers: np.ndarray) -> State:

@@ -16,7 +16,8 @@ from fedcluster.metrics.gaussians import MixtureOverlap
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._likelihood import Mixture, likeliest, merged, n_parameters
-from fedcluster.selection._mixtures import KINDS, Table, kinds_for, mixtures_plan, table_plan
+from fedcluster.selection._mixtures import leaves_plan
+from fedcluster.selection._table import Table, table_plan, with_noise
 
 RNG = np.random.default_rng(0)
 
@@ -39,7 +40,7 @@ def mixture(overlaps: list[list[float]], **changes: object) -> Mixture:
 def test_parameters_are_counted(covariance_type: str, p: int) -> None:
     """Three components in two columns: means, covariances, two shares."""
     assert n_parameters(covariance_type, 3, 2, [], noise=False) == p + 2
-    assert n_parameters(covariance_type, 3, 2, [], noise=True) == p + 3
+    assert n_parameters(covariance_type, 3, 2, [], noise=True) == p + 2 + 1 + 2 * 2
     own, common = [(4, True)], [(4, False)]
     assert n_parameters(covariance_type, 3, 2, own, noise=False) == p + 2 + 9
     assert n_parameters(covariance_type, 3, 2, common, noise=False) == p + 2 + 3
@@ -57,9 +58,27 @@ def test_the_two_that_overlap_most_are_merged_first_by_the_smaller_one() -> None
     """A and B share 1 of 5 rows; C shares .4 of 10 with each, .8 of 10 with both together."""
     sizes = np.array([20.0, 5.0, 10.0])
     shared = np.array([[18.6, 1.0, 0.4], [1.0, 3.6, 0.4], [0.4, 0.4, 9.2]])
-    for least, groups, most in ((0.21, 3, 0.0), (0.19, 2, 0.2), (0.081, 2, 0.2), (0.079, 1, 0.2)):
-        assert list(merged(sizes, shared, least)) == pytest.approx([groups, most])
+    three = mixture(shared.tolist(), weights=sizes)
+    apart, pair, one = [[0], [1], [2]], [[0, 1], [2]], [[0, 1, 2]]
+    expected = ((0.21, apart, 0.0), (0.19, pair, 0.2), (0.081, pair, 0.2), (0.079, one, 0.2))
+    for least, groups, most in expected:
+        found, overlap = merged(three, least)
+        assert found == groups
+        assert overlap == pytest.approx(most)
     np.testing.assert_array_equal(sizes, [20.0, 5.0, 10.0])
+
+
+def test_a_chain_without_valleys_stays_one() -> None:
+    """Neighbours share .04 of their rows; the density between them falls to .5, then to .1."""
+    shared = np.diag([9.2, 9.2, 9.6]) + 0.0
+    shared[[0, 1, 1, 2], [1, 0, 2, 1]] = 0.4
+    ridges = np.full((3, 3), -np.inf)
+    ridges[[0, 1], [1, 0]], ridges[[1, 2], [2, 1]] = log(0.5), log(0.1)
+    chain = mixture(shared.tolist(), peaks=np.zeros(3), ridges=ridges)
+    assert merged(chain, 0.05)[0] == [[0, 1], [2]]
+    assert merged(replace(chain, peaks=None), 0.05)[0] == [[0], [1], [2]]
+    few = replace(chain, overlaps=np.where(shared == 0.4, 0.2, shared))
+    assert merged(few, 0.05)[0] == [[0], [1], [2]]
 
 
 def test_normal_rows_of_one_covariance_are_merged_later() -> None:
@@ -67,6 +86,7 @@ def test_normal_rows_of_one_covariance_are_merged_later() -> None:
     shared = [[9.0, 1.0], [1.0, 9.0]]
     apart = mixture(shared, covariance_type="tied", fourth=3.0)
     assert likeliest([apart], 20.0, [1, 2]).n_clusters == 2
+    assert likeliest([replace(apart, noise=0.1)], 20.0, [1, 2]).n_clusters == 1  # took the tails
     heavy = mixture(shared, covariance_type="tied", fourth=8.6)  # above 3 + 2.5 sqrt(24 / 20)
     assert likeliest([heavy], 20.0, [1, 2]).n_clusters == 1
     own = mixture(shared, covariance_type="full", fourth=3.0)
@@ -251,28 +271,26 @@ def test_noise_has_the_density_of_the_rows_range() -> None:
     """Of 20,000 uniform rows, .998 of each side of a box, whatever its scale."""
     X = RNG.uniform(0, 1, (20_000, 2)) * [3.0, 40.0]
     engine = LocalEngine([Client("one", Data(X), ())])
-    table = run_plan(table_plan(None), engine).value
+    table = run_plan(with_noise(run_plan(table_plan(None), engine).value), engine).value
     assert np.exp(-table.log_noise) == pytest.approx(0.998**2 * 120, rel=0.02)
 
 
-@pytest.mark.parametrize(("d", "full"), [(5, 2), (30, 1), (60, 0)])
-def test_a_round_takes_at_most_a_hundred_thousand_numbers(d: int, full: int) -> None:
-    """Full covariances are left out where the columns are many."""
-    table = Table(
-        1000.0, np.zeros(d), np.zeros(d), np.ones(d), np.zeros(d), 0.0, np.zeros(d), np.ones(d),
-        None,
-    )  # fmt: skip
-    kinds = kinds_for(table, range(1, 13))
-    assert sum(shape == "full" for shape, _ in kinds) == full
-    X = np.random.default_rng(0).normal(size=(20, d))
-    engine = LocalEngine([Client("one", Data(X), ())])
-    states = {k: State.at(X[:k]) for k in range(1, 13)}
-    outcome = run_plan(mixtures_plan(states, table, kinds), engine)
-    assert max(r.values_sent["one"] for r in outcome.communication_rounds) <= 1e5
-
-
-def test_texts_alone_are_classes_without_a_shape() -> None:
-    none = np.zeros(3)
-    table = Table(9.0, np.array([1.0, 1, 2]), none, none, none, 0.0, none, none + 1, None)
-    assert len(kinds_for(table, [1, 2])) == 1
-    assert len(KINDS) == 7
+@pytest.mark.parametrize(("d", "products"), [(5, True), (40, False)])
+def test_a_round_takes_at_most_a_hundred_thousand_numbers(d: int, products: bool) -> None:
+    """Leaves have no products of columns where the columns are many; the leaves hold all rows."""
+    X = np.random.default_rng(0).normal(size=(1300, d))
+    engine = LocalEngine([Client(str(i), Data(X[i::2]), ()) for i in (0, 1)])
+    outcome = run_plan(leaves_plan(None), engine)
+    assert max(r.values_sent["0"] for r in outcome.communication_rounds) <= 1e5
+    assert any(f"LeafMoments(products={products}" in step for step in outcome.steps)
+    table, rows = outcome.value
+    leaves = rows.leaves
+    assert leaves.weights.sum() == 1300
+    assert leaves.weights.min() >= 5
+    share = leaves.weights / 1300
+    mean = share @ leaves.means
+    np.testing.assert_allclose(mean, X.mean(axis=0), atol=1e-12)
+    apart = leaves.means - mean
+    total = np.einsum("l,lij->ij", share, leaves.covariances) + (apart.T * share) @ apart
+    np.testing.assert_allclose(total, np.cov(X.T, bias=True), atol=1e-10)
+    np.testing.assert_allclose(table.covariance, np.cov(X.T, bias=True), atol=1e-10)

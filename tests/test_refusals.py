@@ -483,9 +483,16 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(**MIXTURE, metric="cosine"),
         command(*FITTED, 3, "--model", "mixture", "--metric", "cosine"),
     ],
-    "mixture-missing": [
-        model(FederatedGaussianMixture, prepare=IGNORE),
-        command(*FITTED, 3, "--model", "mixture", "--missing", "ignore"),
+    "merge-number": [
+        model(FederatedGaussianMixture, n_components=3, merge=True),
+        command(*FITTED, 3, "--model", "merged"),
+    ],
+    "merge-rule": [
+        model(FederatedGaussianMixture, n_components="auto", merge=True, rule="vote"),
+    ],
+    "merge-reg": [
+        model(FederatedGaussianMixture, n_components="auto", merge=True, reg_covar=1.0),
+        command(*FITTED, "auto", "--model", "merged", "--reg-covar", 1),
     ],
     "mixture-alone": [
         command(*FITTED, 3, "--noise"),

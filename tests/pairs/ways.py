@@ -70,6 +70,8 @@ def speechless(world: World, job: Any) -> str:
     by_name = world.c["prepare"] in ("median", "ignore", "pca") or world.c["bounds"] == "mapping"
     if nameless and by_name:
         return "names of columns"
+    if getattr(getattr(job, "resolved", job), "model", "") == "auto":
+        return "what was judged, whatever its shape"
     return _unsaid(world, set(estimator_of(job)().get_params()) | _RENAMED)
 
 

@@ -6,7 +6,7 @@ from fedcluster.algorithms._incomplete import IncompleteKMeans
 from fedcluster.algorithms._kfed import KFed
 from fedcluster.algorithms._lloyd import Lloyd, SphericalKMeans
 from fedcluster.algorithms.fkm import FKM
-from fedcluster.algorithms.gaussian_mixture import GaussianMixture
+from fedcluster.algorithms.gaussian_mixture import GaussianMixture, MergedMixture
 from fedcluster.algorithms.merging import means, total
 from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.algorithms.summaries import SiteSummaries
@@ -21,6 +21,7 @@ __all__ = [
     "IncompleteKMeans",
     "KFed",
     "Lloyd",
+    "MergedMixture",
     "RelativeLloyd",
     "SiteSummaries",
     "SphericalKMeans",

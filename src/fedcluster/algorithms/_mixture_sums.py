@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from fedcluster.algorithms.merging import means
 from fedcluster.core import Floats, State, Summary
@@ -288,18 +287,22 @@ def precision_factors(kind: Kind, covariance: Floats, reg_covar: float) -> Float
         factors: Floats = 1.0 / np.sqrt(covariance)
         return factors
     p = covariance.shape[-1]
-    each = [_factor(matrix, reg_covar) for matrix in covariance.reshape(-1, p, p)]
-    return np.array(each).reshape(covariance.shape)
+    each = covariance.reshape(-1, p, p)
+    try:
+        lower = np.linalg.cholesky(each)
+    except np.linalg.LinAlgError:
+        lower = np.array([_factor(matrix, reg_covar) for matrix in each])
+    upper: Floats = np.triu(np.swapaxes(np.linalg.inv(lower), 1, 2))
+    return upper.reshape(covariance.shape)
 
 
 def _factor(covariance: Floats, least: float) -> Floats:
-    """Return F of one covariance, (p, p), whose eigenvalues are raised to ``least`` if need be."""
+    """Return L with S = L L^T, (p, p), of eigenvalues that are raised to ``least`` if need be."""
     try:
-        lower = np.linalg.cholesky(covariance)
+        return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(covariance)
         if not least > 0:
             raise InputError(NO_SPREAD) from None
-        lower = np.linalg.cholesky((vectors * np.maximum(values, least)) @ vectors.T)
-    upper: Floats = solve_triangular(lower, np.eye(len(covariance)), lower=True).T
-    return upper
+        values, vectors = np.linalg.eigh(covariance)
+        raised = (vectors * np.maximum(values, least)) @ vectors.T
+        return np.asarray(np.linalg.cholesky(raised), dtype=np.float64)

@@ -20,15 +20,15 @@ all components to lean on, and a least weight of a component.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster.algorithms._mixture_sums import ComponentSums as ComponentSums
+from fedcluster.algorithms._mixture_sums import Layout as Layout
 from fedcluster.algorithms._mixture_sums import (
-    ComponentSums,
-    Layout,
     covariances,
     precision_factors,
     regularised,
@@ -36,17 +36,22 @@ from fedcluster.algorithms._mixture_sums import (
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, EITHER, TOLERANCE, Allowed, Array
-from fedcluster.kernels.em import em_pass
 from fedcluster.metrics.gaussians import (
     FIELDS,
     SHAPES,
     CovarianceType,
     LogLikelihood,
+    components_of,
     densities,
     is_fitted,
     memory_of,
+    memory_of_clusters,
     nearest_densities,
+    posteriors,
     responsibilities,
+    row_logs,
+    row_sums,
+    seen,
     sizes_of,
     texts_of,
     variance_within,
@@ -108,6 +113,9 @@ class GaussianMixture:
     the others remain means over the rows that were sent. One that all sites hold back stays as it
     is, its weight included, so that its rows go to no other.
 
+    Rows may lack values: they count with those that they have, and with what is expected of the
+    others. A text that a row lacks counts as the mix of all rows.
+
     Of rows that are means of groups, the variance of the site's rows about these means is added
     to each S_j, and to its densities what that costs.
 
@@ -151,7 +159,8 @@ class GaussianMixture:
         """Return what a site may be asked."""
         numbers = dict.fromkeys(("tol", "reg_covar", "shrinkage", "min_weight"), TOLERANCE)
         fields = {**FIELDS, **numbers, "floors": EITHER}
-        return Allowed(fields, CENTERS, self._memory(), optional=True, sizes=sizes_of(self))
+        memory, sizes = self._memory(), sizes_of(self)
+        return Allowed(fields, CENTERS, memory, optional=True, sizes=sizes, gaps=True)
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small: minus the log likelihood."""
@@ -178,16 +187,20 @@ class GaussianMixture:
         """Return the weights, moments and likelihoods of the components over a site's rows."""
         layout = Layout.from_state(self, state, data.X.shape[1])
         if is_fitted(state):
-            sums = em_pass(data.X, densities(self, state, data), data.sample_weight)
+            sums = row_sums(self, state, data, densities(self, state, data))
         else:
             nearest = nearest_densities(self, state)
-            sums = layout.nearest(em_pass(data.X, nearest, data.sample_weight), state)
+            every = replace(state, memory={})
+            sums = layout.nearest(row_sums(self, every, data, nearest), state)
         return layout.pack(sums, state, variance_within(data))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Divide: shares, means and covariances; the likelihood is of what was asked about."""
         layout = Layout.from_state(self, state, state.centers.shape[1])
-        sums = layout.unpack(total(answers))
+        return self.updated(state, layout.unpack(total(answers)), layout)
+
+    def updated(self, state: State, sums: ComponentSums, layout: Layout) -> State:
+        """Return the next state, from the sums of all rows about one."""
         alive = sums.weights > self.min_weight
         moved = means(sums.first, sums.weights, otherwise=np.zeros_like(sums.first))
         kept = np.where((sums.weights > 0) | (self.min_weight > 0), 0.0, state.weights)
@@ -253,3 +266,127 @@ class GaussianMixture:
         if self.floors:
             extras["floors"] = state.memory.get("floors", np.zeros(d))
         return extras
+
+
+@dataclass(frozen=True, slots=True)
+class MergedMixture:
+    """Clusters of any shape, each a set of components of one mixture of normal distributions.
+
+    C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif. 4, 2010;
+    J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo & R. Gottardo, Combining mixture components for
+    clustering, J. Comput. Graph. Stat. 19, 2010. `merged_state` makes its state; a round of it
+    tells the likelihood, and changes nothing.
+
+    Parameters
+    ----------
+    covariance_type, log_noise, levels
+        Of the mixture, as in `GaussianMixture`.
+    noise_apart : bool, default=False
+        Whether a row that is most likely noise is of no cluster; else it is of the likeliest one.
+
+    Notes
+    -----
+    ``centers`` are the means of the clusters' rows, ``weights`` their weights. The memory holds the
+    components, see `fedcluster.metrics.gaussians.memory_of_clusters`.
+
+    Examples
+    --------
+    >>> mixture = GaussianMixture("spherical").start(
+    ...     np.array([[0.0], [1.0], [9.0]]), np.array([4.0, 2.0, 3.0]),
+    ...     precisions_cholesky=np.ones(3))
+    >>> merged = MergedMixture("spherical")
+    >>> state = merged_state(merged, mixture, [[2], [0, 1]])
+    >>> state.weights, merged.assign(state, np.array([[0.5], [8.0]])).argmax(axis=1)
+    (array([6., 3.]), array([0, 1]))
+    """
+
+    client_additive = server_additive = needs_centers = True
+    min_cluster_size = 1
+
+    covariance_type: CovarianceType = "full"
+    log_noise: float | None = None
+    levels: bool = False
+    noise_apart: bool = False
+
+    @property
+    def allowed(self) -> Allowed:
+        """Return what a site may be asked."""
+        memory, fields = memory_of_clusters(self), {**FIELDS, "noise_apart": EITHER}
+        sizes = sizes_of(self, merged=True)
+        return Allowed(fields, CENTERS, memory, sizes=sizes, gaps=True)
+
+    def objective(self) -> LogLikelihood:
+        """Return what the mixture made small: minus the log likelihood."""
+        return LogLikelihood(self.covariance_type, self.log_noise, self.levels, merged=True)
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the log likelihood of the rows, and their weight."""
+        return self.objective().client_step(state, data, rng)
+
+    def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
+        """Return the same clusters with the likelihood of the rows."""
+        inertia = self.objective().score(state, total(answers))
+        return replace(state, round=state.round + 1, inertia=inertia, converged=True)
+
+    def assign(self, state: State, X: Rows) -> Floats:
+        """Return the probability of each cluster for each row, (n, k); the rest is noise."""
+        cluster = state.memory["cluster"].astype(int)
+        belongs = np.eye(len(state.centers))[cluster]
+        mixture = components_of(self, state)
+        logs = row_logs(self, mixture, seen(state, X), densities(self, mixture))
+        tau, _ = posteriors(logs if self.noise_apart else logs[:, : len(cluster)])
+        clusters: Floats = tau[:, : len(cluster)] @ belongs
+        return clusters
+
+
+def merged_state(
+    step: MergedMixture,
+    mixture: State,
+    groups: Sequence[Sequence[int]],
+    shift: Floats | None = None,
+    scale: Floats | None = None,
+) -> State:
+    """Return the state of clusters that are sets of a mixture's components, by falling weight.
+
+    Parameters
+    ----------
+    step : MergedMixture
+        Of what kind the mixture is.
+    mixture : State
+        The mixture, as `GaussianMixture` has it.
+    groups : sequence of sequence of int
+        The components of each cluster.
+    shift, scale : ndarray of shape (d,), optional
+        What turns rows into those that the mixture sees.
+    """
+    d = mixture.centers.shape[1]
+    shift = np.zeros(d) if shift is None else shift
+    scale = np.ones(d) if scale is None else scale
+    weights = np.array([mixture.weights[list(group)].sum() for group in groups])
+    means = np.array(
+        [np.average(mixture.centers[list(g)], 0, mixture.weights[list(g)]) for g in groups]
+    )
+    order = np.lexsort([*means.T[::-1], -weights])
+    cluster = np.zeros(len(mixture.weights))
+    for number, place in enumerate(order):
+        cluster[list(groups[place])] = number
+    components = {name: mixture.memory[name] for name in memory_of(step)}
+    memory = {
+        "means": mixture.centers,
+        "parts": mixture.weights,
+        "cluster": cluster,
+        "shift": shift,
+        "scale": scale,
+    }
+    return State(
+        means[order] * scale + shift,
+        weights[order],
+        round=mixture.round,
+        inertia=mixture.inertia,
+        converged=mixture.converged,
+        memory=memory | components,
+    )

@@ -62,6 +62,7 @@ from fedcluster.engines.recorder import PROGRESS
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import json_text, write_json
 from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
+from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.site.audit_log import AuditLog
 from fedcluster.site.identity import is_loopback
@@ -454,7 +455,7 @@ def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Rel
         path = folder / MODEL
         write_json(path, dict(body["model"]))
         parameters["model"] = str(path)
-    elif parameters.get("model") not in {None, "k-means", "mixture"}:
+    elif parameters.get("model") not in {None, *MODELS}:
         raise InputError("the model must come with the request; no file of this machine is read")
     job = job_from_json(body["job"], parameters)
     if procedure_of(job).own_code() and not operator.admin:

@@ -540,6 +540,7 @@ class Federated(Fitted):
             "init": checked_init(self.init, self._k),
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
             "n_init": None if self.n_init == "auto" else self.n_init,
+            "model": "k-means",
             "prepare": wanted(self.prepare),
             "rule": self.rule
             if isinstance(self.rule, Rule)

@@ -48,8 +48,9 @@ class FederatedKMeans(Federated):
     Parameters
     ----------
     n_clusters : int, "auto" or iterable of int, default=8
-        k. "auto" tries 1 to 12 in the same rounds, and more where these are not enough, and takes
-        the likeliest; a range or a list tries its numbers. ``rule`` names other ways.
+        k. "auto" takes the likeliest of 1 to 50, and a range or a list that of its numbers; a
+        warning of ``selection_`` says where k-means hides the shapes of the likeliest clusters,
+        which `FederatedGaussianMixture` with ``merge`` has. ``rule`` names other ways.
     algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
@@ -143,7 +144,7 @@ class FederatedKMeans(Federated):
     n_clusters_ : int
         k, as given or chosen.
     selection_ : Selection or None
-        Where k was chosen: why, what each index says, and the clustering with each k.
+        Where k was chosen: why, how likely each k is or what each index says, and the clustering.
     cluster_centers_ : ndarray of shape (k, d)
         In canonical order, by falling weight, unless ``init`` is an array; in the units of the
         rows, and with ``prepare`` of the prepared rows.
@@ -379,16 +380,17 @@ def select_k(
 ) -> Selection:
     """Choose the number of clusters of the rows of several sites.
 
-    Every k is clustered in the same rounds, at most half as many more as the largest k alone
-    takes, and scored by all indices in two rounds more.
+    By likelihood, mixtures of the rows are judged in ten rounds, and the rows are clustered with
+    the chosen number. By an index, every k is clustered in the same rounds, at most half as many
+    more as the largest k alone takes, and scored by all indices in two rounds more.
 
     Parameters
     ----------
     X : dict or list of arrays or data frames, or one of them
         One table (n_i, d) for each site; or one table whose rows ``sites`` assigns.
     k_range : "auto" or iterable of int, default="auto"
-        Each k to try; "auto" is 1 to 12, as far as there are rows, and by likelihood more where
-        12 are not enough, up to 48.
+        Each k to try; "auto" is 1 to 12, as far as there are rows, and by likelihood up to 50, as
+        far as there are ten rows for each.
     rule : str, default="likelihood"
         Who decides. "likelihood": that of mixtures of normal components, see the page "Choosing
         k". "vote": the plurality of four judges, "mixture-bic", "gap", "calinski-harabasz" and
@@ -416,7 +418,8 @@ def select_k(
     -------
     Selection
         ``n_clusters``, the ``reason`` in words, ``warnings`` where that is in doubt, the
-        ``table`` of all indices, and in ``results`` the clustering with each k.
+        ``table`` of how likely each k is, or of all indices, and in ``results`` the clustering with
+        the chosen k, or with each.
 
     References
     ----------
@@ -434,8 +437,6 @@ def select_k(
     3
     >>> choice.reason
     'The rows are most likely as 3 normal components (spherical): 3 clusters.'
-    >>> {k: round(scores["squared-silhouette"], 2) for k, scores in choice.table.items() if k > 1}
-    {2: 0.82, 3: 0.97, 4: 0.72, 5: 0.76, 6: 0.65}
     >>> choice.results[3].state.centers.round().tolist()
     [[9.0, 9.0], [-9.0, -9.0], [-0.0, 0.0]]
     """

@@ -14,12 +14,12 @@ from scipy.linalg import solve_triangular
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster.algorithms import GaussianMixture
-from fedcluster.core import Floats, Labels, Result, State
+from fedcluster.algorithms import GaussianMixture, MergedMixture
+from fedcluster.core import Floats, Labels, Result, Rows, State
 from fedcluster.estimators._base import Federated, one_of
 from fedcluster.jobs import Fit
-from fedcluster.metrics.gaussians import log_likelihoods
-from fedcluster.options.choices import COVARIANCES, MODELS, Covariance, Quality
+from fedcluster.metrics.gaussians import components_of, log_likelihoods, seen
+from fedcluster.options.choices import COVARIANCES, Covariance, Quality
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.selection import Selection
@@ -56,6 +56,11 @@ class FederatedGaussianMixture(Federated):
     noise : bool or float, default=False
         Whether one more component is noise, of the same density everywhere: 1 / V, a number being
         V, in units of prepared rows. With True V is that of a box with the covariance of the rows.
+    merge : bool, default=False
+        Whether clusters are sets of components, so that they may have any shape (Hennig 2010;
+        Baudry et al. 2010): moons, rings, arcs. ``n_components`` is then "auto", or the numbers of
+        clusters that may be the answer; the number of components is found. A row's label and
+        probabilities are those of the clusters.
     random_state, min_cluster_size, sums_only, prepare, rule, protection, verbose, profile
         As in `FederatedKMeans`. A limit on the size of a cluster looks at sums of probabilities.
         Columns of text, as ``prepare`` makes them, have a probability of each level in each
@@ -71,6 +76,9 @@ class FederatedGaussianMixture(Federated):
         Of shape (k, d, d), (d, d), (k, d) or (k,), by ``covariance_type``; 0 of columns of levels.
     noise_ : float
         The share of noise.
+    component_clusters_ : ndarray of shape (c,)
+        The cluster of each component; with ``merge`` there are more of these than clusters, and
+        ``weights_``, ``means_`` and the covariances are those of components.
     converged_ : bool
         Whether the mixture settled.
     n_iter_ : int
@@ -87,6 +95,10 @@ class FederatedGaussianMixture(Federated):
     ----------
     A. P. Dempster, N. M. Laird & D. B. Rubin, Maximum likelihood from incomplete data via the EM
     algorithm, J. R. Stat. Soc. B 39, 1977.
+
+    C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif. 4, 2010;
+    J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo & R. Gottardo, Combining mixture components for
+    clustering, J. Comput. Graph. Stat. 19, 2010.
 
     Examples
     --------
@@ -117,6 +129,7 @@ class FederatedGaussianMixture(Federated):
     means_init: ArrayLike | None = None
     precisions_init: ArrayLike | None = None
     noise: bool | float = False
+    merge: bool = False
 
     algorithm: Any = field(init=False, default="auto")
     init: Any = field(init=False, default="auto")
@@ -127,7 +140,7 @@ class FederatedGaussianMixture(Federated):
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""
         return on_whole_rows(
-            lambda rows: log_likelihoods(self._mixture, self.state_, rows),
+            lambda rows: log_likelihoods(self._mixture, self._parts, self._as_seen(rows)),
             self._model.prepared(X),
             np.nan,
         )
@@ -156,13 +169,15 @@ class FederatedGaussianMixture(Federated):
         X : ndarray of shape (n_samples, d)
             Rows, component after component; a text has one level.
         y : ndarray of shape (n_samples,)
-            The component of each.
+            The component of each; with ``merge``, its cluster.
         """
         check_is_fitted(self)
         rng = check_random_state(self.random_state)
         counts = rng.multinomial(n_samples, self.weights_ / self.weights_.sum())
         X = np.vstack([self._drawn(j, n, rng) for j, n in enumerate(counts)])
-        return X, np.repeat(np.arange(len(counts)), counts).astype(np.int32)
+        if isinstance(self._mixture, MergedMixture):
+            X = X * self.state_.memory["scale"] + self.state_.memory["shift"]
+        return X, np.repeat(self.component_clusters_, counts).astype(np.int32)
 
     def _drawn(self, component: int, n: int, rng: Any) -> Floats:
         """Return rows of one component, (n, d)."""
@@ -182,9 +197,19 @@ class FederatedGaussianMixture(Federated):
         return rows
 
     @property
-    def _mixture(self) -> GaussianMixture:
-        assert isinstance(self.algorithm_, GaussianMixture)
+    def _mixture(self) -> GaussianMixture | MergedMixture:
+        assert isinstance(self.algorithm_, GaussianMixture | MergedMixture)
         return self.algorithm_
+
+    @property
+    def _parts(self) -> State:
+        """The mixture itself, of clusters that are sets of its components."""
+        merged = isinstance(self._mixture, MergedMixture)
+        return components_of(self._mixture, self.state_) if merged else self.state_
+
+    def _as_seen(self, rows: Rows) -> Rows:
+        """Return prepared rows as the components see them."""
+        return seen(self.state_, rows) if isinstance(self._mixture, MergedMixture) else rows
 
     @property
     def _texts(self) -> Floats:
@@ -218,7 +243,8 @@ class FederatedGaussianMixture(Federated):
             raise ValueError(f"reg_covar must be at least 0, not {self.reg_covar}")
         if not isinstance(self.noise, bool | np.bool_) and not self.noise > 0:
             raise ValueError(f"noise must be True, False or a volume above 0, not {self.noise}")
-        return replace(super()._job(n_rows), model=MODELS[1], start=self._start())
+        model = "merged" if self.merge else "mixture"
+        return replace(super()._job(n_rows), model=model, start=self._start())
 
     def _start(self) -> State | None:
         """Return the start, where it was given."""
@@ -247,12 +273,14 @@ class FederatedGaussianMixture(Federated):
 
     def _keep_clusters(self, value: Result | Selection) -> Result:
         result = super()._keep_clusters(value)
-        state, noise = self.state_, float(self.state_.memory.get("noise", np.zeros(1)).sum())
+        state, noise = self._parts, float(self.state_.memory.get("noise", np.zeros(1)).sum())
         total = state.weights.sum() + noise
         self.weights_, self.noise_ = state.weights / total, noise / total
         self.means_, self.n_components_ = state.centers, len(state.centers)
         self.precisions_cholesky_ = state.memory["precisions_cholesky"]
-        self.converged_, self.lower_bound_ = state.converged, -state.inertia / total
+        self.converged_, self.lower_bound_ = self.state_.converged, -self.state_.inertia / total
+        each = np.arange(self.n_components_, dtype=np.float64)
+        self.component_clusters_ = self.state_.memory.get("cluster", each).astype(np.int32)
         self.precisions_, self.covariances_ = matrices(
             self.precisions_cholesky_, self.covariance_type, self._texts == 0
         )

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from fedcluster.algorithms import FFCM
+from fedcluster.algorithms import FFCM, GaussianMixture, MergedMixture
 from fedcluster.core import (
     Engine,
     Filter,
@@ -77,10 +77,10 @@ from fedcluster.report.records import SiteRecord, plain
 from fedcluster.report.run import Run
 from fedcluster.rounds import Plan, gather, run_plan, with_preprocessing
 from fedcluster.selection import Rule, Selection
-from fedcluster.selection.sweep import clustered_by, select_k_plan
+from fedcluster.selection.sweep import JUDGING, clustered_by, select_k_plan
 
-MOST_TRIED, ROWS_EACH = 48, 10
-"""The largest number of clusters that "auto" tries where 12 are not enough; rows for each."""
+MOST_TRIED, ROWS_EACH = 50, 10
+"""The largest number of clusters that may be the answer of "auto", by likelihood; rows for each."""
 
 NOT_PARAMETERS = {"algorithm", "seed", "means", "start"}
 """Fields of a fit that a model file has elsewhere, or not at all."""
@@ -146,10 +146,13 @@ class Clustering(Procedure):
         if fit.prepare is not None:
             yield Missing
             yield from [Covariance] if fit.prepare.pca else []
-        if ks is not None:
+        if ks is not None and self._by_likelihood:
+            yield from JUDGING
+        elif ks is not None:
             yield from clustering_steps(replace(fit, n_clusters=k, model="k-means"))
             yield from [*evaluation_steps(fit.m), Moments]
-        yield from clustering_steps(replace(fit, n_clusters=k))
+        if fit.model != "merged":
+            yield from clustering_steps(replace(fit, n_clusters=k))
         yield from profile_steps(k, fit.prepare) if fit.profile else []
         yield from [Separation, Agreement] if fit.stability else []
 
@@ -160,12 +163,14 @@ class Clustering(Procedure):
         fit = replace(type(self)(self.within(n_rows)).fit.at(at.sites), seed=at.seed)
         if (ks := tried(fit.n_clusters)) is None:
             return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
-        most = min(MOST_TRIED, int(n_rows // ROWS_EACH)) if self.auto else None
-        by_means = replace(fit, model="k-means")
-        selection = select_k_plan(ks, by_means, fit.rule, most=most, preprocessor=preprocessor)
-        if fit.model == "k-means":
-            return selection
-        return _chosen_mixture(selection, fit, preprocessor)
+        if self.auto and self._by_likelihood:
+            most = int(min(MOST_TRIED, n_rows // ROWS_EACH))
+            ks = tuple(range(ks[0], max(ks[-1], most) + 1))
+        return select_k_plan(ks, fit, fit.rule, preprocessor=preprocessor)
+
+    @property
+    def _by_likelihood(self) -> bool:
+        return self.fit.rule is None or self.fit.rule.name == "likelihood"
 
     def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
         """Return what sites hold back that say nothing of it themselves; see `limits_of`."""
@@ -181,22 +186,13 @@ class Clustering(Procedure):
         return [*limits, MinClusterSize(p)] if p > 1 else limits
 
 
-def _chosen_mixture(
-    choosing: Plan[Selection], fit: Fit, preprocessor: Preprocessor | None
-) -> Plan[Selection]:
-    """Plan a choice of k, and then a mixture of as many components."""
-    selection = yield from choosing
-    k = selection.n_clusters
-    result = yield from mixture(replace(fit, n_clusters=k), preprocessor)
-    return replace(selection, results={**selection.results, k: result})
-
-
 class FitProcedure(Clustering):
     """Procedure of a fit."""
 
     file = "history.json"
 
     def __init__(self, job: Fit) -> None:
+        job = job.resolved
         super().__init__(job)
         self.fit, self.auto, self.faults = job, isinstance(job.n_clusters, str), job.robust
 
@@ -270,7 +266,7 @@ class FitProcedure(Clustering):
         result, chosen = report.clustering, report.outcome.value
         return {
             "n_clusters": len(result.state.centers),
-            "model": self.fit.model,
+            "model": model_name(result.algorithm),
             "algorithm": str(self.fit.algorithm),
             "columns": list(report.columns),
             "seed": self.fit.seed,
@@ -368,7 +364,7 @@ class SelectProcedure(Clustering):
         parameters = {name: getattr(job, name) for name in SHARED - {"rule", "bounds"}}
         parameters |= clustered_by(job.rule, job.m, job.averaging)
         parameters["rule"] = Rule(job.rule, job.pick, sides)  # type: ignore[arg-type]
-        self.fit = Fit(range(job.k_min, job.k_last + 1), **parameters)
+        self.fit = Fit(range(job.k_min, job.k_last + 1), **parameters).resolved
 
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
         """Refuse a choice that makes no sense, or not for these sites."""
@@ -399,7 +395,9 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
     values = {each.name: getattr(job, each.name) for each in fields(job)} | more
     values["n_init"] = values["n_init"] or "auto"
     omitted = NOT_PARAMETERS | {name for name in WHERE_SET if not values[name]}
-    omitted |= OF_MIXTURES if values["model"] == "k-means" else set()
+    omitted |= set() if values["model"] == "mixture" else OF_MIXTURES - {"model"}
+    values["model"] = model_name(result.algorithm)
+    omitted |= {"model"} if values["model"] == "k-means" else set()
     omitted |= OF_PRIVACY if values["epsilon"] is None else set()
     parameters = {name: values[name] for name in sorted(values.keys() - omitted)}
     return Model(
@@ -416,6 +414,11 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
         names=() if report.profiles is None else report.profiles.names,
         privacy={} if report.privacy is None else report.privacy.plain(),
     )
+
+
+def model_name(algorithm: Any) -> str:
+    """Return of which model clusters are that an algorithm found."""
+    return "mixture" if isinstance(algorithm, GaussianMixture | MergedMixture) else "k-means"
 
 
 def write_history(

@@ -36,7 +36,7 @@ it finds too many. This one costs d + 1 numbers more and a second round, and men
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Literal, Protocol
 
@@ -46,7 +46,17 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from fedcluster.core import Data, Floats, Rows, State, Summary, ranges
-from fedcluster.kernels.em import Densities, em_pass, log_densities
+from fedcluster.core.ranges import (
+    CENTERS,
+    CLUSTERS,
+    EITHER,
+    MEANS,
+    Allowed,
+    Array,
+    Whole,
+)
+from fedcluster.kernels.em import Densities, Moments, em_pass, log_densities
+from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.clusters import Clusters, clusters_of
 from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
 from fedcluster.options.choices import COVARIANCES
@@ -101,9 +111,47 @@ def memory_of(kind: Kind) -> dict[str, ranges.Array]:
     return memory
 
 
-def sizes_of(kind: Kind) -> dict[str, ranges.Whole]:
-    """Return the lengths that `memory_of` names besides k and d."""
-    return {} if kind.log_noise is None else {"one": ranges.Whole(1, 1)}
+def sizes_of(kind: Kind, *, merged: bool = False) -> dict[str, Whole]:
+    """Return the lengths that `memory_of` names besides k and d, and `memory_of_clusters`."""
+    own = {} if kind.log_noise is None else {"one": Whole(1, 1)}
+    return {"c": MEANS, **own} if merged else own
+
+
+MERGED = "means"
+"""Name in the memory of a state of clusters that are sets of components: these have means."""
+
+
+def memory_of_clusters(kind: Kind) -> dict[str, Array]:
+    """Return the arrays that a state has whose clusters are sets of a mixture's components.
+
+    Those of the components, c in the place of k, with their ``means`` (c, d) and ``parts`` (c,),
+    the weights; ``cluster`` (c,), the cluster of each; and ``shift`` and ``scale`` (d,), which turn
+    rows x into (x - shift) / scale, as the components see them.
+    """
+    components = {
+        name: replace(array, shape=tuple("c" if each == "k" else each for each in array.shape))
+        for name, array in memory_of(kind).items()
+    }
+    return {
+        MERGED: Array(("c", "d")),
+        "parts": Array(("c",), 0.0),
+        "cluster": Array(("c",), below="k"),
+        "shift": Array(("d",)),
+        "scale": Array(("d",), 1e-100),
+        **components,
+    }
+
+
+def components_of(kind: Kind, state: State) -> State:
+    """Return the mixture in a state whose clusters are sets of its components."""
+    memory = {name: state.memory[name] for name in memory_of(kind)}
+    return State(state.memory[MERGED], state.memory["parts"], memory=memory)
+
+
+def seen(state: State, X: Rows) -> Floats:
+    """Return rows as the components of clusters see them."""
+    moved: Floats = (X - state.memory["shift"]) / state.memory["scale"]
+    return moved
 
 
 def texts_of(state: State, d: int) -> Floats:
@@ -218,9 +266,48 @@ def _level_slopes(shares: Floats, texts: Floats) -> tuple[Floats, Floats]:
     return slopes, constants
 
 
+def row_logs(kind: Kind, state: State, X: Rows, model: Densities) -> Floats:
+    """Return the log density of each row in each component, shares included, (n, k + e).
+
+    Of a row that lacks values, that of those which it has; a text that it lacks counts as the mix
+    of all rows.
+    """
+    if not has_gaps(X):
+        return log_densities(X, model)
+    return PresentValues(model, kind.log_noise).logs(_with_texts(state, X))
+
+
+def row_sums(kind: Kind, state: State, data: Data, model: Densities) -> Moments:
+    """Return the sums over rows of one step of expectation and maximisation, see `em_pass`."""
+    if not has_gaps(data.X):
+        return em_pass(data.X, model, data.sample_weight)
+    present, sums = PresentValues(model, kind.log_noise), list[Moments]()
+    for part in in_parts(data, 4 * model.means.size):
+        X = _with_texts(state, part.X)
+        tau, logs = posteriors(present.logs(X))
+        logs = np.where(np.isfinite(logs), logs, 0.0)
+        sums.append(present.moments(X, logs, tau, row_weights(part)))
+    return Moments(*(np.sum(each, axis=0) for each in zip(*sums, strict=True)))
+
+
+def has_gaps(X: Rows) -> bool:
+    """Return whether some row lacks a value."""
+    return bool(np.isnan(X.max(initial=-np.inf)))
+
+
+def _with_texts(state: State, X: Rows) -> Rows:
+    """Return rows of which the texts that they lack are the mix of all rows."""
+    places = np.flatnonzero(texts_of(state, X.shape[1]))
+    if not len(places) or not has_gaps(X[:, places]):
+        return X
+    filled, overall = X.astype(np.float64), state.memory["overall"][places]
+    filled[:, places] = np.where(np.isnan(X[:, places]), overall, X[:, places])
+    return filled
+
+
 def responsibilities(kind: Kind, state: State, X: Rows) -> Floats:
     """Return tau, the probability of each component given a row, (n, k), noise last if any."""
-    return posteriors(log_densities(X, densities(kind, state)))[0]
+    return posteriors(row_logs(kind, state, X, densities(kind, state)))[0]
 
 
 def posteriors(logs: Floats) -> tuple[Floats, Floats]:
@@ -250,7 +337,7 @@ def posteriors(logs: Floats) -> tuple[Floats, Floats]:
 
 def log_likelihoods(kind: Kind, state: State, X: Rows) -> Floats:
     """Return the log of the density of each row, (n,)."""
-    logs = log_densities(X, densities(kind, state))
+    logs = row_logs(kind, state, X, densities(kind, state))
     sums: Floats = np.logaddexp.reduce(logs, axis=1)
     return sums
 
@@ -263,6 +350,8 @@ class LogLikelihood:
     ----------
     covariance_type, log_noise, levels
         As in `GaussianMixture`.
+    merged : bool, default=False
+        Whether the state is one of `MergedMixture`, whose clusters are sets of components.
 
     Notes
     -----
@@ -285,15 +374,21 @@ class LogLikelihood:
     covariance_type: CovarianceType = "full"
     log_noise: float | None = None
     levels: bool = False
+    merged: bool = False
 
     @property
     def allowed(self) -> ranges.Allowed:
         """Return what a site may be asked."""
-        return ranges.Allowed(FIELDS, ranges.CENTERS, memory_of(self), sizes=sizes_of(self))
+        memory = memory_of_clusters(self) if self.merged else memory_of(self)
+        sizes = sizes_of(self, merged=self.merged)
+        return Allowed({**FIELDS, "merged": EITHER}, CENTERS, memory, sizes=sizes, gaps=True)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the log likelihood of the rows, and their weight."""
-        sums = em_pass(data.X, densities(self, state, data), data.sample_weight)
+        if self.merged:
+            data = replace(data, X=seen(state, data.X))
+            state = components_of(self, state)
+        sums = row_sums(self, state, data, densities(self, state, data))
         return one_line(sums.tallies[2].sum(), data)
 
     def score(self, state: State, total: Summary) -> float:
@@ -309,11 +404,16 @@ class MixtureOverlap:
     ----------
     covariance_type, log_noise, levels
         As in `GaussianMixture`.
+    present : int, default=0
+        Only rows that have at least so many numbers count in C and F: what others lack looks like
+        an overlap. Their weights N_j are then sent, too; in F a row that lacks a value counts as a
+        normal one.
 
     Notes
     -----
     A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of the log
-    likelihood of the rows, and their weight; and as many for noise, if there is any.
+    likelihood of the rows, and their weight; and as many for noise, if there is any. With
+    ``present``, k more.
 
     Examples
     --------
@@ -330,37 +430,46 @@ class MixtureOverlap:
     covariance_type: CovarianceType = "full"
     log_noise: float | None = None
     levels: bool = False
+    present: int = 0
 
     @property
     def allowed(self) -> ranges.Allowed:
         """Return what a site may be asked."""
-        return ranges.Allowed(FIELDS, ranges.CLUSTERS, memory_of(self), sizes=sizes_of(self))
+        fields = {**FIELDS, "present": Whole(0, 1, "d")}
+        return Allowed(fields, CLUSTERS, memory_of(self), sizes=sizes_of(self), gaps=True)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each component, and for noise."""
         k = len(state.centers)
-        return k + (self.log_noise is not None), k + 2
+        return k + (self.log_noise is not None), k + 2 + (self.present > 0)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return shared rows, fourth moments and likelihoods of the components."""
         model, k = densities(self, state, data), len(state.centers)
-        lines = len(model.offsets)
-        sums, weights, support = np.zeros((lines, k + 2)), np.zeros(lines), np.zeros(lines)
+        lines, p = len(model.offsets), len(model.numeric)
+        sums = np.zeros((lines, self.answer_shape(state, data.X.shape[1])[1]))
+        weights, support = np.zeros(lines), np.zeros(lines)
         for part in in_parts(data, 4 * lines):
             w = row_weights(part)
-            logs = log_densities(part.X, model)
+            logs = row_logs(self, state, part.X, model)
             tau, likelihood = posteriors(logs)
             weighed = w[:, None] * tau
-            sums[:k, :k] += weighed[:, :k].T @ tau[:, :k]
-            sums[:k, k] += (weighed[:, :k] * _distances(part, logs, model, k) ** 2).sum(axis=0)
+            there = p - np.isnan(part.X[:, model.numeric]).sum(axis=1)
+            full = np.where(there >= self.present, 1.0, 0.0)[:, None] * weighed
+            sums[:k, :k] += full[:, :k].T @ tau[:, :k]
+            fourth = np.where(
+                (there == p)[:, None], _distances(part, logs, model, k) ** 2, p * p + 2 * p
+            )
+            sums[:k, k] += (weighed[:, :k] * fourth).sum(axis=0)
             sums[:, k + 1] += np.where(np.isfinite(likelihood), likelihood, 0.0) @ weighed
+            sums[:, k + 2 :] += full.sum(axis=0)[:, None]
             weights += weighed.sum(axis=0)
             support += tau[w > 0].sum(axis=0)
         return Summary(sums, weights, support)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the log likelihood of all rows."""
-        return float(total.sums[:, -1].sum())
+        return float(total.sums[:, len(state.centers) + 1].sum())
 
     maximise = True
 

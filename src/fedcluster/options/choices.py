@@ -36,6 +36,7 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 ASSIGNING: Mapping[str, str] = {
     "GaussianMixture": "gaussian_mixture",
     "IncompleteKMeans": "_incomplete",
+    "MergedMixture": "gaussian_mixture",
     "TrimmedLloyd": "trimmed",
 }
 """Algorithms of the package that assign rows themselves, by class: the module of each in
@@ -48,7 +49,7 @@ INSTEAD_OF_LLOYD: Mapping[str, str] = {
 }
 """Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
 
-Model = Literal["k-means", "mixture"]
+Model = Literal["auto", "k-means", "mixture", "merged"]
 Covariance = Literal["full", "tied", "diag", "spherical"]
 Metric = Literal["euclidean", "cosine"]
 Init = Literal["auto", "summaries", "sums", "k-means++", "random"]

@@ -123,7 +123,7 @@ OF_SITES: Mapping[str, Condition] = {
 OF_ALGORITHM: Mapping[str, Condition] = {
     "participation": OF_SITES["participation"],
     "trim": lambda fit, _: fit.trim > 0,
-    "mixture": lambda fit, _: fit.model == "mixture",
+    "mixture": lambda fit, _: fit.model in ("mixture", "merged"),
     "cosine": lambda fit, _: fit.metric == "cosine",
     "gaps": lambda fit, _: fit.prepare is not None and fit.prepare.missing == "ignore",
     "choice": _chooses,
@@ -165,8 +165,10 @@ CONDITIONS: Mapping[str, Condition] = {
     "best": lambda fit, _: fit.quality == "best",
     "no_bounds": lambda fit, _: fit.bounds is None,
     "budget_option": _first_set("delta", "group_size", "bounds"),
-    "cells": lambda fit, _: fit.model != "mixture",
+    "cells": lambda fit, _: fit.model not in ("mixture", "merged"),
     "mixture_option": _first_set("covariance_type", "reg_covar", "noise", "start"),
+    "merge": lambda fit, _: fit.model == "merged",
+    "reg_covar": _first_set("reg_covar"),
     "one_k": lambda fit, _: not _chooses(fit, _),
     "rule": _of_rule(
         lambda rule: (rule.name, rule.pick) != ("likelihood", "best") or rule.bounds is not None

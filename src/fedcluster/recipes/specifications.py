@@ -8,9 +8,10 @@ line shows its help at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedcluster.options.choices import (
     ALGORITHMS,
@@ -77,9 +78,12 @@ class FitSpec:
         Makes every random choice.
     metric : {"euclidean", "cosine"}
         By which rows are near; "cosine" clusters their directions.
-    model : {"k-means", "mixture"}
+    model : {"auto", "k-means", "mixture", "merged"}
         Whether clusters are cells about centres, or components of a mixture of normal
-        distributions; then ``tol`` is of the mean log likelihood of a row.
+        distributions; then ``tol`` is of the mean log likelihood of a row. "auto" is k-means but
+        where k is chosen by likelihood and no option asks for more than plain k-means: there it is
+        what was judged, clusters of any shape. Those of "merged" are sets of components, where
+        their number is chosen.
     covariance_type, reg_covar
         Of a mixture, as in `GaussianMixture`.
     noise : bool or float
@@ -155,8 +159,10 @@ class FitSpec:
     )
     metric: str = parameter("euclidean", METRIC, choices=METRICS)
     model: str = parameter(
-        "k-means",
-        "mixture: fit normal distributions by EM; rows get probabilities.",
+        "auto",
+        "auto: k-means; where k is chosen, the clusters that were judged, of any shape. mixture: "
+        "fit normal distributions by EM; rows get probabilities. merged: clusters of any shape, "
+        "each of several components; needs -k auto.",
         choices=MODELS,
     )
     covariance_type: Any = parameter(
@@ -195,13 +201,36 @@ class FitSpec:
     )
 
     @property
+    def resolved(self) -> Self:
+        """The specification with the model that "auto" is, where that is not for the rows to say.
+
+        Examples
+        --------
+        >>> Fit("auto").resolved.model, Fit("auto", trim=0.1).resolved.model, Fit(3).resolved.model
+        ('auto', 'k-means', 'k-means')
+        """
+        plain = [*("algorithm", "init", "n_init", "m", "quality", "metric", "max_iter", "tol")]
+        plain += ["participation", "trim", "robust", "stability", "epsilon"]
+        defaults = {each.name: each.default for each in fields(self)}
+        own = any(getattr(self, name, None) is not defaults.get(name) for name in plain)
+        rule = getattr(self, "rule", None)
+        by_index = rule is not None and rule.name != "likelihood"
+        one = isinstance(self.n_clusters, Integral)
+        ignores = self.prepare is not None and self.prepare.missing == "ignore"
+        if self.model != "auto" or not (one or own or by_index or ignores):
+            return self
+        return replace(self, model="k-means")
+
+    @property
     def wish(self) -> str | None:
         """What another algorithm than Lloyd's is needed for, if anything."""
         ignores = self.prepare is not None and self.prepare.missing == "ignore"
         wishes = {
-            "model='mixture'": self.model == "mixture",
+            "model='mixture'": self.model in ("mixture", "merged"),
             "metric='cosine'": self.metric == "cosine",
-            "missing='ignore'": ignores and self.metric != "cosine",
+            "missing='ignore'": ignores
+            and self.metric != "cosine"
+            and self.model in ("auto", "k-means"),
         }
         return " and ".join(name for name, wished in wishes.items() if wished) or None
 
@@ -311,8 +340,8 @@ class SelectK:
     k_min : int
         The first number of clusters that is tried.
     k_max : int, optional
-        The last one, all in the same rounds; by default 12, or as many as there are rows, and by
-        likelihood more where 12 are not enough.
+        The last one; by default 12, or as many as there are rows, and by likelihood up to 50, as
+        far as there are ten rows for each.
     rule, averaging, m, pick
         How the number is chosen.
     bounds : pair of sequences of float, optional

@@ -6,13 +6,19 @@ Estimating the dimension of a model, Ann. Statist. 6, 1978):
 
     BIC = log L - p / 2 log n.
 
+Noise has 1 + 2 d parameters, since the ends of its box are estimated.
+
 One cluster that is not normal takes several components; components that share rows are therefore
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
-4, 2010, section 4.2). With tau_j the probability of component j for a row and
+4, 2010, sections 4.1 and 4.2). With tau_j the probability of component j for a row and
 C_jl = sum tau_j tau_l, the overlap of two groups A and B of components is C_AB / min(N_A, N_B);
-the two that overlap most are merged while that is at least `MERGED`. Where all components have
-one covariance, and rows in them are as normal as chance allows, two overlapping ones are two
-normal populations: there the least overlap is `MERGED_NORMAL`.
+the two that overlap most are merged while that is at least `MERGED`. This shrinks as groups grow,
+so that a ring of many components would break: two groups are merged, too, if a component of one
+overlaps one of the other by `LINKED`, and the density does not fall below `DIP` of the lower peak
+on the ridge line between them (S. Ray & B. G. Lindsay, The topography of multivariate normal
+mixtures, Ann. Statist. 33, 2005). Where all components have one covariance, there is no noise, and
+rows in them are as normal as chance allows, two overlapping ones are two normal populations: there
+the least overlap is `MERGED_NORMAL`.
 
 The verdict is the fewest groups of a mixture whose BIC is within `EARNED` of the largest.
 """
@@ -25,10 +31,12 @@ from math import log, sqrt
 
 import numpy as np
 
-from fedcluster.core import Floats
+from fedcluster.core import Floats, State
 
 MERGED, MERGED_NORMAL = 0.05, 0.25
 """Overlap from which components are one cluster; that of normal ones with one covariance."""
+LINKED, DIP = 0.03, 0.15
+"""Overlap of single components, and depth of the valley, from which groups are one cluster."""
 OTHERWISE = (0.03, 0.08)
 """Overlaps in the place of `MERGED` that should make no difference."""
 NORMAL = 2.5
@@ -39,8 +47,6 @@ EARNED = 2.0
 """Nats that more clusters must gain, however many more."""
 CLOSE, CLOSE_SHARE = 5.0, 0.005
 """Nats, and nats for each row, that make another verdict nearly as likely."""
-POSSIBLE = 30.0
-"""Nats within which another verdict may yet be likelier with more components."""
 FEW_ROWS = 1.5
 """Rows for each parameter below which they are few."""
 
@@ -78,6 +84,13 @@ class Mixture:
         The share of noise; None without such a component.
     variances : ndarray of shape (c,), optional
         Of spherical components.
+    peaks : ndarray of shape (c,), optional
+        Log density of the mixture at the means.
+    ridges : ndarray of shape (c, c), optional
+        Its least log density on the ridge line between two components; minus infinity of those
+        that share few rows.
+    state : State, optional
+        The mixture itself.
     """
 
     covariance_type: str
@@ -90,6 +103,9 @@ class Mixture:
     n_numbers: int
     noise: float | None = None
     variances: Floats | None = None
+    peaks: Floats | None = None
+    ridges: Floats | None = None
+    state: State | None = None
 
     def bic(self, n: float) -> float:
         """Return log L - p / 2 log n.
@@ -104,9 +120,12 @@ class Mixture:
 
     @property
     def is_normal(self) -> bool:
-        """Whether all components have one covariance, and the rows in them are normal."""
+        """Whether all components have one covariance, and the rows in them are normal.
+
+        Noise takes their tails, so that no rows beside it are known to be normal.
+        """
         d, n = self.n_numbers, float(self.weights.sum())
-        if not d or not self._shares_covariance:
+        if not d or self.noise is not None or not self._shares_covariance:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
         return abs(z) < NORMAL
@@ -137,42 +156,63 @@ def n_parameters(
     Examples
     --------
     >>> n_parameters("full", 3, 2, [(4, True), (2, False)], noise=True)
-    28
+    32
     """
     own = {"spherical": k, "diag": k * d, "tied": d * (d + 1) // 2, "full": k * d * (d + 1) // 2}
     numbers = k * d + own[covariance_type] if d else 0
     levels = sum((k if mine else 1) * (most - 1) for most, mine in texts)
-    return numbers + levels + (k - 1) + noise
+    return numbers + levels + (k - 1) + noise * (1 + 2 * d)
 
 
-def merged(weights: Floats, overlaps: Floats, least: float) -> tuple[int, float]:
-    """Merge components while two groups of them overlap by ``least``.
+def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
+    """Merge components while two groups of them overlap by ``least``, or no valley parts them.
 
     Returns
     -------
-    (int, float)
-        The number of groups, and the largest overlap that was merged, 0 where none was.
+    (list of list of int, float)
+        The groups, each by rising place of its components, and the largest overlap that was
+        merged, 0 where none was.
 
     Examples
     --------
-    >>> merged(np.array([10.0, 10.0, 5.0]),
-    ...        np.array([[7.0, 3.0, 0.0], [3.0, 6.9, 0.1], [0.0, 0.1, 4.9]]), 0.05)
-    (2, 0.3)
+    >>> shared = np.array([[7.0, 3.0, 0.0], [3.0, 6.9, 0.1], [0.0, 0.1, 4.9]])
+    >>> three = Mixture("diag", 3, np.array([10.0, 10.0, 5.0]), shared, 3.0, -9.0, 2, 1)
+    >>> merged(three, 0.05)
+    ([[0, 1], [2]], 0.3)
     """
-    sizes, shared, most = weights.copy(), overlaps.copy(), 0.0
-    while len(sizes) > 1:
-        overlap = shared / np.maximum(np.minimum(sizes[:, None], sizes), 1e-300)
-        np.fill_diagonal(overlap, -1.0)
-        a, b = sorted(map(int, np.unravel_index(overlap.argmax(), overlap.shape)))
-        if overlap[a, b] < least:
+    sizes, shared, most = mixture.weights.copy(), mixture.overlaps.copy(), 0.0
+    groups, single = [[j] for j in range(len(sizes))], _overlap(shared, sizes)
+    parted = mixture.peaks is None or mixture.ridges is None
+    peaks = np.zeros(len(sizes)) if mixture.peaks is None else mixture.peaks.copy()
+    ridges = np.full_like(shared, -np.inf) if mixture.ridges is None else mixture.ridges.copy()
+    while len(groups) > 1:
+        overlap = _overlap(shared, sizes)
+        score = overlap / least
+        if not parted:
+            depth = np.exp(np.minimum(ridges - np.minimum(peaks[:, None], peaks), 0.0))
+            score = np.maximum(score, np.minimum(depth / DIP, single / LINKED))
+        np.fill_diagonal(score, -1.0)
+        a, b = sorted(map(int, np.unravel_index(score.argmax(), score.shape)))
+        if score[a, b] < 1.0:
             break
         most = max(most, float(overlap[a, b]))
-        sizes[a] += sizes[b]
+        sizes[a], peaks[a] = sizes[a] + sizes[b], max(peaks[a], peaks[b])
         shared[a] += shared[b]
         shared[:, a] += shared[:, b]
-        sizes = np.delete(sizes, b)
-        shared = np.delete(np.delete(shared, b, axis=0), b, axis=1)
-    return len(sizes), most
+        for pairs in (single, ridges):
+            pairs[a] = pairs[:, a] = np.maximum(pairs[a], pairs[b])
+        groups[a] = sorted(groups[a] + groups.pop(b))
+        sizes, peaks = np.delete(sizes, b), np.delete(peaks, b)
+        shared, single, ridges = (
+            np.delete(np.delete(each, b, axis=0), b, axis=1) for each in (shared, single, ridges)
+        )
+    return groups, most
+
+
+def _overlap(shared: Floats, sizes: Floats) -> Floats:
+    """Return the shared rows of two groups, by the rows of the smaller one, (c, c)."""
+    overlap: Floats = shared / np.maximum(np.minimum(sizes[:, None], sizes), 1e-300)
+    return overlap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +231,8 @@ class Likeliest:
         The largest overlap that was merged.
     warnings : tuple of str
         What casts a doubt on it.
+    groups : tuple of tuple of int
+        The components of each of the mixture's clusters.
     """
 
     n_clusters: int
@@ -198,19 +240,7 @@ class Likeliest:
     by_k: dict[int, float]
     overlap: float
     warnings: tuple[str, ...]
-
-    @property
-    def farthest(self) -> int:
-        """Return the most components of the likeliest mixture, or clusters that are possible.
-
-        Examples
-        --------
-        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, 2, 1)
-        >>> Likeliest(1, one, {1: -100.0, 9: -129.0, 12: -131.0}, 0.0, ()).farthest
-        9
-        """
-        least = max(self.by_k.values(), default=0.0) - POSSIBLE
-        return max(self.mixture.k, *(v for v, bic in self.by_k.items() if bic >= least), 0)
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def reason(self) -> str:
@@ -245,23 +275,36 @@ def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Lik
     if not mixtures:
         none = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, 0, 0)
         return Likeliest(min(ks), none, {}, 0.0, ())
-    groups = [_groups(each) for each in mixtures]
-    known = [i for i, (v, _) in enumerate(groups) if v in ks] or range(len(mixtures))
+    merges = [clusters_of(each) for each in mixtures]
+    counts = [len(groups) for groups, _ in merges]
+    known = [i for i, v in enumerate(counts) if v in ks] or range(len(mixtures))
     by_k: dict[int, float] = {}
     for i in known:
-        v = groups[i][0]
-        by_k[v] = max(by_k.get(v, -np.inf), mixtures[i].bic(n))
+        by_k[counts[i]] = max(by_k.get(counts[i], -np.inf), mixtures[i].bic(n))
     fewest = min(v for v, bic in by_k.items() if bic >= max(by_k.values()) - EARNED)
-    best = max((i for i in known if groups[i][0] == fewest), key=lambda i: mixtures[i].bic(n))
-    v, overlap = groups[best]
-    v = v if v in ks else min(ks, key=lambda k: abs(k - v))
-    return Likeliest(v, mixtures[best], by_k, overlap, _doubts(mixtures[best], v, n, by_k, ks))
+    best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n))
+    groups, overlap = merges[best]
+    v = len(groups) if len(groups) in ks else min(ks, key=lambda k: abs(k - len(groups)))
+    doubts = _doubts(mixtures[best], v, n, by_k, ks)
+    return Likeliest(v, mixtures[best], by_k, overlap, doubts, tuple(map(tuple, groups)))
 
 
-def _groups(mixture: Mixture, least: float | None = None) -> tuple[int, float]:
+def clusters_of(mixture: Mixture, least: float = MERGED) -> tuple[list[list[int]], float]:
     """Return the groups of a mixture's components, and the largest overlap within one."""
-    own = MERGED if least is None else least
-    return merged(mixture.weights, mixture.overlaps, MERGED_NORMAL if mixture.is_normal else own)
+    return merged(mixture, MERGED_NORMAL if mixture.is_normal else least)
+
+
+def _pairs(mixture: Mixture) -> list[str]:
+    """Return a sentence where two components that overlap little are one cluster."""
+    single = _overlap(mixture.overlaps, mixture.weights)
+    pairs = [group for group in clusters_of(mixture)[0] if len(group) == 2]
+    shared = [float(single[a, b]) for a, b in pairs if single[a, b] < MERGED_NORMAL]
+    if not shared:
+        return []
+    return [
+        f"a cluster has two components that share {100 * min(shared):.0f} % of their rows: it may "
+        "be two that overlap"
+    ]
 
 
 def _doubts(
@@ -274,18 +317,19 @@ def _doubts(
         listed = " or ".join(map(str, others))
         sentences.append(f"{listed} clusters are nearly as likely as {v}; look at the clusters")
     if mixture.is_normal:
-        apart = merged(mixture.weights, mixture.overlaps, MERGED)[0]
+        apart = len(merged(mixture, MERGED)[0])
         if apart != v:
             sentences.append(
                 f"some clusters overlap and are taken for two normal populations with one "
                 f"covariance; as one each, there are {apart}"
             )
-    elif other := sorted({_groups(mixture, least)[0] for least in OTHERWISE} - {v}):
+    elif other := sorted({len(clusters_of(mixture, least)[0]) for least in OTHERWISE} - {v}):
         listed = " or ".join(map(str, other))
         sentences.append(
             f"some components overlap by nearly {100 * MERGED:.0f} %, from which they are one "
             f"cluster; {listed} clusters are as good an answer"
         )
+    sentences += _pairs(mixture)
     if mixture.n_parameters * FEW_ROWS > n:
         sentences.append(
             f"{n:,.0f} rows are few for the {mixture.n_parameters:,} parameters of the likeliest "

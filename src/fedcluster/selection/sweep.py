@@ -17,7 +17,7 @@ have fewer rows than there are. The paper takes the smallest k with gap(k) >= ga
 that stops at 1 where clusters form a grid, and `fedcluster.selection` takes the smallest k whose
 gap is within s of the largest.
 
-Plan of choosing k: one clustering for each k in the same rounds, indices, mixtures, verdict.
+Plan of choosing k by an index: one clustering for each k in the same rounds, indices, verdict.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import FUZZY_RULES
-from fedcluster.recipes import FitSpec, clustering, evaluation
+from fedcluster.recipes import FitSpec, clustering, evaluation, mixture
 from fedcluster.recipes.fit import algorithm_of, description, description_step
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather
-from fedcluster.selection._likelihood import Mixture, likeliest
-from fedcluster.selection._mixtures import Kind, Table, kinds_for, mixtures_plan, table_plan
+from fedcluster.selection._judgement import judged_plan
+from fedcluster.selection._mixtures import JUDGING as JUDGING
 from fedcluster.selection.verdict import Rule, Selection, judged, judged_by_likelihood
 
 MOST_ROWS = 2048
@@ -121,11 +121,6 @@ AFTERWARDS = 3
 """Rounds that follow a race: its inertia, and two for the indices."""
 
 LIKELIHOOD = "likelihood"
-ENOUGH = 2 / 3
-"""Share of the largest k that was tried at and above which larger ones are tried."""
-
-EXTENSIONS = (range(13, 25), range(25, 37), range(37, 49))
-"""Larger numbers of clusters that are tried, where those before are not enough."""
 
 
 def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") -> dict[str, Any]:
@@ -161,10 +156,9 @@ def select_k_plan(
     spec: FitSpec,
     rule: Rule | None = None,
     *,
-    most: int | None = None,
     preprocessor: RowTransform | None = None,
 ) -> Plan[Selection]:
-    """Plan a clustering for each k and say which k is right.
+    """Plan to say which k is right, and a clustering with it; by an index, with each k.
 
     Parameters
     ----------
@@ -174,33 +168,22 @@ def select_k_plan(
         What to cluster by; its number of clusters is left aside.
     rule : Rule, optional
         How k is chosen; by default by likelihood.
-    most : int, optional
-        The largest k up to which the range may be extended, where the likeliest is near its end;
-        by default it is not.
     preprocessor : RowTransform, optional
         How rows are prepared: what a mixture takes for text, and for numbers.
     """
     rule = rule or Rule()
-    if rule.name != LIKELIHOOD:
-        swept = yield from sweep(k_range, spec)
-        return judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)
-    swept = yield from sweep(k_range, spec, Mixtures(preprocessor))
-    verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
-    for ks in EXTENSIONS:
-        larger = [k for k in ks if k <= (most or 0)]
-        if not larger or verdict.farthest < ENOUGH * max(swept.results):
-            break
-        more = Mixtures(preprocessor, swept.table, _kinds(swept.mixtures, swept.weight))
-        swept = swept.joined((yield from sweep(larger, spec, more)))
-        verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
-    return judged_by_likelihood(verdict, _with_gaps(swept, rule, spec.seed), swept.results, rule)
-
-
-def _kinds(mixtures: Sequence[Mixture], n: float) -> tuple[Kind, ...]:
-    """Return the kinds of the two likeliest mixtures that differ in kind."""
-    ranked = sorted(mixtures, key=lambda each: -each.bic(n))
-    kinds = dict.fromkeys((each.covariance_type, each.noise is not None) for each in ranked)
-    return tuple(kinds)[:2]  # type: ignore[return-value]
+    if rule.name == LIKELIHOOD:
+        judgement = yield from judged_plan(k_range, spec, preprocessor)
+        return judged_by_likelihood(
+            judgement.verdict, judgement.result, judgement.warnings, k_range
+        )
+    swept = yield from sweep(k_range, replace(spec, model="k-means"))
+    selection = judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)
+    if spec.model != "mixture":
+        return selection
+    k = selection.n_clusters
+    result = yield from mixture(replace(spec, n_clusters=k), preprocessor)
+    return replace(selection, results={**selection.results, k: result})
 
 
 def _with_gaps(swept: Sweep, rule: Rule, seed: int) -> dict[int, dict[str, float]]:
@@ -213,25 +196,6 @@ def _with_gaps(swept: Sweep, rule: Rule, seed: int) -> dict[int, dict[str, float
         k: {**scores, "gap": by_k[k][0], "gap-error": by_k[k][1]}
         for k, scores in swept.scores.items()
     }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Mixtures:
-    """Question for mixtures beside clusterings.
-
-    Parameters
-    ----------
-    preprocessor : RowTransform, optional
-        How rows are prepared.
-    table : Table, optional
-        What is known of the rows already.
-    kinds : sequence of (str, bool), optional
-        Shapes of components, and whether there is noise; by default all.
-    """
-
-    preprocessor: RowTransform | None = None
-    table: Table | None = None
-    kinds: tuple[Kind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,10 +212,6 @@ class Sweep:
         The weight of all rows.
     mean, variance : ndarray of shape (d,)
         Of each column over all rows, in the rows' units and their squares.
-    mixtures : tuple of Mixture
-        Mixtures that were fitted beside.
-    table : Table, optional
-        What they needed to know of the rows.
     """
 
     results: Mapping[int, Result]
@@ -259,18 +219,9 @@ class Sweep:
     weight: float
     mean: Floats
     variance: Floats
-    mixtures: tuple[Mixture, ...] = ()
-    table: Table | None = None
-
-    def joined(self, other: Sweep) -> Sweep:
-        """Return both together."""
-        results, scores = {**self.results, **other.results}, {**self.scores, **other.scores}
-        return replace(
-            self, results=results, scores=scores, mixtures=self.mixtures + other.mixtures
-        )
 
 
-def sweep(k_range: Sequence[int], spec: FitSpec, mixtures: Mixtures | None = None) -> Plan[Sweep]:
+def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
     """Plan a clustering for each k, in at most half as many rounds more as the largest takes.
 
     Where the clustering starts from means that the sites send, they send them once: enough for the
@@ -284,44 +235,20 @@ def sweep(k_range: Sequence[int], spec: FitSpec, mixtures: Mixtures | None = Non
         Each k to try.
     spec : FitSpec
         What to cluster by; its number of clusters is left aside.
-    mixtures : Mixtures, optional
-        Whether mixtures are fitted, from the clusters that are found.
     """
     ks = sorted(set(k_range))
-    first: list[Plan[Any]] = [_clusterings(ks, spec)]
-    first += [] if mixtures is None else [_table(mixtures, spec.seed)]
-    begun: list[Any] = yield from gather(first)
-    (spec, results), *tables = begun
+    results = yield from _clusterings(ks, spec)
     last: list[Plan[Any]] = [evaluation(r.state, m=spec.m, seed=spec.seed) for r in results]
-    states = {k: result.state for k, result in zip(ks, results, strict=True)}
-    for table in tables:
-        kinds = (mixtures and mixtures.kinds) or kinds_for(table, ks)
-        last.append(mixtures_plan(states, table, kinds, spec.means, spec.seed))
     measured: list[Any] = yield from everyone(gather([*last, _moments(spec.seed)]))
     *scores, moments = measured
-    fitted = [tuple(scores.pop()) for _ in tables]
-    return Sweep(
-        dict(zip(ks, results, strict=True)),
-        dict(zip(ks, scores, strict=True)),
-        *moments,
-        *fitted,
-        *tables,
-    )
+    return Sweep(dict(zip(ks, results, strict=True)), dict(zip(ks, scores, strict=True)), *moments)
 
 
-def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[tuple[FitSpec, list[Result]]]:
-    """Plan a clustering for each k; returns also the specification with the means."""
+def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[list[Result]]:
+    """Plan a clustering for each k."""
     spec = yield from _with_means(replace(spec, n_clusters=ks[-1]))
     plans = [clustering(replace(spec, n_clusters=k)) for k in ks]
-    results = yield from gather(plans if spec.means is None else _in_time(plans))
-    return spec, results
-
-
-def _table(mixtures: Mixtures, seed: int) -> Plan[Table]:
-    """Plan what mixtures need to know of the rows, where it is not known yet."""
-    if mixtures.table is not None:
-        return mixtures.table
-    return (yield from everyone(table_plan(mixtures.preprocessor, seed)))
+    return (yield from gather(plans if spec.means is None else _in_time(plans)))
 
 
 def _with_means(spec: FitSpec) -> Plan[FitSpec]:

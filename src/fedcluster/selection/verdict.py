@@ -23,6 +23,9 @@ Scores = Mapping[int, Mapping[str, float]]
 NESTED = 0.02
 """Squares between clusters that may be lost when small clusters are taken for parts of large."""
 
+MOST_SHOWN = 12
+"""Numbers of clusters that a table by likelihood has in any case."""
+
 INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
 STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 """Between ticks, in powers of ten."""
@@ -91,9 +94,11 @@ class Selection:
         The k that each index takes for the best.
     table : mapping of int to mapping of str to float
         All indices of each k, also the ``gap`` and its standard error ``gap-error``; nan where
-        an index says nothing.
+        an index says nothing. By likelihood, the largest BIC of a mixture that has so many
+        clusters.
     results : mapping of int to Result
-        The clustering with each k, so that none need be fitted again.
+        The clustering with each k, so that none need be fitted again; by likelihood, with the
+        chosen one.
     """
 
     n_clusters: int
@@ -150,21 +155,19 @@ def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selecti
 
 
 def judged_by_likelihood(
-    verdict: Likeliest, scores: Scores, results: Mapping[int, Result], rule: Rule
+    verdict: Likeliest, result: Result, warnings: tuple[str, ...], tried: Collection[int]
 ) -> Selection:
-    """Return the verdict of mixtures, with what the indices of the clusterings say."""
-    others = judged(scores, results, Rule("vote", bounds=rule.bounds))
-    table = {
-        k: {**each, rule.name: verdict.by_k.get(k, float("nan"))} for k, each in scores.items()
-    }
+    """Return the verdict of mixtures, with the one clustering that followed from it."""
+    k, most = verdict.n_clusters, max(MOST_SHOWN, verdict.n_clusters, *verdict.by_k, 0)
+    shown = {k, *verdict.by_k, *(each for each in tried if each <= most)}
     return Selection(
-        n_clusters=verdict.n_clusters,
-        rule=rule.name,
+        n_clusters=k,
+        rule="likelihood",
         reason=verdict.reason,
-        warnings=verdict.warnings,
-        says={rule.name: verdict.n_clusters, **others.says},
-        table=table,
-        results=results,
+        warnings=warnings,
+        says={"likelihood": k},
+        table={v: {"likelihood": verdict.by_k.get(v, float("nan"))} for v in sorted(shown)},
+        results={k: result},
     )
 
 

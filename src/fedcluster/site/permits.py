@@ -53,6 +53,7 @@ STEPS = (
     *("Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
     *("SquaredSilhouette", "MixtureLikelihood"),
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
+    *("LeafMoments", "MergedMixture"),
     *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
     *("ClusterColumns", "ClusterCells", "Agreement", "Separation"),
     *("ClusterSilhouettes", "LogLikelihood"),

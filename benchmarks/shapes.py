@@ -1,0 +1,256 @@
+"""Clusters of any shape: what ``-k auto`` says of them, and its labels beside those of peers.
+
+    .venv/bin/python benchmarks/shapes.py [--draws 1] [--kinds KIND ...] [--missing] [--peers]
+
+Moons, rings, spirals, arcs, stripes, long and skewed clouds, many clusters, rare ones, and many
+columns, at four sites, standardised; from seeds that nothing was tuned on. Of each draw: the number
+of clusters and the adjusted Rand index of ``fit -k auto``, with its exchanges about the prepared
+rows and the numbers of a site; with --peers also the index of scikit-learn's pooled
+GaussianMixture (full, by BIC), HDBSCAN, and KMeans that is told the true number. With --missing,
+three clusters of which cells are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.datasets import make_moons
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+from fedcluster import Client, Data, LocalEngine
+from fedcluster.core import Column
+from fedcluster.jobs import Fit, execute, model_of
+from fedcluster.preprocessing import PreprocessingSpec
+
+Floats = NDArray[np.float64]
+Rows = tuple[Floats, NDArray[np.intp]]
+STREAM, SITES = 90_333, 4
+PEERS = ("mixture by BIC", "HDBSCAN", "KMeans, true k")
+PREPARING = {"Missing", "Means", "Squares", "Histogram"}
+
+
+def ring(r: Generator, n: int, radius: float, sd: float = 0.25) -> Floats:
+    angle = r.uniform(0, 2 * np.pi, n)
+    return radius * np.c_[np.cos(angle), np.sin(angle)] + r.normal(0, sd, (n, 2))
+
+
+def spirals(r: Generator, turns: float = 0.8) -> Rows:
+    t, y = r.uniform(0.25, 1, 1200), r.integers(2, size=1200)
+    angle = 2 * np.pi * turns * t + np.pi * y
+    X = 6 * t[:, None] * np.c_[np.cos(angle), np.sin(angle)]
+    return X + r.normal(0, 0.15, X.shape), y
+
+
+def arcs(r: Generator) -> Rows:
+    y = r.integers(3, size=900)
+    angle = r.uniform(0, np.pi, 900)
+    X = 3 * np.c_[np.cos(angle), np.sin(angle) * np.where(y == 1, -1, 1)]
+    X += np.array([[0, 0], [3, 1.2], [6, 0]])[y]
+    return X + r.normal(0, 0.2, X.shape), y
+
+
+def banana(r: Generator) -> Rows:
+    y = r.integers(2, size=800)
+    x = r.normal(0, 1.6, 800)
+    X = np.where(y[:, None] == 0, np.c_[x, x**2 / 2], np.c_[0.5 * x, np.full(800, 7.0)])
+    return X + r.normal(0, 0.35, X.shape), y
+
+
+def spaced(r: Generator, k: int, d: int, least: float) -> Floats:
+    """Return k means, none nearer to another than ``least``."""
+    while True:
+        means = r.normal(size=(k, d)) * least
+        apart = np.sqrt(((means[:, None] - means) ** 2).sum(axis=2)) + 1e9 * np.eye(k)
+        if apart.min() >= least:
+            return means
+
+
+def clouds(r: Generator, k: int, d: int, least: float, n: int = 1200, spread: float = 1.0) -> Rows:
+    y = r.integers(k, size=n)
+    sd = np.exp(r.uniform(-1, 1, (k, 1)) * np.log(spread))
+    return spaced(r, k, d, least)[y] + sd[y] * r.normal(size=(n, d)), y
+
+
+def grid(r: Generator, a: int, b: int, n: int) -> Rows:
+    places = np.array([(x, y) for x in range(a) for y in range(b)]) * 6.0
+    y = np.arange(n) % (a * b)
+    return places[y] + r.normal(size=(n, 2)), y
+
+
+def long(r: Generator, k: int, d: int = 2) -> Rows:
+    """Return clouds as long as five of their widths, turned each in its own way."""
+    y, turned = r.integers(k, size=300 * k), []
+    for _ in range(k):
+        axes = np.linalg.qr(r.normal(size=(d, d)))[0]
+        turned.append(axes * np.r_[4.0, np.full(d - 1, 0.7)])
+    X = np.array([turned[j] @ r.normal(size=d) for j in y])
+    return X + spaced(r, k, d, 13.0)[y], y
+
+
+def skewed(r: Generator, k: int, sigma: float = 0.6) -> Rows:
+    y = r.integers(k, size=300 * k)
+    places = np.array([[0, 0], [9, 0], [0, 9], [9, 9]])[:k]
+    return np.exp(r.normal(0, sigma, (len(y), 2))) + places[y], y
+
+
+def rare(r: Generator, n: int, few: int, d: int) -> Rows:
+    y = np.r_[np.zeros(n, int), np.ones(few, int)]
+    return r.normal(size=(n + few, d)) + y[:, None] * 10 / np.sqrt(d), y
+
+
+def beside(one: Floats, other: Floats) -> Rows:
+    return np.concatenate([one, other]), np.repeat([0, 1], [len(one), len(other)])
+
+
+def moons(r: Generator, noise: float) -> Rows:
+    X, y = make_moons(800, noise=noise, random_state=int(r.integers(2**31)))
+    return 4 * X, y
+
+
+def stripes(r: Generator, k: int) -> Rows:
+    y = r.integers(k, size=400 * k)
+    return r.normal(size=(len(y), 2)) * [6, 0.5] + np.c_[np.zeros(len(y)), 3.5 * y], y
+
+
+def unequal(r: Generator) -> Rows:
+    y = r.choice(2, 800, p=[0.8, 0.2])
+    return r.normal(size=(800, 2)) * np.where(y, 0.4, 3)[:, None] + np.outer(y, [12, 0]), y
+
+
+def heavy(r: Generator, k: int) -> Rows:
+    y = r.integers(k, size=300 * k)
+    return spaced(r, k, 3, 12.0)[y] + r.standard_t(3, (len(y), 3)), y
+
+
+KINDS: dict[str, Callable[[Generator], Rows]] = {
+    "moons": lambda r: moons(r, 0.06),
+    "moons, more noise": lambda r: moons(r, 0.1),
+    "ring and blob": lambda r: beside(ring(r, 500, 5.0, 0.4), r.normal(0, 0.6, (400, 2))),
+    "two rings": lambda r: beside(ring(r, 500, 3.0), ring(r, 700, 6.0)),
+    "ring beside blob": lambda r: beside(ring(r, 500, 4.0), r.normal([9, 0], 1, (400, 2))),
+    "spirals": spirals,
+    "spirals, half a turn": lambda r: spirals(r, 0.5),
+    "three arcs": arcs,
+    "banana and blob": banana,
+    "two stripes": lambda r: stripes(r, 2),
+    "four stripes": lambda r: stripes(r, 4),
+    "long, 3": lambda r: long(r, 3),
+    "long, 5": lambda r: long(r, 5),
+    "long, 3 in 6 columns": lambda r: long(r, 3, 6),
+    "lognormal, 3": lambda r: skewed(r, 3),
+    "lognormal, 4": lambda r: skewed(r, 4, 0.5),
+    "unequal widths": unequal,
+    "widths from 0.4 to 2.5": lambda r: clouds(r, 4, 3, 12.0, spread=2.5),
+    "25 round": lambda r: grid(r, 5, 5, 1500),
+    "40 round": lambda r: grid(r, 5, 8, 2000),
+    "16 round": lambda r: grid(r, 4, 4, 1200),
+    "10 beside 2,000": lambda r: rare(r, 1990, 10, 3),
+    "20 beside 2,000": lambda r: rare(r, 1980, 20, 3),
+    "40 beside 1,000": lambda r: rare(r, 1000, 40, 8),
+    "5 in 20 columns": lambda r: clouds(r, 5, 20, 6.0),
+    "4 in 60 columns": lambda r: clouds(r, 4, 60, 8.0),
+    "4 in 100 columns": lambda r: clouds(r, 4, 100, 9.0),
+    "t3, 3": lambda r: heavy(r, 3),
+    "t3, 5": lambda r: heavy(r, 5),
+}
+
+
+def gaps(share: float, how: str) -> Callable[[Generator], Rows]:
+    """Return what draws three clusters in four columns of which cells are missing."""
+
+    def draw(r: Generator) -> Rows:
+        X, y = clouds(r, 3, 4, 8.0, 900)
+        chance = np.full(X.shape, share)
+        if how == "columns":
+            chance = chance * [2, 2, 0, 0]
+        elif how == "clusters":
+            chance = np.where(y == 0, 3 * share, 0.0)[:, None] * np.ones(4)
+        elif how == "large":
+            chance = 2 * share * (np.median(X, axis=0) < X) * [1, 0, 1, 0]
+        return np.where(r.random(X.shape) < chance, np.nan, X), y
+
+    return draw
+
+
+MISSING = {
+    f"{share:.0%} missing, {how}": gaps(share, how)
+    for share in (0.03, 0.1, 0.3)
+    for how in ("anywhere", "columns", "clusters", "large")
+}
+
+
+def fitted(X: Floats, missing: str) -> dict[str, object]:
+    """Return what ``fit -k auto`` finds in rows at four sites."""
+    columns = tuple(Column(f"x{j}") for j in range(X.shape[1]))
+    parts = [Data(X[i::SITES], columns=columns) for i in range(SITES)]
+    engine = LocalEngine(Client(str(i), part) for i, part in enumerate(parts))
+    started = time.process_time()
+    job = Fit("auto", prepare=PreprocessingSpec(missing=missing), seed=0)
+    report = execute(job, engine)
+    rounds = [each.steps for each in report.outcome.communication_rounds]
+    return {
+        "k": report.outcome.value.n_clusters,
+        "labels": model_of(report).predict(X),
+        "warned": bool(report.outcome.value.warnings or report.fit_report.warnings),
+        "rounds": sum(not set(steps) <= PREPARING for steps in rounds),
+        "numbers": max(report.outcome.values_sent().values()),
+        "seconds": time.process_time() - started,
+    }
+
+
+def peers(X: Floats, k: int) -> list[NDArray[np.intp]]:
+    """Return the labels of three peers on pooled, standardised rows."""
+    Z = np.nan_to_num((X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0))
+    most = min(30, len(Z) // 20)
+    mixtures = [GaussianMixture(j, random_state=0).fit(Z) for j in range(1, most + 1)]
+    best = min(mixtures, key=lambda each: each.bic(Z))
+    means = KMeans(k, n_init=10, random_state=0).fit_predict(Z)
+    return [best.predict(Z), HDBSCAN(min_cluster_size=max(5, len(Z) // 100)).fit_predict(Z), means]
+
+
+def print_summary(found: list[dict]) -> None:
+    right = [one["right"] for one in found]
+    means = np.mean([one["scores"] for one in found], axis=0).round(2)
+    silent = sum(not (one["right"] or one["warned"]) for one in found)
+    print(f"\nright: {sum(right)} of {len(right)}; ARI {' '.join(map(str, means))}")
+    print(f"silent: {silent}; exchanges: {max(one['rounds'] for one in found)} at most")
+    numbers, seconds = (np.median([one[name] for one in found]) for name in ("numbers", "seconds"))
+    print(f"numbers of a site: {numbers:,.0f}; seconds: {seconds:.1f}, medians")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--kinds", nargs="*")
+    parser.add_argument("--missing", action="store_true", help="cells are missing")
+    parser.add_argument("--fill", default="mean", help="what becomes of them")
+    parser.add_argument("--peers", action="store_true", help="fit peers, too")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    table, found = MISSING if options.missing else KINDS, []
+    head = ["rows", "k", "says", "ARI", *(PEERS if options.peers else ())]
+    print(f"| {' | '.join(head)} |\n" + "|---" * len(head) + "|")
+    for kind in options.kinds or table:
+        for draw in range(options.first, options.first + options.draws):
+            X, y = table[kind](np.random.default_rng([STREAM, [*table].index(kind), draw]))
+            one = fitted(X, options.fill if options.missing else "error")
+            k, each = len(np.unique(y)), [one.pop("labels")]
+            each += peers(X, k) if options.peers else []
+            scores = [adjusted_rand_score(y, labels) for labels in each]
+            found.append({**one, "right": one["k"] == k, "scores": scores})
+            shown = " | ".join(f"{score:.2f}" for score in scores)
+            print(f"| {kind} | {k} | {one['k']} | {shown} |", flush=True)
+    print_summary(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Mixtures of normal distributions over the values that rows have.
+
+Z. Ghahramani & M. I. Jordan, Supervised learning from incomplete data via an EM approach, Adv.
+Neural Inf. Process. Syst. 6, 1994: with o and m the columns that a row has and lacks, its density
+is N(x_o; mu_o, S_oo), and what it lacks is expected to be
+
+    x_m = mu_m + S_mo S_oo^-1 (x_o - mu_o),   of covariance   S_mm - S_mo S_oo^-1 S_om.
+
+Rows are taken together that lack the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log, pi
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats, Rows
+from fedcluster.kernels.em import Densities, Moments
+
+ROWS = 1 << 20
+"""Numbers of differences from means that are held at a time."""
+
+
+class PresentValues:
+    """Components as rows see them that lack values.
+
+    Parameters
+    ----------
+    model : Densities
+        The components, of whole rows.
+    log_noise : float, optional
+        The log density of noise, the last component: a row has its part for each column that it
+        has.
+    """
+
+    def __init__(self, model: Densities, log_noise: float | None = None) -> None:
+        self.model, self.log_noise = model, log_noise or 0.0
+        self.k, self.p = model.means.shape
+        factors = model.factors
+        self.diagonal = factors.ndim == 2
+        if self.diagonal:
+            self.variances = 1.0 / np.maximum(factors**2, 1e-300)
+            self.log_dets = np.log(np.maximum(np.abs(factors), 1e-300)).sum(axis=1)
+        else:
+            roots = np.linalg.inv(np.triu(factors))
+            covariances = np.swapaxes(roots, 1, 2) @ roots
+            self.covariances = np.broadcast_to(covariances, (self.k, self.p, self.p))
+            along = np.abs(np.einsum("kii->ki", factors))
+            self.log_dets = np.log(np.maximum(along, 1e-300)).sum(axis=1)
+
+    def parts(self, X: Rows) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+        """Yield the places of rows that have the same columns of numbers, and which these are."""
+        there = ~np.isnan(X[:, self.model.numeric])
+        patterns, mine = np.unique(there, axis=0, return_inverse=True)
+        order = np.argsort(mine.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(mine.ravel(), minlength=len(patterns)))
+        size = max(1, ROWS // max(1, self.k * self.p))
+        for pattern, some in zip(patterns, np.split(order, ends[:-1]), strict=True):
+            for start in range(0, len(some), size):
+                yield some[start : start + size], pattern
+
+    def logs(self, X: Rows) -> Floats:
+        """Return the log density of each row in each component, shares included, (n, k + e)."""
+        logs = np.empty((len(X), len(self.model.offsets)))
+        for places, there in self.parts(X):
+            logs[places] = self._logs(X[places], there, *self._seen(X[places], there))
+        return logs
+
+    def _logs(self, X: Rows, there: NDArray[np.bool_], apart: Floats, marginal: Floats) -> Floats:
+        """Return the log densities of rows that have the same columns."""
+        model, n_there = self.model, int(there.sum())
+        logs = model.offsets + X[:, model.other].astype(np.float64) @ model.slopes.T
+        logs[:, : self.k] += self.p / 2 * log(2 * pi) - self.log_dets
+        logs[:, : self.k] -= n_there / 2 * log(2 * pi)
+        logs[:, self.k :] -= self.log_noise * (1 - n_there / max(self.p, 1))
+        if self.diagonal:
+            scaled = apart**2 / self.variances[:, there]
+            logs[:, : self.k] -= scaled.sum(axis=2) / 2
+            logs[:, : self.k] -= np.log(self.variances[:, there]).sum(axis=1) / 2
+        elif n_there:
+            solved = np.einsum("kij,nkj->nki", marginal, apart)
+            logs[:, : self.k] -= (solved * apart).sum(axis=2) / 2
+            logs[:, : self.k] += np.linalg.slogdet(marginal)[1] / 2
+        return logs
+
+    def _seen(self, X: Rows, there: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return differences from the means, (n, k, o), and precisions of what is there."""
+        numbers = X[:, self.model.numeric[there]].astype(np.float64)
+        apart = numbers[:, None, :] - self.model.means[None, :, there]
+        if self.diagonal:
+            return apart, np.empty(0)
+        return apart, np.linalg.inv(self.covariances[:, there][:, :, there])
+
+    def moments(self, X: Rows, logs: Floats, tau: Floats, weights: Floats) -> Moments:
+        """Return the sums of one step of expectation and maximisation, as `em_pass` does.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Rows.
+        logs : ndarray of shape (n,)
+            The log density of each.
+        tau : ndarray of shape (n, k + e)
+            The probability of each component.
+        weights : ndarray of shape (n,)
+            The weight of each row.
+        """
+        k, p, model = self.k, self.p, self.model
+        weighed = weights[:, None] * tau
+        tallies = np.array([weighed.sum(axis=0), tau[weights > 0].sum(axis=0), logs @ weighed])
+        first, second = np.zeros((k, p)), np.zeros((k, p) if self.diagonal else (k, p, p))
+        for places, there in self.parts(X):
+            own = weighed[places, :k]
+            apart, marginal = self._seen(X[places], there)
+            whole, left = self._expected(apart, marginal, there)
+            first += np.einsum("nk,nki->ki", own, whole)
+            if self.diagonal:
+                second += np.einsum("nk,nki->ki", own, whole**2)
+                second += own.sum(axis=0)[:, None] * left
+            else:
+                second += np.einsum("nk,nki,nkj->kij", own, whole, whole, optimize=True)
+                second += own.sum(axis=0)[:, None, None] * left
+        if not self.diagonal and len(model.factors) == 1:
+            second = second.sum(axis=0, keepdims=True)
+        return Moments(tallies, first, second, weighed.T @ X[:, model.other].astype(np.float64))
+
+    def _expected(
+        self, apart: Floats, marginal: Floats, there: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats]:
+        """Return expected differences from the means, (n, k, p), and the variance that is left."""
+        whole = np.zeros((len(apart), self.k, self.p))
+        whole[:, :, there] = apart
+        if self.diagonal:
+            return whole, np.where(there, 0.0, self.variances)
+        left = np.zeros((len(self.covariances), self.p, self.p))
+        if not there.all():
+            across = self.covariances[:, ~there][:, :, there]
+            slopes = across @ marginal
+            whole[:, :, ~there] = np.einsum("kij,nkj->nki", slopes, apart)
+            lacking = self.covariances[:, ~there][:, :, ~there]
+            inner = np.ix_(np.arange(len(left)), ~there, ~there)
+            left[inner] = lacking - slopes @ np.swapaxes(across, 1, 2)
+        return whole, left

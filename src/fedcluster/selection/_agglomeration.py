@@ -1,0 +1,173 @@
+"""Leaves joined one after the other into clusters of any shape: starts of mixtures of every size.
+
+C. Fraley, Algorithms for model-based Gaussian hierarchical clustering, SIAM J. Sci. Comput. 20,
+1998: of all pairs of clusters, the two are joined whose classification likelihood falls the least.
+With n, Q and h the weight, the scatter and the counts of levels of a cluster, it is minus
+
+    n / 2 log det ((Q + nu P) / (n + nu))  -  sum of h log p,      p = (h + m / 2) / (n + 1/2),
+
+m being the shares of all rows. Deviation: a small cluster leans on P with a weight of nu = d + 2
+rows, half the pooled covariance of the leaves and half that of all rows times L^(-2/d), which is
+that of a leaf if L leaves shared the volume. The other criterion is Ward's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats
+
+Criterion = Literal["likelihood", "ward"]
+Clusters = dict[int, NDArray[np.intp]]
+
+
+@dataclass(slots=True, eq=False)
+class Parts:
+    """Clusters of leaves: weights (n,), means and scatters of numbers, counts of each text.
+
+    Scatters are (n, p, p), or (n, p) where only those of each column are looked at.
+    """
+
+    weights: Floats
+    means: Floats
+    scatters: Floats
+    counts: Sequence[Floats]
+
+    def joined(self, i: int, others: NDArray[np.intp]) -> Parts:
+        """Return the clusters that one would be with each of others."""
+        n, m = self.weights[i], self.weights[others]
+        apart = self.means[others] - self.means[i]
+        factor = n * m / (n + m)
+        if self.scatters.ndim == 3:
+            between = factor[:, None, None] * apart[:, :, None] * apart[:, None, :]
+        else:
+            between = factor[:, None] * apart**2
+        weights = n + m
+        return Parts(
+            weights,
+            self.means[i] + apart * (m / weights)[:, None],
+            self.scatters[i] + self.scatters[others] + between,
+            [each[i] + each[others] for each in self.counts],
+        )
+
+    def replace(self, i: int, cluster: Parts) -> None:
+        """Put the one cluster of others in the place of cluster i."""
+        self.weights[i], self.means[i] = cluster.weights[0], cluster.means[0]
+        self.scatters[i] = cluster.scatters[0]
+        for mine, given in zip(self.counts, cluster.counts, strict=True):
+            mine[i] = given[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """Minus the classification likelihood of clusters, or their inertia.
+
+    Parameters
+    ----------
+    criterion : {"likelihood", "ward"}
+        Which.
+    prior : ndarray of shape (p, p) or (p,)
+        P, or its variances; they are the unit of Ward's, too.
+    shares : sequence of ndarray
+        The shares of the levels of each text over all rows.
+    """
+
+    criterion: Criterion
+    prior: Floats
+    shares: Sequence[Floats]
+
+    def of(self, parts: Parts) -> Floats:
+        """Return the loss of each cluster, (n,)."""
+        loss = self._numbers(parts.weights, parts.scatters)
+        for counts, shares in zip(parts.counts, self.shares, strict=True):
+            own = (counts + shares / 2) / (counts.sum(axis=1, keepdims=True) + 0.5)
+            loss = loss - (counts * np.log(np.maximum(own, 1e-12))).sum(axis=1)
+        return loss
+
+    def _numbers(self, weights: Floats, scatters: Floats) -> Floats:
+        p = scatters.shape[1]
+        if not p:
+            return np.zeros(len(weights))
+        nu = p + 2.0
+        if self.criterion == "ward":
+            own = np.einsum("nii->ni", scatters) if scatters.ndim == 3 else scatters
+            unit = np.diag(self.prior) if self.prior.ndim == 2 else self.prior
+            ward: Floats = own.sum(axis=1) / (2 * max(float(unit.mean()), 1e-300))
+            return ward
+        if scatters.ndim == 2:
+            shrunk = (scatters + nu * self.prior) / (weights + nu)[:, None]
+            along: Floats = weights / 2 * np.log(np.maximum(shrunk, 1e-300)).sum(axis=1)
+            return along
+        shrunk = (scatters + nu * self.prior) / (weights + nu)[:, None, None]
+        loss: Floats = weights / 2 * np.linalg.slogdet(shrunk)[1]
+        return loss
+
+
+def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
+    """Return the clusters (L,) of leaves, by their number from 1 to ``most``.
+
+    Parameters
+    ----------
+    parts : Parts
+        The leaves.
+    criterion : {"likelihood", "ward"}
+        What a pair is chosen by.
+    most : int
+        The largest number of clusters that is wanted.
+    """
+    total = max(float(parts.weights.sum()), 1e-300)
+    shares = [each.sum(axis=0) / total for each in parts.counts]
+    loss = Loss(criterion, _prior(parts), shares)
+    parts = Parts(
+        parts.weights.copy(), parts.means.copy(), parts.scatters.copy(),
+        [each.copy() for each in parts.counts],
+    )  # fmt: skip
+    count = len(parts.weights)
+    own, alive = loss.of(parts), np.ones(count, dtype=bool)
+    costs = np.full((count, count), np.inf)
+    for i in range(count - 1):
+        later = np.arange(i + 1, count)
+        costs[i, later] = costs[later, i] = loss.of(parts.joined(i, later)) - own[i] - own[later]
+    labels, found = np.arange(count), Clusters()
+    for k in range(count, 0, -1):
+        if k <= most:
+            found[k] = np.unique(labels, return_inverse=True)[1].ravel()
+        if k == 1:
+            break
+        i, j = sorted(map(int, divmod(int(costs.argmin()), count)))
+        parts.replace(i, parts.joined(i, np.array([j])))
+        alive[j], labels[labels == j] = False, i
+        costs[j] = costs[:, j] = np.inf
+        own[i] = loss.of(_one(parts, i))[0]
+        others = np.flatnonzero(alive)
+        others = others[others != i]
+        if len(others):
+            gained = loss.of(parts.joined(i, others)) - own[i] - own[others]
+            costs[i, others] = costs[others, i] = gained
+    return found
+
+
+def _one(parts: Parts, i: int) -> Parts:
+    """Return one of the clusters."""
+    only = slice(i, i + 1)
+    counts = [each[only] for each in parts.counts]
+    return Parts(parts.weights[only], parts.means[only], parts.scatters[only], counts)
+
+
+def _prior(parts: Parts) -> Floats:
+    """Return P of the leaves."""
+    count, p = parts.means.shape
+    share = parts.weights / parts.weights.sum()
+    within = parts.scatters.sum(axis=0) / parts.weights.sum()
+    apart = parts.means - share @ parts.means
+    between = (apart * share[:, None]).T @ apart
+    if within.ndim == 1:
+        between = np.diag(between)
+    prior: Floats = within / 2 + (within + between) * count ** (-2 / max(p, 1)) / 2
+    least = 1e-9 * float(np.abs(within + between).max(initial=0.0)) or 1e-300
+    return prior + least * (np.eye(p) if within.ndim == 2 else 1.0)

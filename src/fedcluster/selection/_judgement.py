@@ -1,0 +1,167 @@
+"""Plan of a choice by likelihood, and of the clusters that it judged.
+
+The answer is what was judged: the clusters of the likeliest mixture, sets of its components, or
+those of k-means where both agree. K-means of the numbers that the leaves make likely takes its
+rounds beside the mixtures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms.gaussian_mixture import MergedMixture, merged_state
+from fedcluster.core import Result, RowTransform, State, Task
+from fedcluster.core.streams import stream
+from fedcluster.errors import InputError
+from fedcluster.kernels import kmeans, nearest
+from fedcluster.metrics import Inertia
+from fedcluster.metrics.external import adjusted_rand_index
+from fedcluster.recipes import FitSpec, clustering, mixture
+from fedcluster.recipes.fit import canonical
+from fedcluster.rounds import Plan, everyone, gather, iterate
+from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
+from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, leaves_plan, likely_mixtures
+from fedcluster.selection._on_leaves import LeafRows
+from fedcluster.selection._table import KINDS, Table
+
+AGREE = 0.95
+"""Adjusted Rand index, told from leaves, at and above which k-means has the judged clusters."""
+RESTARTS = 10
+"""Runs of k-means of the leaves, of which the best is carried on."""
+
+Labels = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """Verdict by likelihood, and its clusters.
+
+    Attributes
+    ----------
+    verdict : Likeliest
+        How many clusters, and why.
+    result : Result
+        The clusters, as they were asked for: what was judged, k-means, or a mixture.
+    warnings : tuple of str
+        What casts a doubt on either.
+    """
+
+    verdict: Likeliest
+    result: Result
+    warnings: tuple[str, ...]
+
+
+def judged_plan(
+    ks: Collection[int], spec: FitSpec, preprocessor: RowTransform | None
+) -> Plan[Judgement]:
+    """Plan the verdict on how many clusters there are, of ``ks``, and then its clusters.
+
+    Parameters
+    ----------
+    ks : collection of int
+        The numbers that may be the answer.
+    spec : FitSpec
+        What to cluster by: of its ``model``, "auto" is what was judged.
+    preprocessor : RowTransform, optional
+        How rows are prepared: what a mixture takes for text, and for numbers.
+    """
+    table, rows = yield from everyone(leaves_plan(preprocessor, spec.seed, spec.noise))
+    kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
+    likely, counts = likely_mixtures(rows, ks, kinds)
+    plans: list[Plan[Any]] = [confirmed_plan(rows, likely, spec.seed)]
+    tried = sorted(set(counts) & set(ks)) if spec.model == "auto" else []
+    plans += [_by_means(rows, k, spec.seed) for k in tried]
+    mixtures, *found = yield from everyone(gather(plans))
+    verdict = likeliest(mixtures, table.n, ks)
+    if spec.model == "merged":
+        verdict = replace(verdict, n_clusters=max(1, len(verdict.groups)))
+        return Judgement(verdict, _merged(verdict, table, apart=bool(spec.noise)), verdict.warnings)
+    k, merged = verdict.n_clusters, None
+    if len(verdict.groups) == k:
+        merged = _merged(verdict, table)
+    if spec.model == "auto":
+        by_means = dict(zip(tried, found, strict=True)).get(k)
+        if by_means is not None and (merged is None or _agree(rows, verdict, by_means) >= AGREE):
+            return Judgement(verdict, by_means, verdict.warnings)
+        if merged is not None:
+            return Judgement(verdict, merged, verdict.warnings)
+    chosen = replace(spec, n_clusters=k)
+    if spec.model == "mixture":
+        result = yield from mixture(chosen, preprocessor)
+        return Judgement(verdict, result, verdict.warnings)
+    result = yield from clustering(replace(chosen, model="k-means"))
+    return Judgement(verdict, result, (*verdict.warnings, *_hidden(rows, verdict, result)))
+
+
+def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:
+    """Return the clusters of a verdict's mixture; rows that are noise in none, if ``apart``.
+
+    Raises
+    ------
+    InputError
+        If there is no mixture.
+    """
+    best = verdict.mixture
+    if best.state is None:
+        raise InputError("the rows are too few for any mixture; cluster them by k-means")
+    step = table.step((best.covariance_type, best.noise is not None))  # type: ignore[arg-type]
+    own = MergedMixture(step.covariance_type, step.log_noise, step.levels, apart)
+    weighed = replace(best.state, weights=best.weights, inertia=-best.log_likelihood)
+    state = merged_state(own, weighed, verdict.groups, table.shift, table.scale)
+    return Result(state, (), f"the likeliest mixture, after {ROUNDS} rounds over the rows", own)
+
+
+def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
+    """Plan a few rounds of k-means from that of the leaves, and its inertia."""
+    points = rows.table.clustered(rows.leaves.means)
+    start = points
+    if k < len(points):
+        rng = stream(seed, 0, f"leaves {k}")
+        start = kmeans(points, k, rows.leaves.weights, rng=rng, n_init=RESTARTS).centers
+    step = Lloyd()
+    result = yield from iterate(step, State.at(start[:k]), seed=seed, max_rounds=ROUNDS)
+    [answers] = yield [Task(Inertia(), result.state, seed)]
+    state = replace(result.state, inertia=Inertia().score(result.state, answers.total()))
+    return replace(result, state=canonical(state, step), algorithm=step)
+
+
+def _agree(rows: LeafRows, verdict: Likeliest, by_means: Result) -> float:
+    """Return the adjusted Rand index of the clusters of a mixture and of k-means, by leaves."""
+    points = rows.table.clustered(rows.leaves.means)
+    of_means = nearest(points, by_means.state.centers)[0]
+    of_mixture = _labels(rows, verdict.mixture, verdict.groups)
+    k = max(len(verdict.groups), len(by_means.state.centers))
+    table = np.zeros((k, k))
+    np.add.at(table, (of_mixture, of_means), rows.leaves.weights)
+    return adjusted_rand_index(table)
+
+
+def _labels(rows: LeafRows, best: Mixture, groups: Sequence[Sequence[int]]) -> Labels:
+    """Return the cluster of each leaf."""
+    assert best.state is not None
+    step = rows.table.step((best.covariance_type, best.noise is not None))  # type: ignore[arg-type]
+    tau, _ = rows.posteriors(step, best.state)
+    labels: Labels = np.stack([tau[:, list(g)].sum(axis=1) for g in groups], axis=1).argmax(axis=1)
+    return labels
+
+
+def _hidden(rows: LeafRows, verdict: Likeliest, by_means: Result) -> list[str]:
+    """Return a sentence where the clusters of k-means are others than those that were judged."""
+    if not verdict.groups or len(by_means.state.centers) < 2:
+        return []
+    if by_means.state.centers.shape[1] != len(rows.table.texts):
+        return []
+    agreement = _agree(rows, verdict, by_means)
+    if agreement >= AGREE:
+        return []
+    return [
+        f"k-means hides the shapes of these clusters: its own agree with them by an adjusted Rand "
+        f"index of {agreement:.2f}; those that were judged are had by --model auto, in Python by "
+        "FederatedGaussianMixture(merge=True)"
+    ]

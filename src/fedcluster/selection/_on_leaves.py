@@ -1,0 +1,246 @@
+"""Mixtures of all sizes and shapes fitted to the leaves of the rows, at the server alone.
+
+Each starts from clusters that leaves were joined into. The leaves' expected log densities take the
+place of those of rows; all else is `GaussianMixture`, whose server step makes the next state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedcluster.algorithms.gaussian_mixture import ComponentSums, GaussianMixture, Layout
+from fedcluster.core import Floats, State
+from fedcluster.metrics.gaussians import densities, posteriors
+from fedcluster.metrics.leaves import Leaves
+from fedcluster.selection._agglomeration import Parts, agglomerated
+from fedcluster.selection._table import Kind, Table
+
+FIRST, MOST, PATIENCE = 30, 50, 6
+"""Components that are tried in any case, at most, and beyond the likeliest so far."""
+BRIEF, LONG = 5, 20
+"""Iterations of every mixture, and of those that are likely."""
+LIKELY = 24
+"""Mixtures that are carried on, besides those next to the likeliest of each kind."""
+ROWS_EACH, LEAVES_EACH = 6, 1.25
+"""Rows and leaves for each component."""
+WIDE_FULL = 30
+"""Columns up to which covariances of single components are tried."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnLeaves:
+    """Mixture fitted to leaves.
+
+    Attributes
+    ----------
+    kind : (str, bool)
+        Its shape, and whether there is noise.
+    k : int
+        The components that it started with.
+    state : State
+        What it is, as `GaussianMixture` takes it.
+    bic : float
+        log L - p / 2 log n.
+    """
+
+    kind: Kind
+    k: int
+    state: State
+    bic: float
+
+
+class LeafRows:
+    """Leaves in the place of rows: what mixtures are fitted to.
+
+    Parameters
+    ----------
+    leaves : Leaves
+        The leaves, in columns as mixtures see them.
+    table : Table
+        What is known of the rows.
+    """
+
+    def __init__(self, leaves: Leaves, table: Table) -> None:
+        self.leaves, self.table = leaves, table
+        self.numeric, self.other = np.nonzero(table.texts == 0)[0], np.nonzero(table.texts)[0]
+        self.origin = table.mean[self.numeric]
+        self.x = leaves.means[:, self.numeric] - self.origin
+        self.levels = leaves.means[:, self.other]
+        diagonal = np.arange(len(self.numeric))
+        self.squares = leaves.covariances[:, diagonal, diagonal] + self.x**2
+
+    @cached_property
+    def upper(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of the upper triangle of a matrix of numbers."""
+        return np.triu_indices(len(self.numeric))
+
+    @cached_property
+    def products(self) -> Floats:
+        """Return second moments about the origin, (L, p (p + 1) / 2)."""
+        a, b = self.upper
+        products: Floats = self.leaves.covariances[:, a, b] + self.x[:, a] * self.x[:, b]
+        return products
+
+    def parts(self) -> Parts:
+        """Return the leaves as clusters to be joined, numbers in units of their deviations."""
+        unit, w = self.table.unit[self.numeric], self.leaves.weights
+        scatters = self.leaves.covariances / unit[:, None] / unit * w[:, None, None]
+        if len(self.numeric) > WIDE_FULL:
+            scatters = np.einsum("lii->li", scatters)
+        texts = self.table.texts[self.other]
+        counts = []
+        for number in np.unique(texts):
+            shares = self.levels[:, texts == number]
+            rest = np.maximum(1.0 - shares.sum(axis=1, keepdims=True), 0.0)
+            counts.append(np.hstack([np.clip(shares, 0.0, 1.0), rest]) * w[:, None])
+        return Parts(w, self.x / unit, scatters, counts)
+
+    def logs(self, step: GaussianMixture, state: State) -> Floats:
+        """Return the expected log density of each leaf in each component, (L, k + e)."""
+        model = densities(step, state)
+        k, mu = len(model.means), model.means - self.origin
+        logs = model.offsets + self.levels @ model.slopes.T
+        if model.factors.ndim == 2:
+            precisions = model.factors**2
+            pull = precisions * mu
+            quadratic = self.squares @ precisions.T - 2 * self.x @ pull.T + (pull * mu).sum(axis=1)
+        else:
+            factors = np.triu(model.factors)
+            precisions = factors @ np.swapaxes(factors, 1, 2)
+            a, b = self.upper
+            twice = precisions[:, a, b] * np.where(a == b, 1.0, 2.0)
+            pull = np.einsum("kij,kj->ki", np.broadcast_to(precisions, (k, *factors.shape[1:])), mu)
+            quadratic = self.products @ twice.T - 2 * self.x @ pull.T + (pull * mu).sum(axis=1)
+        logs[:, :k] -= quadratic / 2
+        return logs
+
+    def posteriors(self, step: GaussianMixture, state: State) -> tuple[Floats, Floats]:
+        """Return the probability of each component for each leaf, and its log density, (L,)."""
+        tau, likelihood = posteriors(self.logs(step, state))
+        return tau, np.where(np.isfinite(likelihood), likelihood, 0.0)
+
+    def next(self, step: GaussianMixture, state: State, tau: Floats, likelihood: Floats) -> State:
+        """Return the mixture that components make to which leaves belong by tau, (L, k + e)."""
+        k, mu = len(state.centers), state.centers[:, self.numeric] - self.origin
+        weighed = self.leaves.weights[:, None] * tau
+        n, own = weighed.sum(axis=0), weighed[:, :k]
+        raw = own.T @ self.x
+        first, levels = np.empty_like(state.centers), weighed.T @ self.levels
+        first[:, self.numeric] = raw - n[:k, None] * mu
+        first[:, self.other] = levels[:k] - n[:k, None] * state.centers[:, self.other]
+        if step.covariance_type in ("diag", "spherical"):
+            second = own.T @ self.squares - 2 * raw * mu + n[:k, None] * mu**2
+            if step.covariance_type == "spherical":
+                second = second.sum(axis=1, keepdims=True)
+        else:
+            second = self._products(own, raw, mu, tied=step.covariance_type == "tied")
+        noise, of_noise = 0.0, np.zeros(state.centers.shape[1])
+        if len(n) > k:
+            noise, of_noise[self.other] = float(n[k]), levels[k]
+        total, pooled = float(self.leaves.weights @ likelihood), float(n[:k].sum())
+        sums = ComponentSums(n[:k], first, second, total, pooled, noise, of_noise)
+        layout = Layout(step, k, len(self.table.texts), self.numeric)
+        return self.table.with_common(step.updated(state, sums, layout))
+
+    def _products(self, own: Floats, raw: Floats, mu: Floats, *, tied: bool) -> Floats:
+        """Return products about the means: (k, p, p), or (p, p) of all components."""
+        a, b = self.upper
+        n = own.sum(axis=0)
+        crossed = raw[:, a] * mu[:, b] + mu[:, a] * raw[:, b] - n[:, None] * mu[:, a] * mu[:, b]
+        flat = own.T @ self.products - crossed
+        flat = flat.sum(axis=0, keepdims=True) if tied else flat
+        second = np.empty((len(flat), len(self.numeric), len(self.numeric)))
+        second[:, a, b] = second[:, b, a] = flat
+        return second[0] if tied else second
+
+
+class Search:
+    """Search for likely mixtures among leaves."""
+
+    def __init__(self, rows: LeafRows, kinds: Sequence[Kind]) -> None:
+        self.rows, self.table = rows, rows.table
+        wide = self.table.n_numbers > WIDE_FULL
+        self.kinds = [kind for kind in kinds if not (wide and kind[0] == "full")]
+
+    def likely(self) -> list[OnLeaves]:
+        """Return mixtures of each kind, the likeliest first, that were carried on."""
+        count = len(self.rows.leaves.weights)
+        most = int(min(MOST, max(1, self.table.n // ROWS_EACH), max(1, count / LEAVES_EACH)))
+        parts = self.rows.parts()
+        starts = [agglomerated(parts, criterion, most) for criterion in ("likelihood", "ward")]
+        found: list[OnLeaves] = []
+        best, at = -np.inf, 1
+        for k in range(1, most + 1):
+            labels = [start[k] for start in starts[: 1 if k == 1 else None]]
+            each = [self._best(kind, k, labels) for kind in self.kinds]
+            found += each
+            if max(mixture.bic for mixture in each) > best:
+                best, at = max(mixture.bic for mixture in each), k
+            if k >= max(FIRST, at + PATIENCE):
+                break
+        chosen = [self._carried_on(each, LONG) for each in _promising(found)]
+        chosen = [each for each in chosen if np.isfinite(each.bic)]
+        chosen.sort(key=lambda each: (-each.bic, each.k, each.kind))
+        distinct = {(each.kind, len(each.state.centers)): each for each in reversed(chosen)}
+        return [each for each in chosen if distinct[each.kind, len(each.state.centers)] is each]
+
+    def _best(self, kind: Kind, k: int, starts: Sequence[np.ndarray]) -> OnLeaves:
+        """Return a mixture from the likelier of several starts, after a few iterations."""
+        each = [self._iterated(kind, k, self._started(kind, k, labels), 1) for labels in starts]
+        return self._carried_on(max(each, key=lambda mixture: mixture.bic), BRIEF - 1)
+
+    def _started(self, kind: Kind, k: int, labels: np.ndarray) -> State:
+        """Return the mixture of which each component is a cluster of leaves."""
+        rows = self.rows
+        hard = np.zeros((len(labels), k + kind[1]))
+        hard[np.arange(len(labels)), labels] = 1.0
+        weighed = rows.leaves.weights[:, None] * hard[:, :k]
+        centers = weighed.T @ rows.leaves.means / np.maximum(weighed.sum(axis=0), 1e-300)[:, None]
+        state = self.table.start(kind, centers)
+        return rows.next(self.table.step(kind), state, hard, np.zeros(len(labels)))
+
+    def _carried_on(self, mixture: OnLeaves, most: int) -> OnLeaves:
+        return self._iterated(mixture.kind, mixture.k, mixture.state, most)
+
+    def _iterated(self, kind: Kind, k: int, state: State, most: int) -> OnLeaves:
+        """Return a mixture after iterations, and how likely it is."""
+        step = self.table.step(kind)
+        state = replace(state, inertia=np.nan)
+        for _ in range(most):
+            if not state.weights.any():
+                return OnLeaves(kind, k, state, -np.inf)  # all components were too small
+            state = self.rows.next(step, state, *self.rows.posteriors(step, state))
+            if state.converged:
+                break
+        _, likelihood = self.rows.posteriors(step, state)
+        total = float(self.rows.leaves.weights @ likelihood)
+        state = pruned(step, state)
+        return OnLeaves(kind, k, state, self.table.bic(kind, state, total))
+
+
+def _promising(found: Sequence[OnLeaves]) -> list[OnLeaves]:
+    """Return the likeliest mixtures, and of each kind the likeliest with its two neighbours."""
+    ranked = sorted(found, key=lambda each: -each.bic)
+    kept = ranked[:LIKELY]
+    for kind in dict.fromkeys(each.kind for each in found):
+        mine = [each for each in found if each.kind == kind]
+        at = max(mine, key=lambda each: each.bic).k
+        kept += [each for each in mine if abs(each.k - at) <= 1 or each.k == 1]
+    return list({id(each): each for each in kept}.values())
+
+
+def pruned(step: GaussianMixture, state: State) -> State:
+    """Return a mixture without the components that were dropped."""
+    alive = state.weights > 0
+    if alive.all() or not alive.any():
+        return state
+    declared = step.allowed.memory
+    memory = {
+        name: array[alive] if declared[name].shape[:1] == ("k",) else array
+        for name, array in state.memory.items()
+    }
+    return replace(state, centers=state.centers[alive], weights=state.weights[alive], memory=memory)

@@ -1,0 +1,324 @@
+"""Facts about all rows that mixtures need before they are fitted, from sums.
+
+Components lean on the covariance within all of them: S_j <- (Q_j + nu W) / (N_j + nu), nu = d / 2 +
+1. Small ones are dropped. Texts have shares of their own in each component only where that is
+likelier for its number of parameters. Noise has the density 1 / V over the rows' ranges along
+their principal axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log
+from typing import Any
+
+import numpy as np
+
+from fedcluster.algorithms.gaussian_mixture import GaussianMixture
+from fedcluster.core import Floats, RowTransform, State, Summary, Task
+from fedcluster.metrics.columns import ON_GRID, AxisCounts, ColumnShape, Shapes, quantiles_of
+from fedcluster.metrics.gaussians import CovarianceType
+from fedcluster.metrics.moments import Moments
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing.moments import Covariance
+from fedcluster.rounds import Plan
+from fedcluster.selection._likelihood import n_parameters
+
+FEWEST = 6
+"""Rows, or as many as columns, below which a component is dropped."""
+REGULARISED = 1e-6
+"""Added to variances, as a share of the mean variance of a column."""
+LEAST = 1e-6
+"""The least variance of a column, as a share of that over all rows."""
+SETTLED = 1e-5
+"""Change of the log likelihood of a row by which a mixture has converged."""
+
+Kind = tuple[CovarianceType, bool]
+KINDS: tuple[Kind, ...] = (
+    ("spherical", False),
+    ("diag", False),
+    ("tied", False),
+    ("full", False),
+    ("diag", True),
+    ("tied", True),
+    ("full", True),
+)
+"""Shapes of components, and whether there is noise."""
+
+EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
+"""Edges of cells along a principal axis, in standard deviations."""
+LEAST_VARIANCE = 1e-180
+"""Variance along an axis below which its unit could not be told to a site."""
+RANGE = (0.001, 0.999)
+"""Shares of the rows below the ends of a range."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """What is known of the rows before mixtures are fitted.
+
+    Parameters
+    ----------
+    n : float
+        The weight of all rows.
+    texts : ndarray of shape (d,)
+        Of each prepared column, the number of the text that it is a level of; 0 of numbers.
+    mean, variance : ndarray of shape (d,)
+        Of all rows, as the mixtures see them.
+    floors : ndarray of shape (d,)
+        The least variance of each column.
+    covariance : ndarray of shape (p, p)
+        Of all rows, in the columns of numbers.
+    log_noise : float
+        The log density of noise in the columns of numbers.
+    shift, scale : ndarray of shape (d,)
+        What turns columns, as they are clustered, into those that mixtures see.
+    preprocessor : RowTransform or None
+        How rows are prepared for mixtures; None where as they are clustered.
+    """
+
+    n: float
+    texts: Floats
+    mean: Floats
+    variance: Floats
+    floors: Floats
+    covariance: Floats
+    log_noise: float
+    shift: Floats
+    scale: Floats
+    preprocessor: RowTransform | None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Return whether mixtures see rows that lack values."""
+        return self.preprocessor is not None and self.preprocessor.missing == "ignore"
+
+    @property
+    def n_numbers(self) -> int:
+        """Return the number of columns of numbers."""
+        return int((self.texts == 0).sum())
+
+    @property
+    def n_levels(self) -> list[int]:
+        """Return the number of levels of each text; one column of 0 and 1 has two."""
+        sizes = np.bincount(self.texts[self.texts > 0].astype(int))[1:]
+        return [max(int(each), 2) for each in sizes]
+
+    def step(self, kind: Kind) -> GaussianMixture:
+        """Return the step that fits mixtures of a kind to these rows."""
+        shape, noise = kind
+        d = self.n_numbers
+        spread = float(self.variance[self.texts == 0].mean()) if d else 1.0
+        return GaussianMixture(
+            shape,
+            tol=SETTLED,
+            reg_covar=REGULARISED * spread or REGULARISED,
+            log_noise=self.log_noise if noise else None,
+            levels=bool((self.texts > 0).any()),
+            shrinkage=d / 2 + 1,
+            min_weight=min(float(max(FEWEST, d)), self.n / 2),
+            floors=True,
+        )
+
+    def start(self, kind: Kind, centers: Floats) -> State:
+        """Return a state from which a mixture of a kind starts, at means (k, d)."""
+        given = {"texts": self.texts} if (self.texts > 0).any() else {}
+        return self.step(kind).start(centers, floors=self.floors, **given)
+
+    @property
+    def unit(self) -> Floats:
+        """Return the standard deviation of each column, (d,); 1 of levels and of constants."""
+        varies = (self.texts == 0) & (self.variance > 0)
+        unit: Floats = np.where(varies, np.sqrt(np.where(varies, self.variance, 1.0)), 1.0)
+        return unit
+
+    def bic(self, kind: Kind, state: State, likelihood: float) -> float:
+        """Return log L - p / 2 log n of a mixture, whose number of parameters is p."""
+        return likelihood - self.n_parameters(kind, state) / 2 * log(max(self.n, 1.0))
+
+    def n_parameters(self, kind: Kind, state: State) -> int:
+        """Return the number of parameters of a mixture."""
+        alive = state.weights > 0
+        shares = state.memory.get("shares", np.zeros((len(alive), 0)))
+        differ = [
+            bool((np.diff(shares[:, self.texts == number][alive], axis=0) != 0).any())
+            for number in range(1, len(self.n_levels) + 1)
+        ]
+        texts = list(zip(self.n_levels, differ, strict=True))
+        return n_parameters(kind[0], int(alive.sum()), self.n_numbers, texts, noise=kind[1])
+
+    def with_common(self, state: State) -> State:
+        """Return a state in which texts that tell nothing have their overall shares everywhere."""
+        if "shares" not in state.memory:
+            return state
+        shares = state.memory["shares"].copy()
+        for number, own in enumerate(_own_shares(state, self), start=1):
+            if not own:
+                mine = self.texts == number
+                shares[:, mine] = state.memory["overall"][mine]
+        return replace(state, memory={**state.memory, "shares": shares})
+
+    def seen(self, centers: Floats) -> Floats:
+        """Return centres of clusters in the columns that mixtures see."""
+        moved: Floats = (centers - self.shift) / self.scale
+        return moved
+
+    def clustered(self, centers: Floats) -> Floats:
+        """Return points in the columns as they are clustered, from those that mixtures see."""
+        moved: Floats = centers * self.scale + self.shift
+        return moved
+
+
+def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
+    """Plan two rounds that collect what mixtures need of the rows, but for the noise."""
+    how = _by_column(preprocessor)
+    [answers] = yield [Task(Moments(), State(), seed)]
+    total = answers.total()
+    mean, _ = Moments.mean_and_variance(State(), total)
+    n, about = float(total.weights[0]), State.at(mean[None])
+    shift, scale = _raw(how, len(mean))
+    asked = replace(about, memory={"shift": shift, "scale": scale})
+    told, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), about, seed)]
+    shapes, texts = Shapes.from_total(asked, told.total()), _texts(how, len(mean))
+    covariance = _covariance(scattered.total(), shapes.mean - mean)
+    two = _two_valued(shapes, how) & (texts == 0)
+    low, width = np.zeros(len(mean)), np.ones(len(mean))
+    low[two], width[two] = shapes.values[0, two], np.diff(shapes.values[:, two], axis=0)[0]
+    texts[two] = texts.max(initial=0.0) + 1.0 + np.arange(two.sum())
+    own = _with_levels(how, two, low * scale + shift, width * scale)
+    width[texts > 0] *= _level_scale(how, len(mean), two)[texts > 0]
+    floors, numbers = _floors(shapes, shapes.grid / scale), texts == 0
+    return Table(
+        n, texts, (shapes.mean - low) / width, shapes.variance / width**2, floors,
+        covariance[np.ix_(numbers, numbers)], 0.0, low, width, own,
+    )  # fmt: skip
+
+
+def _by_column(preprocessor: RowTransform | None) -> Preprocessor | None:
+    """Return a preparation of each column for itself; None where it is none, or mixes columns."""
+    if not isinstance(preprocessor, Preprocessor) or preprocessor.unit:
+        return None
+    return None if preprocessor.principal else preprocessor
+
+
+def _floors(shapes: Shapes, grid: Floats) -> Floats:
+    """Return the least variance of each column, (d,): by its grid, or what two values differ by."""
+    gap = np.nan_to_num(np.diff(shapes.values, axis=0)[0])
+    least = np.where(shapes.variance > 0, LEAST * shapes.variance, 1.0)
+    floors: Floats = np.maximum(np.maximum(grid, gap) ** 2 / 4, least)
+    return floors
+
+
+def _two_valued(shapes: Shapes, preprocessor: Preprocessor | None) -> Any:
+    """Return whether each column has two values, and can be seen as 0 and 1, (d,)."""
+    if preprocessor is not None:
+        return ~np.isnan(shapes.values[0])
+    apart = np.abs(np.nan_to_num(shapes.values, nan=9.0) - np.array([[0.0], [1.0]]))
+    return (apart <= ON_GRID).all(axis=0)
+
+
+def _raw(preprocessor: Preprocessor | None, d: int) -> tuple[Floats, Floats]:
+    """Return shift and scale, (d,) each, that turn prepared numbers into values as they were."""
+    shift, scale = np.zeros(d), np.ones(d)
+    if preprocessor is None:
+        return shift, scale
+    places = _places(preprocessor)
+    for column, [j, *_] in zip(preprocessor.columns, places, strict=True):
+        if isinstance(column, NumericColumn):
+            shift[j], scale[j] = column.shift, column.scale
+    return shift, scale
+
+
+def _places(preprocessor: Preprocessor) -> list[list[int]]:
+    """Return the places of the prepared columns of each column."""
+    ends = np.cumsum([len(column.names) for column in preprocessor.columns]).tolist()
+    return [list(range(a, b)) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def _texts(preprocessor: Preprocessor | None, d: int) -> Floats:
+    """Return of each prepared column the number of the text whose level it is; 0 of numbers."""
+    texts = np.zeros(d)
+    if preprocessor is not None:
+        pairs = zip(preprocessor.columns, _places(preprocessor), strict=True)
+        levels = [places for column, places in pairs if isinstance(column, Category)]
+        for number, places in enumerate(levels, start=1):
+            texts[places] = number
+    return texts
+
+
+def _level_scale(preprocessor: Preprocessor | None, d: int, two: Any) -> Floats:
+    """Return what a row of a level is in its column, as it is clustered, (d,); else 1."""
+    scale = np.ones(d)
+    if preprocessor is not None:
+        for column, places in zip(preprocessor.columns, _places(preprocessor), strict=True):
+            if isinstance(column, Category):
+                scale[places] = 1.0 / column.scale
+    return np.where(two, 1.0, scale)
+
+
+def _with_levels(
+    preprocessor: Preprocessor | None, two: Any, low: Floats, width: Floats
+) -> RowTransform | None:
+    """Return a preparation in which columns of two values, and levels, are 0 and 1.
+
+    None where they are already.
+    """
+    if preprocessor is None:
+        return None
+    columns: list[Any] = []
+    for column, [j, *_] in zip(preprocessor.columns, _places(preprocessor), strict=True):
+        if isinstance(column, Category):
+            columns.append(replace(column, scale=1.0))
+        elif two[j]:
+            columns.append(replace(column, shift=float(low[j]), scale=float(width[j])))
+        else:
+            columns.append(column)
+    own = replace(preprocessor, columns=tuple(columns))
+    if any(isinstance(each, NumericColumn) and each.fill is not None for each in columns):
+        return replace(own, missing="ignore")
+    return None if own == preprocessor else own
+
+
+def _covariance(total: Summary, moved: Floats) -> Floats:
+    """Return the covariance of all rows, (d, d), from products about a point nearby."""
+    products: Floats = total.sums / np.maximum(total.weights, 1e-300)[:, None]
+    return products - np.outer(moved, moved)
+
+
+def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
+    """Plan the round that tells log 1 / V, V the product of the ranges along principal axes."""
+    [places] = np.nonzero(table.texts == 0)
+    if not len(places):
+        return table
+    values, vectors = np.linalg.eigh(table.covariance)
+    least = max(1e-12 * float(values.max()), LEAST_VARIANCE)
+    sd = np.sqrt(np.maximum(values, least))
+    axes = np.zeros((len(places), len(table.mean)))
+    axes[:, places] = vectors.T / sd[:, None]
+    mean = table.clustered(table.mean)
+    state = replace(State.at(mean[None]), memory={"axes": axes, "edges": EDGES})
+    [answers] = yield [Task(AxisCounts(), state, seed)]
+    counts = answers.total().weights.reshape(len(places), -1)
+    low, high = quantiles_of(counts, EDGES, RANGE).T
+    return replace(table, log_noise=-float(np.log(np.maximum(high - low, 1e-3) * sd).sum()))
+
+
+def _own_shares(state: State, table: Table) -> list[bool]:
+    """Return of each text whether its levels' shares in the components are likely their own.
+
+    With h_jl the weight of level l in component j, p_jl its share there and m_l its share of all
+    rows: where the sum of h_jl log(p_jl / m_l) is above (k - 1) (L - 1) log n / 2.
+    """
+    own = []
+    weights, alive = state.weights[:, None], state.weights > 0
+    for number, levels in enumerate(table.n_levels, start=1):
+        mine = table.texts == number
+        counts, shares = weights * state.centers[:, mine], state.memory["shares"][:, mine]
+        overall = state.memory["overall"][mine]
+        if mine.sum() == 1:
+            counts, shares = (np.hstack([a, b - a]) for a, b in ((counts, weights), (shares, 1.0)))
+            overall = np.append(overall, 1.0 - overall)
+        gained = np.log(np.maximum(shares, 1e-10)) - np.log(np.maximum(overall, 1e-10))
+        gain = float((np.maximum(counts, 0.0) * gained)[alive].sum())
+        own.append(gain > (alive.sum() - 1) * (levels - 1) / 2 * log(max(table.n, 1.0)))
+    return own
