@@ -323,6 +323,7 @@ def commanded(world: World, job: Any) -> dict[str, Any]:
         options += [f"--algorithm={each}" for each in job.algorithms]
     if world.job_name == "evaluate":
         options += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
+    options += ["--min-cluster-size=1"] * (world.c["way"] in FILES)
     status, said = invoke(world.job_name, *given, *files(world), *options, "--json")
     if status:
         raise CommandError(said)
