@@ -228,7 +228,7 @@ BY_SUMS = 1e-7
 """Fixed-point sums have 48 bits; what is computed of them is compared to this relative bound."""
 
 
-BY_TOL = 1e-5
+BY_TOL = 1e-6
 """The same of memberships and densities, which move on in each round: `tol` ends them, and by a
 rounded sum a round later."""
 
@@ -394,7 +394,7 @@ def in_any_order(case: Case) -> None:
     assert not differ, f"in another order: {differ[:3]}"
 
 
-ROUNDED = 1e-6
+ROUNDED = 1e-8
 """Relative bound of what follows from sums that were rounded in another order."""
 
 
