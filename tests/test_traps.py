@@ -21,8 +21,8 @@ from fedcluster.jobs import Fit, execute
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
-from fedcluster.preprocessing._differences import unit_factor, unit_warnings
 from fedcluster.preprocessing.screening import screened
+from fedcluster.preprocessing.units import fitting_units, unit_warnings
 from fedcluster.privacy import Groups
 from fedcluster.site.file import SiteFile
 
@@ -321,8 +321,10 @@ def test_values_that_bounds_move_are_counted_by_column_and_site() -> None:
     ],
 )
 def test_a_factor_between_units_changes_mean_and_deviation_alike(here, there, factor) -> None:
-    assert unit_factor(here, there) == factor
-    assert unit_factor(there, here) == (None if factor is None else pytest.approx(1 / factor))
+    scales = [each.scale for each in fitting_units("x", here, there) if not each.shift]
+    assert scales[:1] == ([] if factor is None else [factor])
+    back = [each.scale for each in fitting_units("x", there, here) if not each.shift]
+    assert back[:1] == ([] if factor is None else [pytest.approx(1 / factor)])
 
 
 def told(rows: dict[str, np.ndarray]) -> list[str]:
@@ -391,10 +393,67 @@ def test_of_two_sites_nobody_knows_which_has_another_unit() -> None:
     assert told({"a": x, "b": x * 88.42, "c": 10 * x}) == []
 
 
-def test_fahrenheit_is_no_factor() -> None:
+def test_fahrenheit_is_a_factor_and_a_shift() -> None:
     sites = {"a": (36.8, 0.7), "b": (36.9, 0.6), "c": (98.3, 1.2)}
     [line] = unit_warnings({"temp": sites})
     assert "at c, 36.8 and 0.65 elsewhere, as of degrees Fahrenheit" in line
+    assert line.endswith("say --factor c:temp=0.555556x-17.7778")
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "there", "units"),
+    [
+        ("temp", (53.6, 14.4), (12.0, 8.0), "Fahrenheit"),  # a year of weather
+        ("body_mass_g", (10.4, 1.73), (3710.0, 431.0), "grams and pounds"),
+        ("bill_length_mm", (1.78, 0.19), (41.6, 4.4), "millimetres and inches"),
+        ("hours", (1.78, 0.19), (41.6, 4.4), "hours and days"),
+        ("t", (310.0, 0.7), (36.9, 0.7), "kelvins"),
+    ],
+)
+def test_the_name_of_a_column_says_which_units_there_may_be(name, here, there, units) -> None:
+    """Of sites with other mixtures of clusters, factors of 24 and 25.4 can't be told apart."""
+    for own, other, site in ((here, there, "c"), (there, here, "c")):
+        sites = {"a": other, "b": (other[0] + 0.1 * other[1], other[1]), "c": own}
+        [line] = unit_warnings({name: sites})
+        assert units in line.partition("as of ")[2].partition(", or else")[0]
+        assert f"--factor {site}:{name}=" in line
+
+
+def test_what_no_unit_explains_is_named_with_what_was_measured() -> None:
+    """A column that lies six deviations off at a site whose other columns are as elsewhere."""
+    alike = dict.fromkeys("abc", (5.0, 1.0))
+    columns = {
+        "x": {"a": (50.0, 5.0), "b": (51.0, 5.0), "c": (280.0, 15.0)},
+        "y": alike,
+        "z": alike,
+    }
+    counts = {name: dict.fromkeys("abc", 100.0) for name in columns}
+    [line] = unit_warnings(columns, counts)
+    assert "at c, 50.5 and 5 elsewhere, about 3x+128 of that, as no mixture" in line
+    assert line.endswith("say --factor c:x=0.333x-42.8")
+    assert not list(unit_warnings({**columns, "x": {**columns["x"], "c": (75.0, 15.0)}}, counts))
+    moved = {"a": (5.0, 1.0), "b": (5.0, 1.0), "c": (9.0, 1.0)}
+    assert not list(unit_warnings({**columns, "y": moved, "z": moved}, counts))  # other rows
+    assert not list(unit_warnings({"x": columns["x"]}, {"x": counts["x"]}))  # nothing beside it
+
+
+def test_a_factor_takes_a_shift() -> None:
+    rng = np.random.default_rng(0)
+    temp = {site: rng.normal(12, 8, 200) for site in ("north", "south", "west")}
+    temp["west"] = temp["west"] * 1.8 + 32
+    files = [write(s, {"temp": x.round(1), "wind": rng.normal(4, 1, 200)}) for s, x in temp.items()]
+    [line] = [each for each in run("check", *files).stderr.splitlines() if each]
+    assert "as of degrees Fahrenheit and Celsius" in line
+    assert line.endswith("--factor west:temp=0.555556x-17.7778")
+    option = line.partition("say ")[2].split()
+    told = run("check", *files, *option, "--json").stdout
+    assert not json.loads(told)["warnings"]
+    assert abs(json.loads(told)["moments"]["temp"]["west"][0] - 12) < 1
+    Path("west.toml").write_text(
+        'name = "west"\n[source]\npath = "west.csv"\n[factors]\ntemp = "0.555556x-17.7778"\n'
+    )
+    data = SiteFile.load("west.toml").opened(raw=True).load()
+    np.testing.assert_allclose(data.X[:, 0], (temp["west"].round(1) - 32) / 1.8, atol=1e-3)
 
 
 def test_over_a_network_the_same_is_said_from_sums_alone() -> None:

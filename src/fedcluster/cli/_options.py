@@ -185,7 +185,9 @@ class ValueOptions:
         None, "New names for texts of a column.", metavar="COLUMN:TEXT=NAME,..."
     )
     factor: str | None = parameter(
-        None, "Factors for columns of a site in another unit.", metavar="SITE:COLUMN=FACTOR,..."
+        None,
+        "Factors for columns of a site in another unit; also as in 1.8x+32.",
+        metavar="SITE:COLUMN=FACTOR,...",
     )
     rename: str | None = parameter(
         None, "New names for columns, at all sites or one.", metavar="[SITE:]OLD=NEW,..."

@@ -17,7 +17,7 @@ from fedcluster.cli._screen import Doing, silent
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed
-from fedcluster.io.cells import COMMA, FROM_DATES, POINT, checked_how, is_number
+from fedcluster.io.cells import COMMA, FROM_DATES, POINT, affine, checked_how
 from fedcluster.io.columns import (
     SourceSummary,
     called,
@@ -29,6 +29,7 @@ from fedcluster.io.columns import (
     is_index,
     note_names,
     own_names,
+    quoted,
     warn_of_codes,
 )
 from fedcluster.io.matrices import Matrix
@@ -57,7 +58,7 @@ from fedcluster.io.sources import (
 from fedcluster.model import Model
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing.screening import Screening, quoted, screened
+from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
 
@@ -201,13 +202,16 @@ def _recoding(options: ValueOptions) -> Recoding:
     --------
     >>> recoding = _recoding(ValueOptions(codes="sex:female=F", factor="west:sbp=7.5"))
     >>> recoding.codes, recoding.factors
-    ({'sex': {'female': 'F'}}, {'west': {'sbp': 7.5}})
+    ({'sex': {'female': 'F'}}, {'west': {'sbp': (7.5, 0.0)}})
     """
-    factors: dict[str, dict[str, float]] = {}
+    factors: dict[str, dict[str, tuple[float, float]]] = {}
     for site, name, value in _triples(options.factor, "--factor", "west:sbp=7.5"):
-        if not is_number(value) or not 0 < abs(float(value)) < np.inf:
-            raise InputError(f"--factor {site}:{name}={value}: {value!r} is no factor")
-        factors.setdefault(site, {})[name] = float(value)
+        try:
+            factors.setdefault(site, {})[name] = affine(value)
+        except ValueError as error:
+            raise InputError(
+                f"--factor {site}:{name}={value}: {error}; write 7.5, or 1.8x+32"
+            ) from error
     codes: dict[str, dict[str, str]] = {}
     for name, text, meant in _triples(options.codes, "--codes", "sex:female=F"):
         codes.setdefault(name, {})[text] = meant

@@ -6,6 +6,7 @@ Where numbers are written as text, their decimals begin with a point or a comma.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,6 +77,38 @@ def is_number(text: str, decimal: str | None = POINT) -> bool:
     except ValueError:
         return False
     return True
+
+
+NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
+AFFINE = re.compile(
+    rf"([+-]?(?:{NUMBER})?)\s*\*?\s*x\s*([+-]\s*(?:{NUMBER}))|([+-]?(?:{NUMBER}))", re.I
+)
+"""A factor and what is added, or a factor alone."""
+
+
+def affine(text: str) -> tuple[float, float]:
+    """Return the factor, and what is added then, of values in another unit.
+
+    Raises
+    ------
+    ValueError
+        If the text says no such thing, or the factor is 0 or infinite.
+
+    Examples
+    --------
+    >>> affine("7.5"), affine("1.8x+32"), affine("x - 273.15")
+    ((7.5, 0.0), (1.8, 32.0), (1.0, -273.15))
+    """
+    found = AFFINE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no factor")
+    factor, added, alone = found.groups()
+    if alone is None and factor in ("", "+", "-"):
+        factor += "1"
+    scale, shift = float(alone or factor), float((added or "0").replace(" ", ""))
+    if not 0 < abs(scale) < math.inf or math.isinf(shift):
+        raise ValueError(f"{text!r} is no factor")
+    return scale, shift
 
 
 def decimals_of(columns: Mapping[str, Sequence[str]]) -> str:

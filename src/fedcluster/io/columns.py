@@ -183,6 +183,23 @@ def folded_name(name: str) -> str:
     return re.sub(r"[\s_-]+", "", plain) or name
 
 
+def words_of(name: str) -> list[str]:
+    """Return the words of a column's name, in small letters.
+
+    Examples
+    --------
+    >>> words_of("PatientID"), words_of("zip_code"), words_of("Kunden-Nr.")
+    (['patient', 'id'], ['zip', 'code'], ['kunden', 'nr'])
+    """
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W_]+", parted.lower())
+
+
+def quoted(name: str) -> str:
+    """Return a name as a command line takes it in a list."""
+    return name if re.fullmatch(r"[\w.-]+", name) else f"'\"{name}\"'"
+
+
 def own_names(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
     """Return what a table calls wanted columns that it has under another spelling alone.
 

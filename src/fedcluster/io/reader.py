@@ -75,14 +75,14 @@ class Recoding:
         Values, of numbers or texts, that mean that there is none.
     codes : mapping of str to mapping of str to str
         By column, what some of its texts are called instead; the others stay.
-    factors : mapping of str to mapping of str to float
-        By site, what its columns are multiplied with.
+    factors : mapping of str to mapping of str to (float, float)
+        By site, what its columns are multiplied with, and what is added then.
 
     Examples
     --------
     >>> rows = Data(np.array([[18.0, 0.0], [-999.0, 1.0]]),
     ...             columns=(Column("sbp"), Column("sex", "text", ("F", "female"))))
-    >>> recoding = Recoding(("-999",), {"sex": {"female": "F"}}, {"west": {"sbp": 7.5}})
+    >>> recoding = Recoding(("-999",), {"sex": {"female": "F"}}, {"west": {"sbp": (7.5, 0.0)}})
     >>> recoded = recoding.apply(rows, "west")
     >>> recoded.X, recoded.columns[1].levels
     (array([[135.,   0.],
@@ -91,7 +91,7 @@ class Recoding:
 
     missing: tuple[str, ...] = ()
     codes: Meanings = field(default_factory=dict)
-    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
     def without_missing(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return a column without the cells of text that mean that there is no value.
@@ -128,7 +128,8 @@ class Recoding:
                 columns[j], X[:, j] = own
             elif column.kind == "number":
                 X[np.isin(X[:, j], numbers), j] = np.nan
-                X[:, j] *= factors.get(column.name, 1.0)
+                factor, added = factors.get(column.name, (1.0, 0.0))
+                X[:, j] = factor * X[:, j] + added
             elif column.kind == "text":
                 meaning = {**self.codes.get(column.name, {}), **dict.fromkeys(self.missing)}
                 if not meaning.keys().isdisjoint(column.levels):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
 from fedcluster.metrics.moments import Means, Squares
-from fedcluster.preprocessing._differences import Moments, site_moments, unit_warnings
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing.moments import (
     Covariance,
@@ -29,6 +28,7 @@ from fedcluster.preprocessing.moments import (
 from fedcluster.preprocessing.own import preparation
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
 
 T = TypeVar("T")

@@ -5,14 +5,13 @@ What is found is found in samples of the rows, where they are; see `SourceSummar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedcluster.errors import listed
-from fedcluster.io.columns import NumberSample, SourceSummary
+from fedcluster.io.columns import NumberSample, SourceSummary, quoted, words_of
 from fedcluster.preprocessing.spec import MOST, some_of
 
 KEYS = (
@@ -148,23 +147,6 @@ def no_measurement(name: str, samples: _Samples) -> str | None:
 
 def _all_different(samples: Sequence[NumberSample]) -> bool:
     return all(sample.is_distinct for sample in samples) and sum(s.n for s in samples) >= ENOUGH
-
-
-def words_of(name: str) -> list[str]:
-    """Return the words of a column's name, in small letters.
-
-    Examples
-    --------
-    >>> words_of("PatientID"), words_of("zip_code"), words_of("Kunden-Nr.")
-    (['patient', 'id'], ['zip', 'code'], ['kunden', 'nr'])
-    """
-    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return re.findall(r"[^\W_]+", parted.lower())
-
-
-def quoted(name: str) -> str:
-    """Return a name as a command line takes it in a list."""
-    return name if re.fullmatch(r"[\w.-]+", name) else f"'\"{name}\"'"
 
 
 def _notes(used: Mapping[str, _Samples]) -> Iterator[str]:

@@ -19,8 +19,9 @@ from fedcluster.errors import InputError, listed
 from fedcluster.io.columns import folded_name
 from fedcluster.options.choices import MISSING, SCALES, Missing, Scale
 from fedcluster.options.refusals import refused
-from fedcluster.preprocessing._differences import BySite, Moments, by_name, level_warnings, sites_by
+from fedcluster.preprocessing._differences import BySite, by_name, level_warnings, sites_by
 from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.preprocessing.units import Moments
 
 HOLDS = {
     "number": "numbers",

@@ -14,7 +14,6 @@ min_cluster_size = 5
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,7 +25,7 @@ from msgspec import Meta, Struct, structs
 from fedcluster.core import Data, RowStream
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io.cells import checked_how, kind_of, missing_in
+from fedcluster.io.cells import affine, checked_how, kind_of, missing_in
 from fedcluster.io.columns import (
     Meanings,
     SourceSummary,
@@ -103,8 +102,8 @@ class SiteFile:
         Values, of numbers or texts, that mean that there is none.
     rename : mapping of str to str
         What the federation calls columns that have another name here.
-    factors : mapping of str to float
-        What columns are multiplied with, which have another unit elsewhere.
+    factors : mapping of str to float or str
+        What columns are multiplied with, which have another unit elsewhere; or as in "1.8x+32".
     dates : mapping of str to str
         By column, what becomes of its dates, such as "age:2024-12-31"; others are left out.
     protection : {"groups", "limits"}, optional
@@ -162,7 +161,7 @@ class SiteFile:
     codes: Meanings = field(default_factory=dict)
     missing_values: tuple[str, ...] = ()
     rename: Mapping[str, str] = field(default_factory=dict)
-    factors: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, float | str] = field(default_factory=dict)
     dates: Mapping[str, str] = field(default_factory=dict)
     protection: str | None = None
     groups: Groups = field(default_factory=Groups)
@@ -270,7 +269,7 @@ class SiteFile:
 
     def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
         """Return rows whose values are meant as the file says."""
-        factors = {name: x for name, x in self.factors.items() if name in rows.columns}
+        factors = {n: affine(str(x)) for n, x in self.factors.items() if n in rows.columns}
         recoding = Recoding(self.missing_values, factors={self.name: factors})
         if not (recoding.missing or factors):
             return rows
@@ -453,8 +452,8 @@ Codes = Annotated[
         description='a table of what each code means, as in sex = { "1" = "M", "2" = "F" }',
     ),
 ]
-FACTOR = "a number other than 0, as in sbp = 7.50062"
-Factor = Annotated[float, Meta(description=FACTOR)]
+FACTOR = 'a number other than 0, as in sbp = 7.50062, or as in temp = "1.8x+32"'
+Factor = Annotated[float | str, Meta(description=FACTOR)]
 DateRule = Annotated[
     str,
     Meta(
@@ -656,8 +655,10 @@ class _Written(Struct, forbid_unknown_fields=True):
     def _check_values(self, site: SiteFile) -> None:
         """Refuse factors and dates that mean nothing."""
         for name, factor in site.factors.items():
-            if not 0 < abs(factor) < math.inf:
-                raise InputError(f"[factors], {name} must be {FACTOR}, not {factor:g}")
+            try:
+                affine(str(factor))
+            except ValueError as error:
+                raise InputError(f"[factors], {name} must be {FACTOR}, not {factor}") from error
         for how in site.dates.values():
             checked_how(how)
 

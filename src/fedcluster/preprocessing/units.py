@@ -1,0 +1,550 @@
+"""Columns that one site measures in another unit than the others, from what the sites tell.
+
+Means and standard deviations leave the sites in any case; nothing more is asked. A column of a site
+is odd if its distribution cannot be that of the others' rows mixed in other shares: its mean lies
+many deviations off, its other columns are like the others', and, where a conversion between units
+in use explains it, mean and deviation agree after it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcluster.core import Answers, Floats
+from fedcluster.io.columns import quoted, words_of
+
+Moments = Mapping[str, tuple[float, float]]
+"""Mean and standard deviation of a column, by site."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Conversion between two units: a value is ``scale`` times that in the other, plus ``shift``.
+
+    Parameters
+    ----------
+    scale, shift : float
+        The numbers.
+    between : str
+        What the units are.
+    kind : str
+        What they measure, a key of `MEASURED`; empty where that may be anything.
+
+    Examples
+    --------
+    >>> fahrenheit = Conversion(1.8, 32.0, "degrees Fahrenheit and Celsius", "temperature")
+    >>> fahrenheit.written, fahrenheit.inverse.written
+    ('1.8x+32', '0.555556x-17.7778')
+    """
+
+    scale: float
+    shift: float
+    between: str
+    kind: str = ""
+
+    @property
+    def inverse(self) -> Conversion:
+        """Return the conversion back."""
+        return Conversion(1 / self.scale, 0.0 - self.shift / self.scale, self.between, self.kind)
+
+    @property
+    def written(self) -> str:
+        """Return it as the option --factor takes it."""
+        shift = f"x{self.shift:+.6g}" if self.shift else ""
+        return f"{self.scale:.6g}{shift}"
+
+    @property
+    def size(self) -> float:
+        """Return the factor, or its inverse, whichever is larger than 1."""
+        return max(self.scale, 1 / self.scale)
+
+
+def _all_of(factors: Mapping[str, Mapping[float, str]]) -> tuple[Conversion, ...]:
+    return tuple(
+        Conversion(factor, 0.0, between, kind)
+        for kind, those in factors.items()
+        for factor, between in those.items()
+    )
+
+
+UNITS = (
+    Conversion(1.8, 32.0, "degrees Fahrenheit and Celsius", "temperature"),
+    Conversion(1.0, 273.15, "kelvins and degrees Celsius", "temperature"),
+    *_all_of(
+        {
+            "length": {
+                1.609344: "kilometres and miles",
+                2.54: "centimetres and inches",
+                3.28084: "metres and feet",
+                25.4: "millimetres and inches",
+                30.48: "centimetres and feet",
+            },
+            "mass": {2.20462: "kilograms and pounds", 453.592: "grams and pounds"},
+            "time": {
+                7.0: "days and weeks",
+                12.0: "months and years",
+                24.0: "hours and days",
+                60.0: "minutes and hours, or seconds and minutes",
+                365.25: "days and years",
+            },
+            "pressure": {7.50062: "kPa and mmHg"},
+            "glucose": {18.0182: "mmol/l and mg/dl of glucose"},
+            "cholesterol": {38.67: "mmol/l and mg/dl of cholesterol"},
+            "triglycerides": {88.57: "mmol/l and mg/dl of triglycerides"},
+            "creatinine": {88.42: "mg/dl and µmol/l of creatinine"},
+            "uric acid": {59.48: "mg/dl and µmol/l of uric acid"},
+            "": {
+                10.0: "a tenfold unit, as of cm and mm",
+                100.0: "a hundredfold unit, as of m and cm, or shares and percent",
+                1000.0: "a thousandfold unit, as of g and kg",
+                1e6: "a millionfold unit",
+            },
+        }
+    ),
+)
+"""Conversions between units in use."""
+SPECIAL_UNITS = _all_of(
+    {
+        "length": {
+            12.0: "feet and inches",
+            39.3701: "metres and inches",
+            304.8: "millimetres and feet",
+        },
+        "mass": {
+            6.35029: "kilograms and stones",
+            16.0: "pounds and ounces",
+            28.3495: "grams and ounces",
+            35.274: "kilograms and ounces",
+        },
+        "time": {
+            30.4369: "days and months",
+            52.1775: "weeks and years",
+            1440.0: "minutes and days",
+            3600.0: "seconds and hours",
+            86400.0: "seconds and days",
+        },
+        "speed": {
+            1.609344: "km/h and mph",
+            1.852: "km/h and knots",
+            1.94384: "m/s and knots",
+            2.23694: "m/s and mph",
+            3.6: "m/s and km/h",
+        },
+        "volume": {3.78541: "litres and gallons", 29.5735: "millilitres and fluid ounces"},
+        "area": {2.47105: "hectares and acres", 10.7639: "square metres and square feet"},
+        "pressure": {
+            14.5038: "bar and psi",
+            33.8639: "hPa and inches of mercury",
+        },
+        "energy": {4.184: "kilojoules and kilocalories"},
+        "angle": {57.2958: "radians and degrees"},
+        "bilirubin": {17.1: "mg/dl and µmol/l of bilirubin"},
+    }
+)
+"""Conversions that are thought of only where the name of a column says what it measures."""
+MEASURED = {
+    kind: frozenset(words.split())
+    for kind, words in {
+        "length": "length len height width depth distance dist circumference waist hip girth "
+        "diameter radius thickness altitude elevation mm cm km inch inches ft feet mile miles "
+        "metre metres meter meters",
+        "mass": "mass weight wt mg kg lb lbs pounds pound ounces oz gram grams",
+        "time": "time duration days day hours hour minutes minute seconds months month years year "
+        "weeks week age los stay tenure since",
+        "temperature": "temp temperature celsius fahrenheit tmax tmin dewp dewpoint",
+        "speed": "speed wind gust mph kmh knots",
+        "volume": "volume vol ml litre litres liter liters gallon gallons displacement",
+        "area": "area acres hectares sqft",
+        "pressure": "pressure sbp dbp bp systolic diastolic mmhg kpa hpa psi",
+        "energy": "energy calories kcal kj",
+        "angle": "angle lat latitude lon longitude degrees radians",
+        "glucose": "glucose glu sugar",
+        "cholesterol": "cholesterol chol ldl hdl",
+        "triglycerides": "triglycerides triglyceride trig",
+        "creatinine": "creatinine crea",
+        "uric acid": "uric urate",
+        "bilirubin": "bilirubin",
+    }.items()
+}
+"""Words in the names of columns that say what they measure."""
+NAMED = {
+    "mm": "millimetres", "cm": "centimetres", "km": "kilometres", "in": "inches", "ft": "feet",
+    "inch": "inches", "inches": "inches", "feet": "feet", "mi": "miles", "miles": "miles",
+    "kg": "kilograms", "g": "grams", "lb": "pounds", "lbs": "pounds", "oz": "ounces",
+    "celsius": "Celsius", "fahrenheit": "Fahrenheit", "seconds": "seconds", "minutes": "minutes",
+    "hours": "hours", "days": "days", "weeks": "weeks", "months": "months", "years": "years",
+    "mmhg": "mmHg", "kpa": "kPa", "hpa": "hPa", "psi": "psi", "kmh": "km/h", "mph": "mph",
+    "ml": "millilitres", "litres": "litres", "liters": "litres", "gallons": "gallons",
+}  # fmt: skip
+"""Words in the names of columns that name the unit, and what it is called here."""
+SMALL, LARGE, HUGE = 1.0, 5.0, 20.0
+"""Factors from which on two distributions that differ by it in mean and in deviation are odd: if
+nothing else differs, if little else does, and whatever differs."""
+TOLERANCES = {SMALL: (2.0, 0.5, 0.2), LARGE: (1.5, 1.0, 0.5), HUGE: (1.0, 2.5, 0.9)}
+"""Deviations, of the wider distribution, that means lie apart at least for factors from these on;
+how far off they may be after a conversion, in deviations; and deviations, in logarithms."""
+MOST_OFF, SURER = 0.5, 3.0
+"""How far a ratio of means may be off after a conversion, as a logarithm, and its weight."""
+LIKELIER = 0.2
+"""How much likelier powers of ten are."""
+NEAR = {SMALL: 0.35, LARGE: 0.6, HUGE: 1.8}
+"""How much worse than the best, a factor from these on, a conversion may fit and be named, too."""
+IMPOSSIBLE, TIMES = 6.0, (8.0, 2.5)
+"""Where no unit fits: deviations that the means lie apart at least; or the factor of the means, and
+how many times another one that of the deviations may be."""
+CLOSER = 4.0
+"""How many times closer than a site the others' means and deviations are, as logarithms."""
+FAR, MOST_UNITS = 2.0, 3
+"""Deviations from which on a column says that rows are of another kind altogether; units named."""
+ALONE = 5.0
+"""How many times farther apart than all other columns a column is whose small factor counts."""
+FEWEST_VALUES, FEWEST_COLUMNS = 20, 2
+"""Values of each site, and other columns, without which no unit is only named if one fits."""
+WIDE = 1.0
+"""Deviation over mean up to which a ratio of means says something."""
+ELSEWHERE = 0.75
+"""Deviations between the means of a site and of others from which on their rows are not alike."""
+ENOUGH = 5
+"""Weight of a site's values from which on their deviation says something."""
+TAILS, LARGE_OF_TAILS = 3.0, 8.0
+"""Deviation over mean up to which, and factor from which on, long tails are judged."""
+SURE, TAIL_TOLERANCES = 4.0, (0.15, 0.2)
+"""How many standard errors, and differences of other sites, a factor is in logarithms; and its
+relative errors, of means and of deviations, besides those of chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddColumn:
+    """Column of a site whose distribution cannot be that of the others' rows in other shares.
+
+    Parameters
+    ----------
+    name, site : str
+        The column and the site.
+    here, there : (float, float)
+        Mean and standard deviation at the site, and their medians at the others.
+    fits : tuple of Conversion
+        Conversions from the others' unit to the site's after which both agree, the nearest first.
+    apart : float
+        Deviations, of the wider distribution, that the means lie apart.
+    """
+
+    name: str
+    site: str
+    here: tuple[float, float]
+    there: tuple[float, float]
+    fits: tuple[Conversion, ...]
+    apart: float
+
+    @property
+    def measured(self) -> Conversion:
+        """Return the conversion that takes mean and deviation of the others to the site's."""
+        ratio = self.here[1] / self.there[1]
+        return Conversion(ratio, self.here[0] - ratio * self.there[0], "")
+
+    @property
+    def line(self) -> str:
+        """Return the warning."""
+        (mean, deviation), (usual, spread) = self.here, self.there
+        of = f"{self.site}:{quoted(self.name)}"
+        told = (
+            f"column {self.name!r} has mean {mean:.3g} and deviation {deviation:.3g} at "
+            f"{self.site}, {usual:.3g} and {spread:.3g} elsewhere, "
+        )
+        if not self.fits:
+            m = self.measured
+            return (
+                f"{told}about {m.scale:.3g}x{m.shift:+.3g} of that, as no mixture of the others' "
+                f"rows and no usual unit explains: if it is measured otherwise, say --factor "
+                f"{of}={_rounded(m.inverse).written}"
+            )
+        first, *others = self.fits
+        more = [f"{each.between} ({each.inverse.written})" for each in others]
+        or_else = f", or else {' or '.join(more)}" if more else ""
+        say = f"if it is another unit, say --factor {of}={first.inverse.written}"
+        return f"{told}as of {first.between}{or_else}: {say}"
+
+
+def _rounded(conversion: Conversion) -> Conversion:
+    scale, shift = (float(f"{x:.3g}") for x in (conversion.scale, conversion.shift))
+    return Conversion(scale, shift, conversion.between)
+
+
+def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict[str, Moments]:
+    """Return mean and standard deviation of each column by site, from its answer to `Squares`.
+
+    Parameters
+    ----------
+    center : ndarray of shape (d,)
+        What the squares were taken about.
+    answers : Answers
+        The answers.
+    names : sequence of str
+        The d columns.
+    """
+    by_column: dict[str, dict[str, tuple[float, float]]] = {}
+    for site, answer in answers.by_site.items():
+        for name, of, (sums, squares), weight in zip(
+            names, center.tolist(), answer.sums.tolist(), answer.weights.tolist(), strict=True
+        ):
+            if weight >= ENOUGH:
+                apart = sums / weight
+                deviation = math.sqrt(max(squares / weight - apart**2, 0.0))
+                by_column.setdefault(name, {})[site] = of + apart, deviation
+    return dict(by_column)
+
+
+def unit_warnings(
+    columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
+) -> Iterator[str]:
+    """Yield a warning for each column of a site that seems to have another unit than the others.
+
+    Parameters
+    ----------
+    columns : mapping of str to mapping of str to (float, float)
+        Mean and standard deviation of each column, by site.
+    counts : mapping of str to mapping of str to float, optional
+        How many values these are of. Without them nothing is said of columns with a long tail, or
+        where no unit fits.
+
+    Examples
+    --------
+    >>> pressure = {"north": (138.0, 20.0), "south": (141.0, 19.0), "west": (18.6, 2.6)}
+    >>> print(*unit_warnings({"sbp": pressure}))
+    column 'sbp' has mean 18.6 and deviation 2.6 at west, 140 and 19.5 elsewhere, as of kPa and
+    mmHg: if it is another unit, say --factor west:sbp=7.50062
+    """
+    found = {each.name: (each.site, each.line) for each in odd_columns(columns, counts)}
+    found |= {} if counts is None else _tail_warnings(columns, counts, found)
+    yield from (found[name][1] for name in columns if name in found)
+
+
+def odd_columns(
+    columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
+) -> Iterator[OddColumn]:
+    """Yield the columns of a site that another unit, or none, explains; at most a site of each.
+
+    Parameters
+    ----------
+    columns, counts : mapping
+        As of `unit_warnings`.
+
+    Examples
+    --------
+    >>> length = {"north": (44.2, 5.9), "south": (39.0, 3.0), "west": (1.78, 0.19)}
+    >>> [odd] = odd_columns({"bill_length": length})
+    >>> odd.site, odd.fits[0].between, odd.fits[0].inverse.written
+    ('west', 'millimetres and inches', '25.4')
+    """
+    seen = {
+        name: list(filter(None, (_seen(name, site, moments) for site in moments)))
+        for name, moments in columns.items()
+        if len(moments) > 1
+    }
+    explained = {(each.name, each.site) for those in seen.values() for each in those if each.fits}
+    for name, those in seen.items():
+        for each in sorted(those, key=lambda odd: not odd.fits):
+            others = [m for other, m in columns.items() if (other, each.site) not in explained]
+            others = [moments for moments in others if moments is not columns[name]]
+            if _is_believed(each, others, (counts or {}).get(name)):
+                yield each
+                break
+
+
+def _seen(name: str, site: str, moments: Moments) -> OddColumn | None:
+    """Return a column of a site that lies far from the others', which agree; else None."""
+    here = mean, deviation = moments[site]
+    others = [both for other, both in moments.items() if other != site]
+    there = usual, spread = _usual(others)
+    if min(deviation, spread) <= 0 or not _agree(others, here):
+        return None
+    apart = abs(mean - usual) / max(deviation, spread)
+    fits = fitting_units(name, here, there)
+    if not fits and apart < IMPOSSIBLE and not _is_multiple(here, there):
+        return None
+    return OddColumn(name, site, here, there, tuple(fits), apart)
+
+
+def _usual(both: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the medians of means and of deviations."""
+    mean, deviation = np.median(np.array(both), axis=0).tolist()
+    return mean, deviation
+
+
+def _is_multiple(here: tuple[float, float], there: tuple[float, float]) -> bool:
+    """Return whether mean and deviation of two sites differ by about one large factor."""
+    if min(*here, *there) <= 0 or max(here[1] / here[0], there[1] / there[0]) > WIDE:
+        return False
+    of_mean, of_deviation = (abs(math.log(a / b)) for a, b in zip(here, there, strict=True))
+    least, between = map(math.log, TIMES)
+    is_one_way = (here[0] > there[0]) == (here[1] > there[1])
+    return is_one_way and of_mean >= least and abs(of_mean - of_deviation) <= between
+
+
+def fitting_units(
+    name: str, here: tuple[float, float], there: tuple[float, float]
+) -> list[Conversion]:
+    """Return conversions that explain mean and deviation of two sites, the nearest first.
+
+    Where the name of the column says what it measures, those of other kinds are none.
+
+    Examples
+    --------
+    >>> [each.scale for each in fitting_units("sbp", (1380.0, 200.0), (140.0, 19.5))]
+    [10.0]
+    >>> fitting_units("sbp", (30.0, 12.0), (46.0, 15.0))
+    []
+    """
+    odds: list[tuple[float, Conversion]] = []
+    for unit in units_of(name):
+        for each in (unit, unit.inverse):
+            off = _misfit(each, here, there)
+            if off is not None:
+                odds.append((off - (0.0 if unit.kind else LIKELIER), each))
+    odds.sort(key=lambda both: both[0])
+    near = odds[0][0] + NEAR[_least(NEAR, odds[0][1])] if odds else 0.0
+    return [each for off, each in odds if off <= near][:MOST_UNITS]
+
+
+def units_of(name: str) -> list[Conversion]:
+    """Return the conversions that a column's name leaves open: all where it says nothing."""
+    words = words_of(name)
+    kinds = {kind for kind, those in MEASURED.items() if those.intersection(words)}
+    unit = next((NAMED[word] for word in words[::-1] if word in NAMED), None)
+    known = (each for each in (*UNITS, *SPECIAL_UNITS) if not each.kind or each.kind in kinds)
+    kept = list(known if kinds else UNITS)
+    of_unit = [
+        each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)
+    ]
+    return kept if unit is None else of_unit
+
+
+def _least(factors: Iterable[float], unit: Conversion) -> float:
+    """Return the largest of some factors that a conversion's is not below."""
+    return max(each for each in factors if each <= unit.size)
+
+
+def _misfit(
+    unit: Conversion, here: tuple[float, float], there: tuple[float, float]
+) -> float | None:
+    """Return how badly a conversion explains the difference of two sites; None if not at all."""
+    (mean, deviation), (usual, spread) = here, there
+    is_wide = mean * usual <= 0 or max(deviation / abs(mean), spread / abs(usual)) > WIDE
+    if is_wide and not unit.shift:
+        return None
+    apart, of_mean, of_deviation = TOLERANCES[_least(TOLERANCES, unit)]
+    if abs(mean - usual) < apart * max(deviation, spread):
+        return None
+    mean, deviation = (mean - unit.shift) / unit.scale, deviation / unit.scale
+    off = abs(mean - usual) / max(deviation, spread), abs(math.log(deviation / spread))
+    of_ratio = 0.0 if unit.shift else abs(math.log(mean / usual))
+    if off[0] > of_mean or off[1] > of_deviation or of_ratio > MOST_OFF:
+        return None
+    return math.hypot(max(off[0], SURER * of_ratio), 2 * off[1])
+
+
+def _is_believed(
+    odd: OddColumn, others: Sequence[Moments], counts: Mapping[str, float] | None
+) -> bool:
+    """Return whether other rows of the site do not explain an odd column, given all its others."""
+    apart = _apart(odd.site, others)
+    is_other = 3 * sum(each > ELSEWHERE for each in apart) > len(apart)
+    if odd.fits:
+        size, farthest = odd.fits[0].size, max([ELSEWHERE, *apart])
+        if not is_other or (size >= HUGE and odd.apart >= FAR):
+            return True
+        return odd.apart >= ALONE * farthest or (size >= LARGE and farthest <= FAR)
+    if counts is None or min(counts.values()) < FEWEST_VALUES or is_other:
+        return False
+    return len(apart) >= FEWEST_COLUMNS or _is_multiple(odd.here, odd.there)
+
+
+def _apart(site: str, columns: Sequence[Moments]) -> list[float]:
+    """Return how many deviations a site's means of columns lie from those of the others."""
+    apart: list[float] = []
+    for moments in columns:
+        others = [both for other, both in moments.items() if other != site]
+        if site in moments and others:
+            (mean, deviation), (usual, spread) = moments[site], _usual(others)
+            wider = max(deviation, spread)
+            apart.append(abs(mean - usual) / wider if wider else 0.0)
+    return apart
+
+
+def _tail_warnings(
+    columns: Mapping[str, Moments],
+    counts: Mapping[str, Mapping[str, float]],
+    found: Mapping[str, tuple[str, str]],
+) -> dict[str, tuple[str, str]]:
+    """Return the sites and warnings of columns with a long tail, by column, besides those found.
+
+    Sites whose rows are of another kind, as the columns show in which no unit differs, have none.
+    """
+    tails: dict[str, tuple[str, str]] = {}
+    for name in columns.keys() - found.keys():
+        for site in columns[name]:
+            odd = _in_tail(name, site, columns[name], counts[name])
+            if odd is not None:
+                tails[name] = site, odd.line + ", or what its own units differ by"
+    odd_sites = {name: site for name, (site, _) in {**found, **tails}.items()}
+    rest = {
+        site: [moments for name, moments in columns.items() if odd_sites.get(name) != site]
+        for site, _ in tails.values()
+    }
+    apart = {site: _apart(site, those) for site, those in rest.items()}
+    return {
+        name: each
+        for name, each in tails.items()
+        if 3 * sum(x > ELSEWHERE for x in apart[each[0]]) <= len(apart[each[0]])
+    }
+
+
+def _in_tail(
+    name: str, site: str, moments: Moments, counts: Mapping[str, float]
+) -> OddColumn | None:
+    """Return a column with a long tail that a site has in another unit, or None.
+
+    Such distributions overlap in any units. Two other sites at least must agree, and the factor be
+    far beyond what chance does to means of so many values and beyond what the others differ by.
+    """
+    sites = [site, *(other for other in moments if other != site)]
+    means, deviations = np.array([moments[each] for each in sites]).T
+    if len(sites) < 3 or min(means.min(), deviations.min()) <= 0:
+        return None
+    widths = deviations / means
+    errors = widths / np.sqrt([counts[each] for each in sites])
+    error = math.hypot(errors[0], float(np.median(errors[1:])))
+    of_means, of_deviations = np.log(means), np.log(deviations)
+    ratio = float(of_means[0] - np.median(of_means[1:]))
+    ratio_of_deviations = float(of_deviations[0] - np.median(of_deviations[1:]))
+    least = max(math.log(LARGE_OF_TAILS), SURE * max(error, float(np.ptp(of_means[1:]))))
+    do_agree = 2 * np.ptp(of_deviations[1:]) <= abs(ratio)
+    if widths.max() > TAILS or abs(ratio) < least or not do_agree:
+        return None
+    scales = [u for u in units_of(name) if not u.shift]
+    unit = min(scales, key=lambda each: abs(abs(ratio) - math.log(each.scale)))
+    off = abs(abs(ratio) - math.log(unit.scale)), abs(ratio - ratio_of_deviations)
+    of_mean, of_deviation = TAIL_TOLERANCES
+    if off[0] > of_mean + error or off[1] > of_deviation + 2 * error:
+        return None
+    there = float(np.median(means[1:])), float(np.median(deviations[1:]))
+    return OddColumn(name, site, moments[site], there, (unit if ratio > 0 else unit.inverse,), 0.0)
+
+
+def _agree(others: Sequence[tuple[float, float]], here: tuple[float, float]) -> bool:
+    """Return whether sites have about the same mean and deviation, beside those of another one."""
+    means, deviations = np.array(others).T
+    if not (deviations > 0).all():
+        return False
+    apart = float(means.max() - means.min())
+    if apart <= 1.5 * float(deviations.max()) and deviations.max() <= 3 * deviations.min():
+        return True
+    if min(means.min(), here[0]) <= 0:
+        return False
+    differences = np.log(np.array(others)), np.log(np.array(others) / np.array(here))
+    return bool((CLOSER * np.ptp(differences[0], axis=0) <= np.abs(differences[1]).min()).all())
