@@ -58,7 +58,7 @@ def lines_about(trap: Trap, found: Comparison, said: list[str]) -> list[str]:
     """What is said that the trap asks for."""
     told = {
         "left out": [found.fit_report.left_out.get(trap.column, "")],
-        "warned": [line for line in said if repr(trap.column) in line],
+        "warned": [line for line in said if not trap.column or repr(trap.column) in line],
         "asked": [line for line in found.fit_report.notes if trap.column in line],
     }
     return told[trap.expected]

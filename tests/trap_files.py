@@ -205,6 +205,75 @@ def units() -> Iterator[Trap]:
         values = celsius * 1.8 + 32 if site == "south" else celsius
         cells[site]["temperature"] = [f"{x:.1f}" for x in values]
     yield trap("Fahrenheit", cells, "warned", "temperature", "Fahrenheit")
+    yield from mixed_units()
+
+
+def mixed_units() -> Iterator[Trap]:
+    """Columns of sites with other shares of three clusters, one site in another unit."""
+    shares = {"north": (0.6, 0.3, 0.1), "south": (0.1, 0.6, 0.3), "west": (0.3, 0.1, 0.6)}
+    measured: list[tuple[str, tuple[float, float, float], float, Callable[[float], float], str]] = [
+        ("body_mass_g", (3700, 3750, 5000), 350, lambda x: x / 453.592, "grams and pounds"),
+        ("bill_length_mm", (39, 49, 47.5), 3, lambda x: x / 25.4, "millimetres and inches"),
+        ("flipper_length_mm", (190, 196, 217), 6.5, lambda x: x / 10, "tenfold"),
+        ("temp", (2, 12, 24), 5, lambda x: 1.8 * x + 32, "Fahrenheit"),
+        ("temperature", (2, 12, 24), 5, lambda x: x + 273.15, "kelvins"),
+        ("wind_speed", (9, 11, 13), 1, lambda x: x / 3.6, "m/s and km/h"),
+        ("volume", (60, 75, 90), 9, lambda x: x / 3.78541, "litres and gallons"),
+        ("score", (50, 52, 54), 4, lambda x: x + 300, "no usual unit"),
+        ("index", (50, 52, 54), 4, lambda x: 470 - 3 * x, "no usual unit"),
+    ]
+    for k, (name, means, deviation, written, words) in enumerate(measured):
+        rng, cells = np.random.default_rng(300 + k), base(300 + k)
+        for site, share in shares.items():
+            values = rng.normal(np.array(means)[rng.choice(3, N, p=share)], deviation)
+            cells[site][name] = [
+                f"{written(x) if site == 'south' else x:.5g}" for x in values.tolist()
+            ]
+        yield trap(f"{name} in another unit of mixtures", cells, "warned", name, words)
+
+
+def no_features() -> Iterator[Trap]:
+    """Columns that are no features, and rows that are there twice."""
+    number = {"north": "1", "south": "2", "west": "3"}
+    named = with_column(base(320), "hospital", lambda s, i: s)
+    yield trap("the site's name", named, "warned", "hospital", "where rows are from")
+    numbered = with_column(base(321), "island", lambda s, i: number[s])
+    yield trap("the site's number", numbered, "warned", "island", "where rows are from")
+    constant = with_column(base(322), "unit", lambda s, i: "7")
+    yield trap("one number", constant, "warned", "unit", "in all rows and says nothing")
+    species = with_column(base(323), "species", lambda s, i: "abc"[i % 3])
+    yield trap("a target by its name", species, "warned", "species", "as its name says")
+    yield from others_again()
+
+
+def others_again() -> Iterator[Trap]:
+    """Columns that other columns tell, and rows that are there twice."""
+    number = {site: i for i, site in enumerate(SITES)}
+    keys = np.random.default_rng(324).permutation(9000)[: 3 * N] + 1000
+    drawn = with_column(base(324), "ref", lambda s, i: str(keys[i + N * number[s]]))
+    yield trap("keys at random", drawn, "warned", "ref", "as if drawn at random")
+    inches = base(325)
+    for columns in inches.values():
+        columns["bmi2"] = list(columns["bmi"])
+        columns["all"] = [
+            f"{float(a) + float(b) + float(c):.1f}"
+            for a, b, c in zip(columns["age"], columns["bmi"], columns["sbp"], strict=True)
+        ]
+    yield trap("a copy", inches, "warned", "bmi2", "say the same")
+    yield trap("a sum", inches, "warned", "all", "is the sum of 'age', 'bmi' and 'sbp'")
+    told, rng = base(326), np.random.default_rng(326)
+    for columns in told.values():
+        kind = rng.integers(2, size=N)
+        columns["ward"] = [("A", "B")[x] for x in kind]
+        for name in ("age", "bmi", "sbp"):
+            columns[name] = [f"{float(x) + 90 * y:.1f}" for x, y in zip(columns[name], kind)]  # noqa: B905
+    yield trap("a target that the clusters tell", told, "warned", "ward", "clusters of the other")
+    twice = base(327)
+    twice["west"] = {name: [*cells, *cells[:9]] for name, cells in twice["west"].items()}
+    yield trap("rows twice", twice, "warned", "", "9 of 69 rows are there before")
+    same = base(328)
+    same["west"] = same["south"]
+    yield trap("a file twice", same, "warned", "", "have the same rows")
 
 
 # Spellings
@@ -503,7 +572,7 @@ def sheets() -> Iterator[Trap]:
 def traps() -> list[Trap]:
     """All traps."""
     makers = (
-        sentinels, units, spellings, keys, dates, writings, typings, shapes,
+        sentinels, units, no_features, spellings, keys, dates, writings, typings, shapes,
     )  # fmt: skip
     return [each for make in makers for each in make()]
 
@@ -549,7 +618,8 @@ def published() -> dict[str, dict[str, pd.DataFrame]]:
     if BANK.exists():
         bank = pd.read_parquet(BANK)
         few = bank.sample(6000, random_state=0).drop(columns=["y"], errors="ignore")
-        sets["bank by job"] = {str(job): part for job, part in few.groupby("job")}
+        jobs = few.groupby("job")
+        sets["bank by job"] = {str(job): part.drop(columns="job") for job, part in jobs}
         sets["bank at random"] = at_random(few, 5)
     return sets
 

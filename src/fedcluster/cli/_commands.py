@@ -135,7 +135,7 @@ def select_k(
         rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         read = reading.read(files, rows, screen.doing, job.prepare)
         chosen, _ = screen.wait_for(lambda: runs.run_job(job, read, screen.doing, min_cluster_size))
-        screen.warnings += [*chosen.fit_report.warnings, *chosen.outcome.value.warnings]
+        screen.warnings += [*chosen.fit_report.doubts, *chosen.outcome.value.warnings]
         content = content_of(chosen)
         written = runs.write_report(out, chosen, content)
     screen.result(

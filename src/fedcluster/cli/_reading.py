@@ -58,6 +58,7 @@ from fedcluster.io.sources import (
 from fedcluster.model import Model
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
@@ -87,6 +88,8 @@ class Reading:
         What the columns held at each site, of rows in memory that are to be prepared.
     names : mapping of str to str
         What columns are called that options name otherwise.
+    warnings : tuple of str
+        Values and columns that look as if they were not what they seem.
     """
 
     tables: dict[str, SiteRows]
@@ -95,6 +98,7 @@ class Reading:
     dates: Mapping[str, str] = field(default_factory=dict)
     summaries: Mapping[str, SourceSummary] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def roles_of(options: FileOptions) -> dict[str, Any]:
@@ -123,6 +127,7 @@ def read(
     names: dict[str, str] = {}
     left_out: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     summaries: dict[str, SourceSummary] = {}
     if prepare is not None:
         summaries = {
@@ -136,10 +141,9 @@ def read(
         if not options.lenient:
             _check_readable(tables)
         tables, screening = screen(tables, summaries, prepare, dates, chosen=chosen)
-        left_out, notes = screening.left_out, screening.notes
-        for line in screening.warnings:
-            warnings.warn(line, stacklevel=2)
-    return Reading(_protected(tables, options, roles), left_out, notes, dates, summaries, names)
+        left_out, notes, doubts = screening.left_out, screening.notes, screening.warnings
+    tables = _protected(tables, options, roles)
+    return Reading(tables, left_out, notes, dates, summaries, names, doubts)
 
 
 def _spelled(
@@ -656,17 +660,20 @@ def screen(
         Whether somebody chose the columns; then none is set aside.
     """
     screening = screened(summaries, prepare.named, dates, prepare.bounds)
-    if chosen:
-        return dict(tables), replace(screening, left_out={}, notes=())
-    if any(table.limits is not None for table in tables.values()):
-        return dict(tables), Screening(warnings=screening.warnings)
     unreadable = {
         name: f"at {site}, {reason}"
         for site, table in tables.items()
         for name, reason in table.unreadable.items()
     }
-    left_out = unreadable | dict(screening.left_out)
+    left_out = {} if chosen else unreadable | dict(screening.left_out)
     rest = {site: table.without(left_out) for site, table in tables.items()}
+    rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}
+    odd = no_features(rows, chosen=chosen) if len(rows) == len(rest) else ()
+    screening = replace(screening, warnings=(*screening.warnings, *odd))
+    if chosen:
+        return dict(tables), replace(screening, left_out={}, notes=())
+    if any(table.limits is not None for table in tables.values()):
+        return dict(tables), Screening(warnings=screening.warnings)
     return rest, replace(screening, left_out=left_out, notes=(*_written(tables), *screening.notes))
 
 

@@ -116,7 +116,7 @@ def run_job(
                 doing(f"Provisional, from {of_all}: {k}.", keep=True)
     doing("asking the sites")
     report, clients, _ = run(rows.tables, trial)
-    return report.with_decisions(rows.left_out, rows.notes), clients
+    return report.with_decisions(rows.left_out, rows.notes, rows.warnings), clients
 
 
 def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
@@ -271,7 +271,7 @@ class FittedSites:
         """Return what casts a doubt on the result."""
         doubts = jobs.doubts_of(self.report, self.labels.values())
         chosen = self.selection.warnings if self.selection else ()
-        return [*self.report.fit_report.warnings, *doubts, *chosen]
+        return [*self.report.fit_report.doubts, *doubts, *chosen]
 
     def shown(self, width: int, out: Path) -> list[Table | str]:
         """Return the choice of k, the preparation of the rows, and the centres in units.
@@ -662,7 +662,7 @@ def compared(
     reading = read(files, options, doing, prepare)
     engine = LocalEngine(clients_of(reading.tables, [MinRows(2)]))
     fitted = jobs.fitted_preprocessing(prepare.in_names(reading.names), engine)
-    report = fitted.fit_report.with_decisions(reading.left_out, reading.notes)
+    report = fitted.fit_report.with_decisions(reading.left_out, reading.notes, reading.warnings)
     return Comparison(reading, report, tuple(c.name for c in fitted.preprocessor.columns))
 
 

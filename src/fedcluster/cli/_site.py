@@ -390,7 +390,7 @@ def check(
         scaling = replace(scaling, missing=scaling.missing or "mean")
         prepare = cli.preparation(scaling, columns, shaping)
         found = compared(files, options, prepare, screen.doing)
-        screen.warnings += found.fit_report.warnings
+        screen.warnings += found.fit_report.doubts
     screen.result(
         found.content,
         [

@@ -335,7 +335,7 @@ def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
 
 def _doubts(report: JobReport) -> list[str]:
     """Return what casts a doubt on the result of a run."""
-    doubts = [*report.fit_report.warnings]
+    doubts = [*report.fit_report.doubts]
     doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
     return [*doubts, *doubts_of(report)]
 

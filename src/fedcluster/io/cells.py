@@ -808,10 +808,13 @@ def at_codes(values: Floats, codes: Floats) -> Floats:
 
 
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
-    """Return whether more than half of the texts, row by row, are numbers of any form."""
+    """Return whether more than half of the texts, row by row, are numbers of any form.
+
+    One number among texts is a text, as in the drives 4, f and r of cars.
+    """
     numbers = np.array([may_be_number(t) or is_written_number(t) for t in levels], dtype=bool)
     there = codes[~np.isnan(codes)].astype(np.intp)
-    return len(there) > 0 and bool(numbers[there].mean() > 0.5)
+    return numbers.sum() > 1 and len(there) > 0 and bool(numbers[there].mean() > 0.5)
 
 
 def numbered_groups(names: Any) -> NDArray[np.int64]:

@@ -132,9 +132,11 @@ class JobReport:
             return []
         return in_words(self.prepare, self.preprocessor, self.fit_report)
 
-    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
-        """Return the report with columns that were set aside before the sites were asked."""
-        return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes))
+    def with_decisions(
+        self, left_out: Mapping[str, str], notes: Sequence[str], warnings: Sequence[str] = ()
+    ) -> Self:
+        """Return the report with what was found before the sites were asked."""
+        return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes, warnings))
 
     def account(self, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
         """Return the account of a job: its rounds, sites, missing sites and preprocessing.
@@ -175,7 +177,7 @@ class JobReport:
                 "pooled": plain(met.pooled),
                 "only_at": [[*key, site] for key, site in met.only_at.items()],
                 "clipped": plain(met.clipped),
-                "warnings": list(met.warnings),
+                "warnings": list(met.doubts),
             },
         }
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fedcluster.core import Column
 from fedcluster.errors import listed
 from fedcluster.io.columns import MOST_CODES, codes_option
+from fedcluster.preprocessing.features import site_name
 
 SYNONYMS = tuple(
     frozenset(line.split())
@@ -85,8 +86,16 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
                 f"column {name!r}: {', '.join(shown)}{' and so on' if len(pairs) > 3 else ''} "
                 f"seem to be {each}; say {codes_option(name, [(b, a) for a, b in pairs])}"
             )
-        elif line := _foreign(name, by_site):
+        elif (line := _of_site(name, by_site) or _foreign(name, by_site)) is not None:
             yield line
+
+
+def _of_site(name: str, by_site: BySite) -> str | None:
+    """Return the warning of a column that has one level at each site, and not the same, or None."""
+    levels = {site: told[name].levels for site, told in by_site.items() if name in told}
+    if len(set(levels.values())) < 2 or any(len(own) != 1 for own in levels.values()):
+        return None
+    return site_name(name, {site: repr(level) for site, [level] in levels.items()})
 
 
 def _spellings(sites: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:

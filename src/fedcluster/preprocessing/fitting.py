@@ -14,6 +14,7 @@ from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
+from fedcluster.preprocessing.features import constant_warnings, named_targets
 from fedcluster.preprocessing.moments import (
     Covariance,
     Histogram,
@@ -84,7 +85,12 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     there = {n: {site: each[j] for site, each in counts.items()} for j, n in enumerate(first.names)}
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
-    warnings = (*schema.warnings, *unit_warnings(moments, there))
+    warnings = (
+        *schema.warnings,
+        *(named_targets(first.names) if prepare.columns is None else ()),
+        *constant_warnings(moments),
+        *unit_warnings(moments, there),
+    )
     report = FitReport(
         missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
     )

@@ -237,7 +237,8 @@ def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> 
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > GAPS["sign"] * size
-    return count >= 5 and share >= PLAIN_SHARE and gap > GAPS["plain"] * size
+    is_plain = value.is_integer() and count >= 5 and share >= PLAIN_SHARE
+    return is_plain and gap > GAPS["plain"] * size
 
 
 def _is_sign(value: float) -> bool:

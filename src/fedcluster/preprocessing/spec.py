@@ -176,6 +176,13 @@ MOST_CATEGORIES = 20
 """Levels up to which a column of text is taken for a category, unless it is named as one."""
 
 
+HELD_SOMETHING = (
+    "dates", "text with more than", "text of which most rows", "its name is that of a code",
+    "numbers with zeros in front", "numbers and text", "text at", "numbers at", "at ",
+)  # fmt: skip
+"""How reasons begin for which columns are left out that may hold information."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FitReport:
     """Facts about the columns that fitting a preprocessor has found.
@@ -199,7 +206,8 @@ class FitReport:
         Mean and standard deviation of columns of numbers, by column and site, where their scale was
         sought.
     warnings : tuple of str
-        Differences between the sites that look like another unit or another spelling.
+        Values and columns that look as if they were not what they seem, and differences between the
+        sites that look like another unit or another spelling.
     """
 
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -211,10 +219,24 @@ class FitReport:
     moments: Mapping[str, Moments] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
-        """Return the report with columns that were set aside before the sites were asked."""
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return the warnings, and columns that were left out though they hold something."""
+        lost = {
+            name: why
+            for name, why in self.left_out.items()
+            if why.startswith(HELD_SOMETHING) and not any(repr(name) in w for w in self.warnings)
+        }
+        lines = [f"not clustered by {left_out_in_words(lost)}"] if lost else []
+        return (*self.warnings, *lines)
+
+    def with_decisions(
+        self, left_out: Mapping[str, str], notes: Sequence[str], warnings: Sequence[str] = ()
+    ) -> Self:
+        """Return the report with what was found before the sites were asked."""
         left_out, notes = {**left_out, **self.left_out}, (*notes, *self.notes)
-        return replace(self, left_out=left_out, notes=notes)
+        warnings = (*warnings, *self.warnings)
+        return replace(self, left_out=left_out, notes=notes, warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ NAMED = {
 SMALL, LARGE, HUGE = 1.0, 5.0, 20.0
 """Factors from which on two distributions that differ by it in mean and in deviation are odd: if
 nothing else differs, if little else does, and whatever differs."""
-TOLERANCES = {SMALL: (2.0, 0.5, 0.2), LARGE: (1.5, 1.0, 0.5), HUGE: (1.0, 2.5, 0.9)}
+TOLERANCES = {SMALL: (2.0, 0.5, 0.35), LARGE: (1.5, 1.0, 0.5), HUGE: (1.0, 2.5, 0.9)}
 """Deviations, of the wider distribution, that means lie apart at least for factors from these on;
 how far off they may be after a conversion, in deviations; and deviations, in logarithms."""
 MOST_OFF, SURER = 0.5, 3.0

@@ -1,0 +1,359 @@
+"""Columns that are no features, and rows that are there twice, found where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Data, Floats
+from fedcluster.errors import listed
+from fedcluster.io.columns import columns_of, quoted, words_of
+from fedcluster.preprocessing.units import Moments
+
+TARGETS = {
+    "target", "label", "labels", "class", "species", "diagnosis", "outcome", "cluster", "clusters",
+    "truth", "survived", "churn", "y",
+}  # fmt: skip
+"""Last words of names of columns that say what clusters are to find."""
+MOST_ROWS, FEWEST_ROWS, MOST_WIDE = 2000, 20, 200
+"""Rows of a site that are looked at, and of all sites without which nothing is said; columns up to
+which sums of others are sought."""
+SAME, SUM = 1e-5, 1e-9
+"""Share of the variance up to which a column is a copy, or a sum, of others."""
+MOST_TERMS = 8
+"""Columns whose sum a column may be."""
+MOST_CLASSES, DETERMINED, FEWEST_OF_CLASS, FEWEST_KNOWN = 12, 0.85, 5, 60
+"""Values that a target may have; the adjusted Rand index of them and the clusters from which on
+they are nearly determined by these; rows of each; and rows without which no column is taken for a
+target or a random key."""
+RUNS = 10
+"""Steps of the clustering without the column."""
+REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.01, 20_000, 32, 10.0
+"""Share of rows that are there before; rows that are looked at; columns left out in turn; and how
+many times as many repeat as in columns that have nothing to do with each other."""
+NAMED = "as its name says"
+UNIFORM = 1.36
+"""Kolmogorov's distance to a uniform distribution times the root of n, at 5 %."""
+CONSTANT = 1e-6
+"""Deviation within sites beside the range of their means, where it is nothing but rounding."""
+
+
+def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[str]:
+    """Yield warnings of columns that are copies, sums, targets or random keys, and of rows.
+
+    Parameters
+    ----------
+    sites : mapping of str to Data
+        The rows of each site, still to be prepared.
+    chosen : bool
+        Whether somebody chose the columns: then of targets and keys nothing is said.
+
+    Examples
+    --------
+    >>> from fedcluster.core import Column
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(60, 2))
+    >>> rows = np.column_stack([rows, 2.54 * rows[:, 0], rows.sum(axis=1)])
+    >>> names = ("inch", "other", "cm", "both")
+    >>> data = Data(rows, columns=tuple(map(Column, names)))
+    >>> print(*no_features({"north": data}), sep=chr(10))
+    columns 'inch' and 'cm' say the same, so that it counts twice; say --exclude cm
+    column 'both' is the sum of 'inch' and 'other', so that these count twice; say --exclude both
+    """
+    names = [c.name for c in columns_of(next(iter(sites.values()))) if c.kind == "number"]
+    names = [
+        name for name in names if all(_place(data, name) is not None for data in sites.values())
+    ]
+    samples = [_sample(data, names) for data in sites.values()]
+    X = np.concatenate(samples)
+    if len(X) >= FEWEST_ROWS and names:
+        there = ~np.isnan(X).any(axis=1)
+        yield from _copies(names, X[there])
+        if not chosen:
+            yield from _random_keys(names, X)
+            yield from _targets(sites, names, X)
+    yield from _repeated(sites)
+
+
+def _place(data: Data, name: str) -> int | None:
+    """Return where a column of numbers stands, None if there is none."""
+    return next(
+        (j for j, c in enumerate(columns_of(data)) if c.name == name and c.kind == "number"), None
+    )
+
+
+def _spread(n: int) -> slice:
+    """Return which of n rows are looked at."""
+    return slice(None, None, max(1, -(-n // MOST_ROWS)))
+
+
+def _sample(data: Data, names: Sequence[str]) -> Floats:
+    """Return evenly spread rows of columns of numbers, (m, d)."""
+    place = np.array([_place(data, name) for name in names], dtype=np.intp)
+    rows: Floats = data.X[_spread(len(data))][:, place].astype(np.float64)
+    return rows
+
+
+# Copies and sums
+
+
+def _copies(names: Sequence[str], X: Floats) -> Iterator[str]:
+    """Yield warnings of columns that are the same as another, or a sum of others."""
+    deviation = X.std(axis=0) if len(X) else np.zeros(len(names))
+    vary = np.flatnonzero(deviation > CONSTANT * np.abs(X).max(axis=0, initial=1e-300))
+    if len(X) < FEWEST_ROWS or len(vary) < 2:
+        return
+    Z = (X[:, vary] - X[:, vary].mean(axis=0)) / deviation[vary]
+    alike = np.triu((Z.T @ Z / len(Z)) ** 2 > 1 - SAME, 1)
+    copies: set[int] = set()
+    for i, j in zip(*np.nonzero(alike), strict=True):
+        if int(i) not in copies and int(j) not in copies and _differ_enough(X[:, vary[i]]):
+            copies.add(int(j))
+            first, second = names[vary[i]], names[vary[j]]
+            yield (
+                f"columns {first!r} and {second!r} say the same, so that it counts twice; say "
+                f"--exclude {quoted(second)}"
+            )
+    rest = [i for i in range(len(vary)) if i not in copies]
+    if 2 < len(rest) <= MOST_WIDE and len(X) > 3 * len(rest):
+        yield from _sums([names[vary[i]] for i in rest], X[:, vary[rest]])
+
+
+def _differ_enough(values: Floats) -> bool:
+    """Return whether a column has more values than two columns share by chance."""
+    return len(np.unique(values)) > 2
+
+
+def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
+    """Yield the warning of a column that is the sum of others, if there is one."""
+    Z = X - X.mean(axis=0)
+    for j in range(len(names))[::-1]:
+        others = [i for i in range(len(names)) if i != j]
+        weights, _, rank, _ = np.linalg.lstsq(Z[:, others], Z[:, j], rcond=1e-10)
+        off = ((Z[:, others] @ weights - Z[:, j]) ** 2).sum()
+        if rank < len(others) or off > SUM * (Z[:, j] ** 2).sum():
+            continue
+        parts = [names[i] for i, w in zip(others, weights, strict=True) if abs(w - 1) < 1e-4]
+        none = (np.abs(weights) < 1e-4).sum()
+        if 1 < len(parts) <= MOST_TERMS and len(parts) + none == len(others):
+            yield (
+                f"column {names[j]!r} is the sum of {listed(list(map(repr, parts)))}, so that "
+                f"these count twice; say --exclude {quoted(names[j])}"
+            )
+            return
+
+
+# Keys and targets
+
+
+def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
+    """Yield warnings of whole numbers, all different, drawn evenly and like no other column."""
+    ranks = np.argsort(np.argsort(X, axis=0), axis=0).astype(np.float64)
+    for j, name in enumerate(names):
+        values = np.sort(X[:, j])
+        n = len(values)
+        if n < FEWEST_KNOWN or np.isnan(values[-1]) or values[-1] - values[0] < 4 * n:
+            continue
+        if (values != np.floor(values)).any() or (np.diff(values) == 0).any():
+            continue
+        even, steps = (values - values[0]) / (values[-1] - values[0]), np.arange(n + 1) / n
+        off = max(np.abs(even - steps[1:]).max(), np.abs(even - steps[:-1]).max())
+        middle = (n - 1) / 2
+        products = (ranks[:, j] - middle) @ (np.delete(ranks, j, axis=1) - middle)
+        alike = 12 * np.abs(products).max(initial=0.0) / n**3  # of ranks (Spearman)
+        if max(off, alike / 2) * np.sqrt(n) < UNIFORM:
+            yield (
+                f"column {name!r} holds whole numbers, all different and as if drawn at random: "
+                f"if they are keys, say --exclude {quoted(name)}"
+            )
+
+
+def named_targets(names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each column whose name is that of what clusters are to find.
+
+    Examples
+    --------
+    >>> print(*named_targets(["x", "y", "species"]))
+    column 'species' may be what the clusters are to find, as its name says; name it by
+    --label-column to compare clusters with it, or say --exclude species
+    """
+    for name in names:
+        words = words_of(name)
+        if words and words[-1] in TARGETS and not (words == ["y"] and "x" in map(str.lower, names)):
+            yield _target(name, NAMED)
+
+
+def _target(name: str, why: str) -> str:
+    return (
+        f"column {name!r} may be what the clusters are to find, {why}; name it by --label-column "
+        f"to compare clusters with it, or say --exclude {quoted(name)}"
+    )
+
+
+def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iterator[str]:
+    """Yield the warning of a column of few values that the clusters of all other columns tell.
+
+    Where they tell several, clusters are clear, and these columns are as good as the others.
+    """
+    told: list[str] = []
+    for name, classes in _classes(sites, names, X):
+        others = [j for j, other in enumerate(names) if other != name]
+        rest = X[:, others]
+        there = ~np.isnan(rest).any(axis=1) & (classes >= 0)
+        values, own = np.unique(classes[there], return_inverse=True)
+        deviation = rest[there].std(axis=0) if there.any() else np.zeros(0)
+        vary = deviation > 0
+        counts = np.bincount(own)
+        few = len(own) < FEWEST_KNOWN or counts.min(initial=len(own)) < FEWEST_OF_CLASS
+        if few or not 2 <= len(values) <= MOST_CLASSES or vary.sum() < 2:
+            continue
+        Z = ((rest[there] - rest[there].mean(axis=0))[:, vary]) / deviation[vary]
+        if _determined(Z, own, len(values)):
+            told.append(name)
+    if len(told) == 1 and not list(named_targets(told)):
+        yield _target(told[0], "as the clusters of the other columns nearly tell it")
+
+
+def _classes(
+    sites: Mapping[str, Data], names: Sequence[str], X: Floats
+) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Yield columns of few whole numbers or texts with the class of each row, -1 without one."""
+    for j, name in enumerate(names):
+        there = X[:, j][~np.isnan(X[:, j])]
+        few = np.unique(there[:MOST_ROWS])
+        if len(few) <= MOST_CLASSES and (there == np.floor(there)).all() and len(there):
+            yield name, np.where(np.isnan(X[:, j]), -1, X[:, j] - there.min()).astype(np.intp)
+    for column in columns_of(next(iter(sites.values()))):
+        parts = [_levels(data, column.name) for data in sites.values()]
+        if column.kind == "text" and all(part is not None for part in parts):
+            texts = np.concatenate([part for part in parts if part is not None])
+            known, code = np.unique(texts, return_inverse=True)
+            if len(known) <= MOST_CLASSES + 1:
+                yield column.name, np.where(known[code] == "", -1, code).astype(np.intp)
+
+
+def _levels(data: Data, name: str) -> NDArray[np.str_] | None:
+    """Return the texts of evenly spread rows, empty where there is none; None of no text."""
+    for j, column in enumerate(columns_of(data)):
+        if column.name == name and column.kind == "text":
+            code = data.X[_spread(len(data)), j]
+            levels = np.array([*column.levels, ""], dtype=np.str_)
+            return levels[np.where(np.isnan(code), len(levels) - 1, code).astype(np.intp)]
+    return None
+
+
+def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
+    """Return whether k clusters of rows (n, d) tell the classes of nearly all.
+
+    Lloyd's algorithm starts from the means of the classes, and leaves them where they are none.
+    """
+    labels = own
+    for _ in range(RUNS):
+        means = [Z[labels == i].mean(axis=0) if (labels == i).any() else Z[0] for i in range(k)]
+        labels = np.argmin([((Z - mean) ** 2).sum(axis=1) for mean in means], axis=0)
+    return _rand(own, labels) >= DETERMINED
+
+
+def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
+    """Return the adjusted Rand index of two labellings (Hubert & Arabie 1985)."""
+    table = np.zeros((one.max() + 1, other.max() + 1), dtype=np.intp)
+    np.add.at(table, (one, other), 1)
+    both, first, second = map(_pairs, (table, table.sum(axis=1), table.sum(axis=0)))
+    expected = first * second / _pairs(np.array([len(one)]))
+    return (both - expected) / max((first + second) / 2 - expected, 1e-300)
+
+
+# Rows that are there twice
+
+
+def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
+    """Yield warnings of rows that are there more often than chance makes, in a site or in two."""
+    for site, data in sites.items():
+        line = _twice(data)
+        if line is not None:
+            yield f"site {site!r}: {line}; if they are the same things, delete the repeated rows"
+    names = list(sites)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            a, b = sites[one], sites[other]
+            is_alike = a.columns == b.columns and len(a) == len(b) >= FEWEST_ROWS
+            if is_alike and a.X.shape[1] > 1 and np.array_equal(a.X, b.X, equal_nan=True):
+                yield (
+                    f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
+                    "leave one of them out"
+                )
+
+
+def _twice(data: Data) -> str | None:
+    """Return how many rows of a site are there twice, if that is no chance.
+
+    Where values are coarse, many more rows are the same in all columns but one.
+    """
+    n, d = min(len(data), MOST_REPEATED), data.X.shape[1]
+    if n < FEWEST_ROWS or d < 2:
+        return None
+    each = [np.unique(x, return_inverse=True)[1].astype(np.uint64) for x in data.X[:n].T]
+    keys = np.random.default_rng(0).integers(1, 2**63, size=(d, 1), dtype=np.uint64) * np.array(
+        each
+    )
+    whole = keys.sum(axis=0, dtype=np.uint64)
+    counts = np.unique(whole, return_counts=True)[1]
+    repeated = n - len(counts)
+    if repeated < max(3, REPEATED * n):
+        return None
+    same = _pairs(counts)
+    dropped = np.linspace(0, d - 1, min(d, MOST_DROPPED)).astype(int)
+    near = sum(_pairs(np.unique(whole - keys[j], return_counts=True)[1]) - same for j in dropped)
+    by_chance = np.prod([_pairs(np.bincount(x.astype(np.intp))) / (n * (n - 1) / 2) for x in each])
+    is_no_chance = same > max(near, BY_CHANCE * by_chance * n * (n - 1) / 2)
+    return f"{repeated:,} of {n:,} rows are there before" if is_no_chance else None
+
+
+def _pairs(counts: NDArray[np.integer]) -> float:
+    """Return how many pairs there are in groups of so many."""
+    n = counts.astype(np.float64)
+    return float((n * (n - 1) / 2).sum())
+
+
+# Columns that are constant within sites
+
+
+def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
+    """Yield a warning for each column of numbers that does not vary within any site.
+
+    Of a column of zeros, such as a count of what never happened, nothing is said.
+
+    Examples
+    --------
+    >>> both = {"north": (1.0, 0.0), "south": (2.0, 0.0)}
+    >>> print(*constant_warnings({"hospital": both, "unit": dict.fromkeys(both, (7.0, 0.0))}))
+    column 'hospital' is the same in all rows of each site (1 at north and 2 at south): it says
+    where rows are from, and clusters by it are the sites; say --exclude hospital
+    column 'unit' is 7 in all rows and says nothing; say --exclude unit
+    """
+    for name, by_site in moments.items():
+        means = np.array([mean for mean, _ in by_site.values()])
+        most = max(deviation for _, deviation in by_site.values())
+        size = float(np.abs(means).max())
+        apart = float(np.ptp(means))
+        if most > CONSTANT * apart + 1e-12 * size:
+            continue
+        if apart > 1e-12 * size:
+            yield site_name(name, {site: f"{mean:.6g}" for site, (mean, _) in by_site.items()})
+        elif size:
+            yield (
+                f"column {name!r} is {means[0]:.6g} in all rows and says nothing; say --exclude "
+                f"{quoted(name)}"
+            )
+
+
+def site_name(name: str, values: Mapping[str, str]) -> str:
+    """Return the warning of a column that has one value at each site, and not the same at all."""
+    shown = [f"{value} at {site}" for site, value in list(values.items())[:4]]
+    shown += [f"{len(values) - 4} more"] if len(values) > 4 else []
+    return (
+        f"column {name!r} is the same in all rows of each site ({listed(shown)}): it says where "
+        f"rows are from, and clusters by it are the sites; say --exclude {quoted(name)}"
+    )
