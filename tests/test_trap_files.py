@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from trap_files import Trap, clean, traps
 from typer.testing import CliRunner
 
+from fedcluster import FederatedKMeans
 from fedcluster.cli import app
 from fedcluster.cli._options import FileOptions, Scaling, preparation
 from fedcluster.cli._runs import Comparison, compared
@@ -89,6 +91,60 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
         assert bool(noted) == bool(trap.words)
     else:
         assert any(trap.words in line for line in lines_about(trap, found, said))
+
+
+IN_FRAMES = (
+    "the site's name", "one number", "a target by its name", "keys at random", "a copy", "a sum",
+    "rows twice", "a file twice", "Fahrenheit", "sentinel -999 in age", "typing 13800 in sbp",
+    "body_mass_g in another unit of mixtures",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_FRAMES)
+def test_python_says_of_frames_what_the_command_line_says_of_files(name: str) -> None:
+    trap = TRAPS[name]
+    for file, content in trap.files.items():
+        Path(file).write_bytes(content)
+    _, said, _ = looked_at(list(trap.files))
+    frames = {Path(file).stem: pd.read_csv(file) for file in trap.files}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
+    lines = [str(each.message) for each in warned if each.category is UserWarning]
+    assert said
+    assert [line for line in said if line not in lines] == []
+
+
+def test_auto_leaves_out_what_is_no_measurement_and_predicts_by_name() -> None:
+    frames = {
+        site: pd.DataFrame({"patient_id": np.arange(60) + 7, "age": x, "sex": ["F", "M"] * 30})
+        for site, x in zip("ab", np.random.default_rng(0).normal(50, 9, (2, 60)), strict=True)
+    }
+    auto = FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
+    assert list(auto.feature_names_in_) == ["age", "sex"]
+    assert list(auto.fit_report_.left_out) == ["patient_id"]
+    assert (auto.predict(frames["a"]) == auto.site_labels_["a"]).all()
+    with pytest.warns(UserWarning, match="clustered by 'patient_id', too: it only counts the rows"):
+        FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
+
+
+def test_clusters_of_one_site_are_a_doubt() -> None:
+    rng = np.random.default_rng(0)
+    frames = {s: pd.DataFrame({"x": rng.normal(m, 1, 60), "z": rng.normal(m, 1, 60)})
+              for s, m in (("a", 0.0), ("b", 9.0))}  # fmt: skip
+    for site, frame in frames.items():
+        frame.to_csv(f"{site}.csv", index=False)
+    line = "clusters 0 and 1 are one site's each and a and b lie in one cluster, to 98 % and more"
+    ran = CliRunner().invoke(app, ["fit", "a.csv", "b.csv", "-k", "2", "--out", "out"])
+    assert ran.exit_code == 0
+    assert any(
+        each.startswith(line)
+        for each in json.loads(Path("out/history.json").read_text())["warnings"]
+    )
+    with pytest.warns(UserWarning, match=line):
+        FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
+    alike = dict(zip("ab", (frames["a"], frames["a"] + 0.01), strict=True))
+    FederatedKMeans(2, prepare="auto", random_state=0).fit(alike)
 
 
 PAGE = Path(__file__).parents[1] / "docs" / "odd-files.md"

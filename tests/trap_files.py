@@ -316,11 +316,10 @@ def spellings() -> Iterator[Trap]:
     texts = [cell.strip() for cell in blanks["north"]["kind"]]
     yield trap("blanks around", blanks, "read", "kind", values=texts)
     numbers = planted(("F", "M"), ("1", "2"), 32)
-    yield trap("numbers for words", numbers, "left out", "kind", "numbers at west")
-    yield trap("codes for words", numbers, "warned", "kind", "as in --codes kind:1=F,kind:2=M")
+    yield trap("codes for words", numbers, "refused", "kind", "as in --codes kind:1=F,kind:2=M")
     booleans = planted(("yes", "no"), ("true", "false"), 33)
-    yield trap("booleans for words", booleans, "left out", "kind", "numbers at west")
-    yield trap("booleans beside words", booleans, "warned", "kind", "--codes kind:0=no,kind:1=yes")
+    words = "--codes kind:0=no,kind:1=yes; correct it, or --exclude kind or --lenient"
+    yield trap("booleans beside words", booleans, "refused", "kind", words)
 
 
 # Keys and codes
@@ -535,6 +534,8 @@ def columns() -> Iterator[Trap]:
     yield trap("no value at a site", gone, "left out", "dose", "no value at west")
     free = with_column(base(64), "note", lambda s, i: f"seen by {s} {i // 2}")
     yield trap("free text", free, "left out", "note", "more than 20")
+    measured = changed(base(35), "bmi", "west", lambda c, i: "high" if i % 2 else "low")
+    yield trap("words for numbers", measured, "refused", "bmi", "--exclude bmi or --lenient")
     booleans = with_column(base(65), "smoker", lambda s, i: str(i % 3 == 0))
     yield trap(
         "True and False", booleans, "read", "smoker", values=[float(i % 3 == 0) for i in range(N)]

@@ -107,7 +107,7 @@ def _written(
         unlabelled = [
             f"{n:,} rows of {name} are in no cluster (-1)" for name, n in none.items() if n
         ]
-        doubts = [*report.fit_report.warnings, *jobs.doubts_of(report), *unlabelled]
+        doubts = [*report.fit_report.doubts, *jobs.doubts_of(report), *unlabelled]
         content = jobs.content_of(report, records) | {"warnings": doubts}
         fitted = FittedSites(report, model, {}, {}, records)
         drawn = [] if fitted.selection is None else jobs.write_selection(folder, report)

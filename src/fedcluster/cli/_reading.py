@@ -22,6 +22,7 @@ from fedcluster.io.columns import (
     SourceSummary,
     called,
     choose,
+    code_questions,
     column_list,
     common_columns,
     common_levels,
@@ -30,7 +31,6 @@ from fedcluster.io.columns import (
     note_names,
     own_names,
     quoted,
-    warn_of_codes,
 )
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.outputs import write_joined
@@ -60,7 +60,7 @@ from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.screening import Screening, screened
-from fedcluster.preprocessing.spec import MOST_CATEGORIES
+from fedcluster.preprocessing.spec import MOST_CATEGORIES, columns_apart
 from fedcluster.privacy import Groups
 
 if TYPE_CHECKING:
@@ -125,9 +125,7 @@ def read(
     if dates:
         tables = _read(files, options, replace(roles, dates=dates), doing)
     names: dict[str, str] = {}
-    left_out: Mapping[str, str] = {}
-    notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    screening = Screening()
     summaries: dict[str, SourceSummary] = {}
     if prepare is not None:
         summaries = {
@@ -137,13 +135,15 @@ def read(
         }
         names = _spelled(tables, roles, prepare.said)
         prepare = prepare.in_names(names)
-        chosen = roles.values is not None
+        apart = _columns_apart(tables, prepare)
         if not options.lenient:
             _check_readable(tables)
-        tables, screening = screen(tables, summaries, prepare, dates, chosen=chosen)
-        left_out, notes, doubts = screening.left_out, screening.notes, screening.warnings
-    tables = _protected(tables, options, roles)
-    return Reading(tables, left_out, notes, dates, summaries, names, doubts)
+            _check_alike(apart)
+        tables, screening = screen(
+            tables, summaries, prepare, dates, apart, chosen=roles.values is not None
+        )
+    tables, found = _protected(tables, options, roles), screening
+    return Reading(tables, found.left_out, found.notes, dates, summaries, names, found.warnings)
 
 
 def _spelled(
@@ -454,7 +454,6 @@ def read_sites(
         data = common_levels(
             {site: rows.data for site, rows in read.items()}, MOST_CATEGORIES, roles.coded
         )
-        warn_of_codes(data)
         read = {site: replace(rows, rows=data[site]) for site, rows in read.items()}
     warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
     if roles.values is None and not roles.raw:
@@ -623,6 +622,31 @@ def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
         )
 
 
+def _columns_apart(tables: Mapping[str, SiteRows], prepare: PreprocessingSpec) -> dict[str, str]:
+    """Return what sites hold in columns of which they do not hold the same, as questions if so.
+
+    Sites with limits of their own are asked when they are told to take part.
+    """
+    if any(table.limits is not None for table in tables.values()):
+        return {}
+    described = {site: table.described_columns for site, table in tables.items()}
+    rows = {site: each.rows for site, each in tables.items() if isinstance(each.rows, Data)}
+    apart = columns_apart(described, prepare)
+    questions = code_questions(rows) if apart else {}
+    return {name: questions.get(name, held) for name, held in apart.items()}
+
+
+def _check_alike(apart: Mapping[str, str]) -> None:
+    """Refuse columns that hold texts at some sites and numbers at others."""
+    if apart:
+        line, *others = apart.values()
+        more = f" (as {len(others)} more columns are odd)" if others else ""
+        raise InputError(
+            f"{line}{more}; correct it, or --exclude {','.join(map(quoted, apart))} or --lenient "
+            "goes on without"
+        )
+
+
 def _check_readable(tables: Mapping[str, SiteRows]) -> None:
     """Refuse rows of which a column cannot be read, naming its first cell and what goes on."""
     found = [(s, n, why) for s, table in tables.items() for n, why in table.unreadable.items()]
@@ -641,6 +665,7 @@ def screen(
     summaries: Mapping[str, SourceSummary],
     prepare: PreprocessingSpec,
     dates: Collection[str] = (),
+    apart: Mapping[str, str] | None = None,
     *,
     chosen: bool,
 ) -> tuple[dict[str, SiteRows], Screening]:
@@ -656,6 +681,8 @@ def screen(
         What is to be done to them.
     dates : collection of str
         Columns whose dates became numbers.
+    apart : mapping of str to str, optional
+        Columns of which the sites do not hold the same, and what they hold.
     chosen : bool
         Whether somebody chose the columns; then none is set aside.
     """
@@ -665,7 +692,8 @@ def screen(
         for site, table in tables.items()
         for name, reason in table.unreadable.items()
     }
-    left_out = {} if chosen else unreadable | dict(screening.left_out)
+    unlike = {name: why.partition(" holds ")[2] for name, why in (apart or {}).items()}
+    left_out = {} if chosen else unreadable | unlike | dict(screening.left_out)
     rest = {site: table.without(left_out) for site, table in tables.items()}
     rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}
     odd = no_features(rows, chosen=chosen) if len(rows) == len(rest) else ()

@@ -269,7 +269,7 @@ class FittedSites:
     @property
     def warnings(self) -> list[str]:
         """Return what casts a doubt on the result."""
-        doubts = jobs.doubts_of(self.report, self.labels.values())
+        doubts = jobs.doubts_of(self.report, self.labels)
         chosen = self.selection.warnings if self.selection else ()
         return [*self.report.fit_report.doubts, *doubts, *chosen]
 

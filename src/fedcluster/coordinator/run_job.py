@@ -336,7 +336,11 @@ def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
 def _doubts(report: JobReport) -> list[str]:
     """Return what casts a doubt on the result of a run."""
     doubts = [*report.fit_report.doubts]
-    doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
+    doubts += (
+        ["sites write [factors] and [codes] into their site files"]
+        if report.fit_report.warnings
+        else []
+    )
     return [*doubts, *doubts_of(report)]
 
 

@@ -26,6 +26,8 @@ from fedcluster.errors import InputError, listed
 from fedcluster.estimators._fitted import Fitted
 from fedcluster.io.cells import Notation, checked_how
 from fedcluster.io.columns import (
+    SourceSummary,
+    code_questions,
     columns_of,
     common_columns,
     common_levels,
@@ -33,7 +35,6 @@ from fedcluster.io.columns import (
     is_blank,
     note_names,
     own_names,
-    warn_of_codes,
 )
 from fedcluster.io.inputs import FLOATS, SiteTable, by_site, column_names, in_names, read_table
 from fedcluster.io.reader import ColumnRoles, warn_of_shares, warn_of_totals
@@ -55,10 +56,12 @@ from fedcluster.options.choices import (
 )
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.own import preparation
+from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
-from fedcluster.report.messages import few_clusters_line, groups_line, limit_line
+from fedcluster.report.messages import few_clusters_line, groups_line, limit_line, one_site_lines
 from fedcluster.rounds import CommunicationRound
 from fedcluster.selection import Rule
 
@@ -98,7 +101,8 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     warn_of_shares({name: (data[name], each) for name, each in written.items()})
     if raw:
         data = common_levels(data, MOST_CATEGORIES, roles.coded)
-        warn_of_codes(data)
+        for line in code_questions(data).values():
+            warnings.warn(line, UserWarning, stacklevel=4)
         _check_dates(data, roles.dates)
     if not (raw and next(iter(data.values())).columns):
         _check_widths(data)
@@ -251,12 +255,43 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
         return replace(prepare, dates={c: checked_how(how) for c, how in prepare.dates.items()})
     if isinstance(prepare, str) and prepare in SCALES:
         return PreprocessingSpec(prepare)
+    if isinstance(prepare, str) and prepare == "auto":
+        return PreprocessingSpec(missing="mean")
     if all(hasattr(prepare, part) for part in PARTS):
         return PreprocessingSpec("none", then=preparation(prepare))
-    known = ", ".join(map(repr, SCALES))
+    known = ", ".join(map(repr, ("auto", *SCALES)))
     own = "a PreprocessingSpec or a preparation of your own"
     why = f"prepare must be None, one of {known}, {own}, not {prepare!r}"
     raise ValueError(why)
+
+
+def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data], Screening]:
+    """Return the rows without columns that hold no measurements, and what is to be said of all.
+
+    Only ``prepare="auto"`` leaves columns out; else they are warned of.
+    """
+    spec = wanted(prepare)
+    if spec is None or not all(rows.columns for rows in data.values()):
+        return data, Screening()
+    chosen = spec.columns is not None
+    summaries = {site: SourceSummary.from_data(rows) for site, rows in data.items()}
+    found = screened(summaries, spec.named, spec.dates, spec.bounds)
+    left_out = {} if chosen else found.left_out
+    kept = {site: _without(rows, left_out) for site, rows in data.items()}
+    doubts = (*found.warnings, *no_features(kept, chosen=chosen))
+    if prepare == "auto":
+        return kept, replace(found, warnings=doubts)
+    used = [f"clustered by {name!r}, too: {why}" for name, why in left_out.items()]
+    return data, replace(found, left_out={}, warnings=(*doubts, *used))
+
+
+def _without(data: Data, names: Collection[str]) -> Data:
+    """Return rows without some columns."""
+    kept = [j for j, column in enumerate(data.columns) if column.name not in names]
+    if len(kept) == len(data.columns):
+        return data
+    columns = tuple(data.columns[j] for j in kept)
+    return replace(data, X=np.ascontiguousarray(data.X[:, kept]), columns=columns)
 
 
 # Parameters
@@ -342,7 +377,7 @@ class Federated(Fitted):
     participation: float = 1.0
     quality: Quality = "good"
     sums_only: bool = False
-    prepare: Scale | PreprocessingSpec | None = None
+    prepare: Scale | Literal["auto"] | PreprocessingSpec | None = None
     rule: RuleName | Rule = "likelihood"
     protection: Protection | Groups | None = None
     verbose: int = 0
@@ -392,7 +427,10 @@ class Federated(Fitted):
             return self.fit_engine(engine)
         engine, job, places = self._in_process(X, sites, sample_weight, groups)
         columns = getattr(self, "feature_names_in_", None)
-        self._keep(job, execute(job, engine, **self._terms(columns)), columns)
+        report = execute(job, engine, **self._terms(columns))
+        found = self.__dict__.pop("_screening", Screening())
+        report = report.with_decisions(found.left_out, found.notes, found.warnings)
+        self._keep(job, report, columns)
         self._label(engine)
         back = np.empty_like(places)
         back[places] = np.arange(len(places))
@@ -584,7 +622,7 @@ class Federated(Fitted):
             engine, places = LocalEngine(table), table.order
         else:
             parts = by_site(X, sites, sample_weight, groups, partial(read_file, roles))
-            data = self._read(parts, roles)
+            data, self._screening = screened_rows(self._read(parts, roles), self.prepare)
             job = self._job(sum(map(len, data.values())))
             alone = len(parts) == 1 and not parts[0].where
             limits = limits_of(job, self._smallest(), alone=alone)
@@ -615,6 +653,9 @@ class Federated(Fitted):
         self.lone_rows_ = most("most_lone_rows")
         for line in few_clusters_line([self.labels_], self.n_clusters_):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
+        if self.prepare is not None:
+            for line in one_site_lines(self.site_labels_, self.n_clusters_):
+                warnings.warn(line, UserWarning, stacklevel=3)
 
     def _read(self, parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data]:
         """Return the sites' rows; keep the number and the names of their columns."""

@@ -92,10 +92,12 @@ class FederatedKMeans(Federated):
     sums_only : bool, default=False
         Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum can stand
         between the sites and the server.
-    prepare : None, "standard", "minmax", "robust" or PreprocessingSpec, default=None
+    prepare : None, "auto", "standard", "minmax", "robust" or PreprocessingSpec, default=None
         What is done to the rows of all sites first, from sums: see `PreprocessingSpec`. Rows may
         then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
-        ``predict`` prepares new rows alike.
+        ``predict`` prepares new rows alike. "auto" prepares as the command line does: numbers are
+        standardised, missing values filled in with means, and columns that hold no measurements,
+        such as keys, left out with a warning.
     rule : str or Rule, default="likelihood"
         How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`; else it is refused.
     metric : {"euclidean", "cosine"}, default="euclidean"

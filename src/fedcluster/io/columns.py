@@ -545,8 +545,9 @@ def common_levels(
     return data
 
 
-def warn_of_codes(sites: Mapping[str, Data]) -> None:
-    """Ask whether few whole numbers at some sites are codes of the texts at others."""
+def code_questions(sites: Mapping[str, Data]) -> dict[str, str]:
+    """Return by column the question whether numbers at some sites are codes of texts at others."""
+    asked: dict[str, str] = {}
     texts: dict[str, dict[str, list[str]]] = {}
     numbers: dict[str, dict[str, list[str]]] = {}
     for site, data in sites.items():
@@ -562,12 +563,12 @@ def warn_of_codes(sites: Mapping[str, Data]) -> None:
         coded = sorted({level for own in numbers[name].values() for level in own}, key=float)
         if 1 < len(coded) == len(meant) <= MOST_CODES:
             pairs = zip(coded, meant, strict=True)
-            warnings.warn(
+            asked[name] = (
                 f"column {name!r} holds {listed(meant)} at {listed(list(texts[name]))}, "
                 f"{listed(coded)} at {listed(list(numbers[name]))}; if they mean the same, say "
-                f"which is which, as in {codes_option(name, pairs)}",
-                stacklevel=3,
+                f"which is which, as in {codes_option(name, pairs)}"
             )
+    return asked
 
 
 # What a site discloses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -190,15 +190,16 @@ def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
     return job
 
 
-def doubts_of(report: JobReport, labels: Iterable[Labels] | None = None) -> list[str]:
+def doubts_of(report: JobReport, labels: Mapping[str, Labels] | None = None) -> list[str]:
     """Return what casts a doubt on the clusters that a job found, if it found some.
 
     Parameters
     ----------
     report : JobReport
         What came of the job.
-    labels : iterable of ndarray, optional
-        The labels of the rows, which say what clusters have rows; else those with a weight have.
+    labels : mapping of str to ndarray, optional
+        The labels of the rows by site, which say what clusters have rows, and whose; else those
+        with a weight have.
     """
     return procedure_of(report.job).doubts(report, labels)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,6 +62,7 @@ from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.recipes.scores import evaluation_steps, objective_value
 from fedcluster.recipes.specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
 from fedcluster.report.messages import (
+    alone_lines,
     better,
     few_clusters_line,
     few_line,
@@ -69,6 +70,7 @@ from fedcluster.report.messages import (
     influence_line,
     limit_line,
     meaning,
+    one_site_lines,
 )
 from fedcluster.report.messages import objective as objective_line
 from fedcluster.report.page import reported
@@ -250,12 +252,16 @@ class FitProcedure(Clustering):
         """Return how far each site moves the centres of a fit, and which is odd."""
         return influences(clustering_of(value), listener, seed, columns)
 
-    def doubts(self, report: JobReport, labels: Iterable[Labels] | None) -> list[str]:
+    def doubts(self, report: JobReport, labels: Mapping[str, Labels] | None) -> list[str]:
         """Return sentences on reasons to doubt the clusters; see `doubts_of`."""
         weights = report.clustering.state.weights
         k, n_weighed = len(weights), int((weights > 0).sum())
+        if labels is None:
+            of_rows = [*few_line(n_weighed, k), *alone_lines(report.influence, weights)]
+        else:
+            of_rows = [*few_clusters_line(labels.values(), k), *one_site_lines(labels, k)]
         return [
-            *(few_line(n_weighed, k) if labels is None else few_clusters_line(labels, k)),
+            *of_rows,
             *groups_line(report.sites, k),
             *influence_line(report.influence),
             *limit_line(self.fit, report.clustering, options=True),

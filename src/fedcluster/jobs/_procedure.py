@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -287,7 +287,7 @@ class Procedure(ABC):
         """Return how far each site moves the centres of a fit."""
         return ()
 
-    def doubts(self, _report: JobReport, _labels: Iterable[Labels] | None) -> list[str]:
+    def doubts(self, _report: JobReport, _labels: Mapping[str, Labels] | None) -> list[str]:
         """Return what casts a doubt on clusters that were found; see `doubts_of`."""
         return []
 

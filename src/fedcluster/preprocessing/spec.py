@@ -413,19 +413,7 @@ def odd_sites(
     that of most sites: correct it, or name columns without 'age'
     """
     by_site = by_name(described)
-    names = dict.fromkeys(name for told in by_site.values() for name in told)
-    apart: dict[str, list[str]] = {}
-    undecided: list[str] = []
-    for name in names if prepare.columns is None else prepare.columns:
-        kinds = _sites_by_kind(by_site, name)
-        kinds.pop("empty", None)
-        most = max(kinds, key=lambda kind: len(kinds[kind]), default="empty")
-        others = [site for kind, sites in kinds.items() if kind != most for site in sites]
-        agreed = len(kinds.get(most, ())) > len(others)
-        if not others or (agreed and not _is_used(by_site, name, most, prepare)):
-            continue
-        apart[name] = others
-        undecided += [] if agreed else [name]
+    apart, undecided = _apart(by_site, prepare)
     if undecided and prepare.columns is None:
         raise InputError(
             f"{_held(by_site, undecided)}, and no kind is that of most sites: correct it, or name "
@@ -439,6 +427,44 @@ def odd_sites(
         f"correct it at {listed(list(odd))}, or name columns without {listed([*map(repr, apart)])}"
     )
     return odd, f"{_held(by_site, apart)}: {mend}"
+
+
+def columns_apart(
+    described: Mapping[str, Sequence[Column]], prepare: PreprocessingSpec
+) -> dict[str, str]:
+    """Return the columns that a fit would use if all sites held the same, and what they hold.
+
+    Parameters
+    ----------
+    described, prepare : mapping, PreprocessingSpec
+        As of `odd_sites`.
+
+    Examples
+    --------
+    >>> number, text = Column("age"), Column("age", "text", ("old",))
+    >>> columns_apart({"north": [number], "west": [text]}, PreprocessingSpec())
+    {'age': "column 'age' holds numbers at north, text at west"}
+    """
+    by_site = by_name(described)
+    return {name: _held(by_site, [name]) for name in _apart(by_site, prepare)[0]}
+
+
+def _apart(by_site: BySite, prepare: PreprocessingSpec) -> tuple[dict[str, list[str]], list[str]]:
+    """Return sites that hold another kind than most, by column; and columns without a most."""
+    names = dict.fromkeys(name for told in by_site.values() for name in told)
+    apart: dict[str, list[str]] = {}
+    undecided: list[str] = []
+    for name in names if prepare.columns is None else prepare.columns:
+        kinds = _sites_by_kind(by_site, name)
+        kinds.pop("empty", None)
+        most = max(kinds, key=lambda kind: len(kinds[kind]), default="empty")
+        others = [site for kind, sites in kinds.items() if kind != most for site in sites]
+        agreed = len(kinds.get(most, ())) > len(others)
+        if not others or (agreed and not _is_used(by_site, name, most, prepare)):
+            continue
+        apart[name] = others
+        undecided += [] if agreed else [name]
+    return apart, undecided
 
 
 def _held(by_site: BySite, names: Iterable[str]) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcluster.core import Labels, Limit, Result, SiteInfo
+from fedcluster.core import Floats, Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
 from fedcluster.metrics import METRICS
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
@@ -30,6 +31,10 @@ UNLIKE = 0.01
 """The spread of the centres in one column beside that in another, where scales differ much."""
 LOSS, FEW_GROUPS = 0.3, 30
 """Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
+OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
+"""Share of a cluster's rows that one site has, and how likely that is by chance at most; and rows
+that clusters have where it is only known that others told none."""
+MEAN_THE_SAME = "see whether columns mean the same there, as after another unit, device or code"
 BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
 ROUNDED = f"counts of rows are rounded to {STEP}"
 GROUPS = (
@@ -243,6 +248,79 @@ def few_line(with_rows: int, k: int) -> list[str]:
         f"only {with_rows} of {k} clusters have rows: fewer distinct rows, or fewer centres from "
         "the sites, than clusters"
     ]
+
+
+def alone_lines(influences: Sequence[Influence], weights: Floats) -> list[str]:
+    """Return the warning of clusters of which one site alone told rows, if none is small.
+
+    Examples
+    --------
+    >>> alone = {"north": 1, "south": 0}
+    >>> told = [Influence(site, 1.0, 1.0, 0.0, n, 0.5) for site, n in alone.items()]
+    >>> print(*alone_lines(told, np.array([40.0, 60.0])))
+    of some clusters only one site has rows (1 of north): see whether columns mean the same there,
+    as after another unit, device or code
+    >>> alone_lines(told, np.array([4.0, 96.0]))
+    []
+    """
+    alone = [f"{each.alone} of {each.site}" for each in influences if each.alone]
+    if not alone or len(weights) < 2 or weights.min() < FEW_OF_SITE:
+        return []
+    return [f"of some clusters only one site has rows ({_list(alone)}): {MEAN_THE_SAME}"]
+
+
+def one_site_lines(by_site: Mapping[str, Labels], k: int) -> list[str]:
+    """Return the warning of clusters that are one site's, and of sites that are one cluster's.
+
+    Parameters
+    ----------
+    by_site : mapping of str to ndarray of shape (n,)
+        The cluster of each row, by site; -1 is none.
+    k : int
+        The number of clusters.
+
+    Examples
+    --------
+    >>> north, south = np.repeat([0, 1], 20), np.repeat(2, 40)
+    >>> print(*one_site_lines({"north": north, "south": south}, 3))
+    cluster 2 is one site's and south lies in one cluster, to 98 % and more: see whether columns
+    mean the same there, as after another unit, device or code
+    >>> one_site_lines({"north": north, "south": north}, 3)
+    []
+    """
+    counts = np.array([np.bincount(each[each >= 0], minlength=k) for each in by_site.values()])
+    of_sites, of_clusters, n = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
+    if min(counts.shape) < 2 or not n:
+        return []
+    alone = _owned(counts, of_sites / n)
+    whole = [
+        name for name, one in zip(by_site, _owned(counts.T, of_clusters / n), strict=True) if one
+    ]
+    said = []
+    if clusters := [str(j) for j in range(k) if alone[j]]:
+        said.append(
+            f"clusters {_list(clusters)} are one site's each"
+            if clusters[1:]
+            else f"cluster {clusters[0]} is one site's"
+        )
+    if whole:
+        said.append(f"{_list(whole)} {'lie' if whole[1:] else 'lies'} in one cluster")
+    if not said:
+        return []
+    return [f"{' and '.join(said)}, to 98 % and more: {MEAN_THE_SAME}"]
+
+
+def _owned(counts: Floats, shares: Floats) -> NDArray[np.bool_]:
+    """Return of each column of counts whether one line has nearly all, which is no chance.
+
+    ``shares`` are those of the lines in all.
+    """
+    total, first = counts.sum(axis=0), counts.argmax(axis=0)
+    nearly = counts.max(axis=0) >= OWNED * np.maximum(total, 1)
+    with np.errstate(divide="ignore"):
+        chance = total * np.log(shares[first]) + math.log(counts.shape[1])
+    owned: NDArray[np.bool_] = nearly & (chance < math.log(CHANCE))
+    return owned
 
 
 def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
