@@ -49,7 +49,7 @@ def test_dates_of_data_frames_become_numbers(how: str, form: str, tmp_path: Path
 
 
 def test_dates_that_are_missing_or_none_are_said() -> None:
-    frame = pd.DataFrame({"born": BORN.mask(np.arange(60) == 3), "x": np.arange(60.0)})
+    frame = pd.DataFrame({"born": BORN.mask(np.arange(60) == 3), "x": np.arange(60.0) / 2})
     spec = PreprocessingSpec(missing="mean", dates={"born": "month"})
     model = FederatedKMeans(2, prepare=spec, random_state=0).fit(frame)
     assert model.fit_report_ is not None

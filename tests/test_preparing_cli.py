@@ -152,7 +152,8 @@ def test_a_weight_makes_text_count_less(files, tables):
         "squares of sex 0.01 times and age 2 times.\n"
     )
     prepare = PreprocessingSpec(missing="mean", weights={"sex": 0.01, "age": 2.0})
-    model = FederatedKMeans(2, prepare=prepare, random_state=0).fit(tables)
+    with pytest.warns(UserWarning, match="lies? in one cluster, to 98 % and more"):
+        model = FederatedKMeans(2, prepare=prepare, random_state=0).fit(tables)
     saved = Model.load("out/model.json")
     np.testing.assert_array_equal(saved.centers, model.cluster_centers_)
     assert saved.preprocessor == model.preprocessor_

@@ -318,7 +318,7 @@ def spellings() -> Iterator[Trap]:
     numbers = planted(("F", "M"), ("1", "2"), 32)
     yield trap("codes for words", numbers, "refused", "kind", "as in --codes kind:1=F,kind:2=M")
     booleans = planted(("yes", "no"), ("true", "false"), 33)
-    words = "--codes kind:0=no,kind:1=yes; correct it, or --exclude kind or --lenient"
+    words = "--codes kind:0=no,kind:1=yes; --exclude kind or --lenient"
     yield trap("booleans beside words", booleans, "refused", "kind", words)
 
 

@@ -138,7 +138,7 @@ def read(
         apart = _columns_apart(tables, prepare)
         if not options.lenient:
             _check_readable(tables)
-            _check_alike(apart)
+            _check_alike(apart if roles.values is None else {})
         tables, screening = screen(
             tables, summaries, prepare, dates, apart, chosen=roles.values is not None
         )
@@ -642,8 +642,7 @@ def _check_alike(apart: Mapping[str, str]) -> None:
         line, *others = apart.values()
         more = f" (as {len(others)} more columns are odd)" if others else ""
         raise InputError(
-            f"{line}{more}; correct it, or --exclude {','.join(map(quoted, apart))} or --lenient "
-            "goes on without"
+            f"{line}{more}; --exclude {','.join(map(quoted, apart))} or --lenient goes on without"
         )
 
 
@@ -692,7 +691,10 @@ def screen(
         for site, table in tables.items()
         for name, reason in table.unreadable.items()
     }
-    unlike = {name: why.partition(" holds ")[2] for name, why in (apart or {}).items()}
+    unlike = {
+        name: why.partition(" holds ")[2].partition(": correct")[0].partition("; if")[0]
+        for name, why in (apart or {}).items()
+    }
     left_out = {} if chosen else unreadable | unlike | dict(screening.left_out)
     rest = {site: table.without(left_out) for site, table in tables.items()}
     rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}

@@ -443,10 +443,13 @@ def columns_apart(
     --------
     >>> number, text = Column("age"), Column("age", "text", ("old",))
     >>> columns_apart({"north": [number], "west": [text]}, PreprocessingSpec())
-    {'age': "column 'age' holds numbers at north, text at west"}
+    {'age': "column 'age' holds numbers at north, text at west: correct it"}
     """
     by_site = by_name(described)
-    return {name: _held(by_site, [name]) for name in _apart(by_site, prepare)[0]}
+    apart, undecided = _apart(by_site, prepare)
+    said = {name: _held(by_site, [name]) for name in apart}
+    where = {n: "" if n in undecided else f" at {listed(sites)}" for n, sites in apart.items()}
+    return {name: f"{held}: correct it{where[name]}" for name, held in said.items()}
 
 
 def _apart(by_site: BySite, prepare: PreprocessingSpec) -> tuple[dict[str, list[str]], list[str]]:
