@@ -122,6 +122,7 @@ def test_auto_leaves_out_what_is_no_measurement_and_predicts_by_name() -> None:
     }
     auto = FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
     assert list(auto.feature_names_in_) == ["age", "sex"]
+    assert auto.fit_report_ is not None
     assert list(auto.fit_report_.left_out) == ["patient_id"]
     assert (auto.predict(frames["a"]) == auto.site_labels_["a"]).all()
     with pytest.warns(UserWarning, match="clustered by 'patient_id', too: it only counts the rows"):
