@@ -130,11 +130,13 @@ def test_no_client_is_made_for_each_of_many_small_sites(monkeypatch: pytest.Monk
     assert made == {"0": 1}  # what the first tells, all tell
 
 
-def test_the_influence_of_up_to_fifty_sites_takes_one_answer_of_each(costs: Costs) -> None:
+def test_the_influence_of_up_to_fifty_sites_takes_one_answer_and_description_of_each(
+    costs: Costs,
+) -> None:
     X = blobs(500)
     model = FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(500) % 50)
     assert len(model.influence_) == 50
-    assert costs.at_each == {"Lloyd": 50}
+    assert costs.at_each == {"Lloyd": 50, "SiteSummaries": 50}
 
 
 # What each job computes site by site where sites are many and small. A step that is no longer asked

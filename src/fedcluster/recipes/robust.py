@@ -73,6 +73,9 @@ STRIKING, SHIFT, TIMES = 0.05, 0.5, 3.0
 its cluster's spread, and adds so many times as much as any other."""
 
 
+MOST_VALUES = 2048
+"""Values of all centres up to which descriptions are compared: more take as long as a fit."""
+
 FAR, REFINED = 9.0, 5
 """How many times the usual squared distance a mean counts at most, and passes over the others."""
 
@@ -240,7 +243,8 @@ def _with_misfits(
 
     Where most sites are far from the others' clusters, none of them is odd.
     """
-    if listener.described is None or not isinstance(result.algorithm, Lloyd | FFCM):
+    few = result.state.centers.size <= MOST_VALUES
+    if listener.described is None or not few or not isinstance(result.algorithm, Lloyd | FFCM):
         return list(found)
     task, answers = listener.described
     d, told = result.state.centers.shape[1], {}
