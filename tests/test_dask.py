@@ -285,10 +285,9 @@ def test_blocks_of_a_crowd_lie_on_workers(threads: Cluster) -> None:
         assert one.total().planes.tobytes() == other.total().planes.tobytes()
 
 
-def test_the_example_of_the_page_runs(threads: Cluster) -> None:
+def test_the_examples_of_the_page_run(threads: Cluster) -> None:
     page = (Path(__file__).parents[1] / "docs" / "dask.md").read_text("utf-8")
-    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(block, {})
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {"__name__": "page"})
 
 
 # The command line
