@@ -382,7 +382,7 @@ class Responder:
     >>> from fedcluster.core import Data
     >>> from fedcluster.engines.wire import unpack
     >>> site = Responder(Client("north", Data(np.eye(3))))
-    >>> header, _ = unpack(site.reply(pack({"protocol": 0}, {})))
+    >>> header, _ = wire.unpack(site.reply(wire.pack({"protocol": 0}, {})))
     >>> header["site"], header["refused"]
     ('north', 'the question is of protocol 0, this site speaks 1; this site has fedcluster ...')
     """
