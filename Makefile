@@ -25,7 +25,7 @@ demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 
 # Tests of a network wait for most of their time, and experiments take one core: they run beside the others.
 test: lint types ## Check style, types, behaviour and the papers' experiments
-	@$(BIN)/python -c 'from fedcluster.cli._warming import ensure_warmed; ensure_warmed(print)'
+	@$(BIN)/python -c 'from fedcluster.engines.warming import ensure_warmed; ensure_warmed(print)'
 	@$(MAKE) --no-print-directory -j3 unit network reproduce-quick
 
 lint: .venv/ready ## Check the style

@@ -212,7 +212,8 @@ class FitSpec:
         plain = [*("algorithm", "init", "n_init", "m", "quality", "metric", "max_iter", "tol")]
         plain += ["participation", "trim", "robust", "stability", "epsilon"]
         defaults = {each.name: each.default for each in fields(self)}
-        own = any(getattr(self, name, None) is not defaults.get(name) for name in plain)
+        given = ((getattr(self, name, None), defaults.get(name)) for name in plain)
+        own = any(not (isinstance(value, type(by)) and value == by) for value, by in given)
         rule = getattr(self, "rule", None)
         by_index = rule is not None and rule.name != "likelihood"
         one = isinstance(self.n_clusters, Integral)
