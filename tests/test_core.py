@@ -159,9 +159,9 @@ def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
             {p.name: p.default for p in inspect.signature(getattr(kind, name)).parameters.values()}
             for kind in (engine, Engine)
         )
-        if "asked" in ours:  # handed on as it comes
+        if "requested" in ours:  # handed on as it comes
             hints = get_type_hints(engine.introduce)
-            assert hints["asked"] == Unpack[Introduction]
+            assert hints["requested"] == Unpack[Introduction]
             ours = {"self": ours["self"], **DEFAULTS}
         assert ours == protocol
     assert [*inspect.signature(Engine.introduce).parameters][1:] == list(DEFAULTS)

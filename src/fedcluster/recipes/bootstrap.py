@@ -166,6 +166,7 @@ def compared(
     tables = [each.total().weights.reshape(k, -1) for each in told[1:]]
     found = np.array([jaccards(table) for table in tables]).reshape(-1, k)
     cells = told[0].total().weights.reshape(k, -1)
-    rows = np.max([table.sum(axis=1) for table in tables], axis=0, initial=0.0)
+    seen = np.array([table.sum(axis=1) for table in tables]).reshape(-1, k)
+    rows = seen.max(axis=0, initial=0.0)
     between = lowest_between(cells, rows + rows[neighbours])
     return Stability(found, neighbours, between if k > 1 else np.full(1, np.nan), left_out)
