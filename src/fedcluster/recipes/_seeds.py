@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.random import Generator
@@ -94,10 +94,6 @@ class _Means:
         """Return how many runs there is time for."""
         return int(np.clip(SEARCH_WORK // (self.points.size * self.n_clusters), least, most))
 
-    def restarts(self, n_runs: int, rng: Generator) -> list[LloydFit]:
-        """Return runs of weighted k-means from k-means++."""
-        return kmeans_runs(self.points, self.n_clusters, self.weights, rng=rng, n_runs=n_runs)
-
     def crossed(self, fits: Sequence[LloydFit], rng: Generator) -> Floats:
         """Return the centres (k, d) of two fits, matched and mixed, of which one was moved."""
         one, other = (fits[rng.integers(len(fits), size=2).min()].centers for _ in range(2))
@@ -165,12 +161,13 @@ def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> li
     means, size = _Means.of(state, n_clusters), max(n_seeds, POPULATION)
     by_ward, most = _by_ward(state, means, rng), max(n_seeds, RESTARTS)
     n_runs, children = means.runs(n_seeds, most), (CHILDREN, PATIENCE)
-    fits = means.restarts(min(FEW, n_runs), rng)
+    restarts = partial(kmeans_runs, means.points, n_clusters, means.weights, rng=rng)
+    fits = restarts(n_runs=min(FEW, n_runs))
     ahead = by_ward and by_ward[0].inertia < (1 - AHEAD) * min(fit.inertia for fit in fits)
     if ahead and n_runs < most:
         children = FEW, FEW
     else:
-        fits += means.restarts(n_runs - len(fits), rng)
+        fits += restarts(n_runs=n_runs - len(fits))
     fits = _crossed(means, _distinct([*by_ward, *fits])[:size], size, children, rng)
     if size >= LONGER * POPULATION and children != (FEW, FEW):
         more = LONGER * CHILDREN, LONGER * PATIENCE
