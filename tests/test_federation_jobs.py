@@ -164,7 +164,7 @@ def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) 
     invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "out")
     history = read(tmp_path / "out" / "history.json")
     steps = {step for done in history["communication_rounds"] for step in done["tasks"]}
-    assert {"Missing", "Means", "SiteSummaries", "Lloyd", "MixtureLikelihood"} <= steps
+    assert {"Missing", "Means", "LeafMoments", "Lloyd", "GaussianMixture"} <= steps
     for site in history["sites"]:
         sent = [done["values_sent"][site["name"]] for done in history["communication_rounds"]]
         assert sum(sent) == site["values_sent"]

@@ -241,9 +241,9 @@ def test_a_limit_of_rounds_holds_for_the_sampled_and_the_full_ones_together() ->
 
 
 def test_every_k_is_clustered_by_samples_and_scored_by_all() -> None:
-    chosen = select_k(ROWS, range(2, 5), participation=0.5, random_state=0)
+    chosen = select_k(ROWS, range(2, 5), rule="vote", participation=0.5, random_state=0)
     assert chosen.n_clusters == 3
-    whole = select_k(ROWS, range(2, 5), random_state=0)
+    whole = select_k(ROWS, range(2, 5), rule="vote", random_state=0)
     for k, result in chosen.results.items():
         assert any(done.missing for done in result.history)
         assert result.state.inertia <= 1.005 * whole.results[k].state.inertia

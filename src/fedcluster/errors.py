@@ -28,6 +28,13 @@ class SiteError(RuntimeError):
     """Something went wrong at a site; the message names the site, the round and the cause."""
 
 
+NOT_DESCRIBED = (
+    "no site described its rows, every group of rows is smaller than its site's limit: "
+    "lower the limit or ask for fewer clusters"
+)
+"""Message of a `HeldBackError` before the first round of an algorithm."""
+
+
 class HeldBackError(ValueError):
     """The sites' limits held back so much that there is nothing to continue with."""
 

@@ -31,7 +31,7 @@ from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Data, Floats, State
-from fedcluster.errors import HeldBackError
+from fedcluster.errors import NOT_DESCRIBED, HeldBackError
 from fedcluster.kernels import kmeans_plusplus, ward_merges
 from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
@@ -123,10 +123,7 @@ def best_seeds(
     if m is not None:
         return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
     if not state.weights.any():
-        raise HeldBackError(
-            "no site described its rows, every group of rows is smaller than its site's limit: "
-            "lower the limit or ask for fewer clusters"
-        )
+        raise HeldBackError(NOT_DESCRIBED)
     if len(state.centers) <= max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters):
         fits = _searched(state, n_clusters, n_seeds, rng)
     else:

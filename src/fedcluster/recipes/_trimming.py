@@ -18,7 +18,7 @@ from numpy.random import Generator
 from fedcluster.algorithms.merging import means
 from fedcluster.algorithms.trimmed import RadiusSearch, TrimmedLloyd
 from fedcluster.core import Floats, Iteration, Result, State, Task
-from fedcluster.errors import HeldBackError
+from fedcluster.errors import NOT_DESCRIBED, HeldBackError
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import add_by_cluster
 from fedcluster.recipes._search import race
@@ -118,10 +118,7 @@ def trimmed_seeds(
         If there is no mean.
     """
     if not len(state.centers):
-        raise HeldBackError(
-            "no site described its rows, every group of rows is smaller than its site's limit: "
-            "lower the limit or ask for fewer clusters"
-        )
+        raise HeldBackError(NOT_DESCRIBED)
     copies = np.resize(np.arange(len(state.centers)), max(0, n_clusters - len(state.centers)))
     points = np.concatenate([state.centers, state.centers[copies]])
     weights = np.append(state.weights, np.zeros(len(copies)))

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, PlannedStep, RowTransform, State, Summary, Task
+from fedcluster.errors import NOT_DESCRIBED, HeldBackError
 from fedcluster.metrics.columns import AxisCounts, ColumnShape
 from fedcluster.metrics.gaussians import MixtureOverlap, densities
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
@@ -74,7 +75,10 @@ def _leaves(table: Table, seed: int) -> Plan[Leaves]:
             break
         state = begun(points, table.unit, table.texts)
         [answers] = yield [Task(step, state, seed, table.preprocessor)]
-        leaves = Leaves.from_total(step, state, answers.total(), table.covariance, least)
+        total = answers.total()
+        if not total.weights.any():
+            raise HeldBackError(NOT_DESCRIBED)
+        leaves = Leaves.from_total(step, state, total, table.covariance, least)
     return leaves
 
 
