@@ -1,6 +1,6 @@
 """Print pip's constraints for the oldest versions that pyproject.toml allows.
 
-One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but Flower's,
+One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but those of Flower and vantage6,
 and of the libraries whose tables the estimators take. The tests' own tools stay new. Flower is left
 out: its one release that is allowed needs newer versions of what it shares with fedcluster.
 """
@@ -24,7 +24,7 @@ def requirements() -> Iterator[Requirement]:
     content = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project = content["project"]
     extras = project["optional-dependencies"]
-    for lines in (project["dependencies"], *(extras[name] for name in extras.keys() - {"flower"})):
+    for lines in (project["dependencies"], *(extras[name] for name in extras.keys() - {"flower", "vantage6"})):
         yield from map(Requirement, lines)
     for needed in map(Requirement, content["dependency-groups"]["test"]):
         if needed.name in TAKEN:

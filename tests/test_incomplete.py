@@ -258,7 +258,8 @@ def test_every_way_in_gives_the_same_clusters(tmp_path: Path) -> None:
     apart = filled - one.cluster_centers_[labels]
     assert (labels != nearest_present(filled, one.cluster_centers_)[0]).any()
     assert scores["inertia"] == pytest.approx((apart**2).sum())
-    chosen = execute(SelectK(2, 6, prepare=how), LocalEngine(clients)).outcome.value
+    job = SelectK(2, 6, rule="vote", prepare=how)
+    chosen = execute(job, LocalEngine(clients)).outcome.value
     assert set(chosen.results) == {2, 3, 4, 5, 6}
     assert "PresentInertia()" in one.steps_
 

@@ -526,7 +526,7 @@ def test_the_coordinator_and_the_log_are_told_of_a_refusal() -> None:
 
 
 def test_many_tasks_are_refused_before_they_are_read(monkeypatch) -> None:
-    monkeypatch.delattr("fedcluster.engines.responder.read_tasks")
+    monkeypatch.delattr("fedcluster.engines.wire.read_tasks")
     site = Responder(Client("a", Data(np.eye(9))), columns=())
     question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": [1] * 50_000}
     header, _ = wire.unpack(site.reply(wire.pack(question, {})))

@@ -121,6 +121,7 @@ def check_texts(column: TextProfile, values: pd.Series, labels: np.ndarray) -> N
             assert column.associations[j] == pytest.approx(np.sqrt(chi / n), 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:column 'fixed' is 7", "ignore:.* is one site's")
 @pytest.mark.parametrize("name", FITS)
 def test_every_kind_of_fit_has_the_profiles_of_the_pooled_rows(name: str) -> None:
     estimator, frame = FITS[name]
@@ -215,7 +216,7 @@ def test_a_profile_takes_two_rounds_and_none_besides_the_scores() -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore:rows are seen in groups")
+@pytest.mark.filterwarnings("ignore:rows are seen in groups", "ignore:.* is one site's")
 def test_groups_of_rows_have_nearly_the_same_profiles() -> None:
     """Means are exact; the scatter within groups is spread over the clusters by their weight."""
     model: Any = FederatedKMeans(

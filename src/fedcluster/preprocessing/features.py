@@ -282,7 +282,7 @@ def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
             if is_alike and a.X.shape[1] > 1 and np.array_equal(a.X, b.X, equal_nan=True):
                 yield (
                     f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
-                    "leave one of them out"
+                    "name it once"
                 )
 
 
