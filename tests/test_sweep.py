@@ -121,7 +121,7 @@ def test_fuzzy_indices_cluster_by_the_papers_program() -> None:
 
 
 def test_the_gap_is_that_of_the_within_sums_in_the_rows_box_or_the_given_one() -> None:
-    plan = select_k_plan([2, 3], FitSpec(1, seed=4))
+    plan = select_k_plan([2, 3], FitSpec(1, seed=4), Rule("vote"))
     own = run_plan(plan, engine()).value
     within = {k: scores["within"] for k, scores in own.table.items()}
     expected = gaps(within, 36, box(ROWS.mean(axis=0), ROWS.var(axis=0)), seed=4)

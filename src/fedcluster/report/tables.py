@@ -239,8 +239,9 @@ def index_table(
     shown = [index for index in INDICES if CHOOSING[index].always_shown]
     indices = [i for i in dict.fromkeys([*shown, own]) if i in says]
     last = [*(says[i] for i in indices), n_clusters]
-    near = sorted(scores, key=lambda k: (k not in last, abs(k - n_clusters), k))[:MOST_ROWS]
-    more = len(scores) - len(near)
+    known = [k for k, own in scores.items() if any(_digits(own[i]) != "-" for i in indices)]
+    near = sorted(known, key=lambda k: (k not in last, abs(k - n_clusters), k))[:MOST_ROWS]
+    more = len(known) - len(near)
     rows = []
     for k in sorted(near):
         own_scores = scores[k]
