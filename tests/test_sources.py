@@ -97,6 +97,7 @@ def test_every_format_is_a_source_of_a_site(kind: str) -> None:
 
 @pytest.mark.parametrize("prepare", [None, "standard"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:sites .* have the same rows")
 def test_a_path_stands_for_its_rows_in_python(kind: str, prepare: Scale | None) -> None:
     path = write(f"rows.{kind}")
     model = FederatedKMeans(3, prepare=prepare, random_state=0)
