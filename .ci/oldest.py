@@ -1,7 +1,7 @@
 """Print pip's constraints for the oldest versions that pyproject.toml allows.
 
-One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but those of Flower and vantage6,
-and of the libraries whose tables the estimators take. The tests' own tools stay new. Flower is left
+One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but those of
+Flower and vantage6, and of the libraries whose tables the estimators take. The tests' own tools stay new. Flower is left
 out: its one release that is allowed needs newer versions of what it shares with fedcluster.
 """
 
@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 
+APART = {"flower", "vantage6"}  # extras with an environment of their own
 OF_THE_SAME_TIME = {"click<8.5"}  # typer 0.20 loses the help of arguments to a newer one
 TAKEN = {"pandas", "polars"}  # tables of these, as scikit-learn takes them, without an extra
 
@@ -24,7 +25,10 @@ def requirements() -> Iterator[Requirement]:
     content = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project = content["project"]
     extras = project["optional-dependencies"]
-    for lines in (project["dependencies"], *(extras[name] for name in extras.keys() - {"flower", "vantage6"})):
+    for lines in (
+        project["dependencies"],
+        *(extras[name] for name in extras.keys() - APART),
+    ):
         yield from map(Requirement, lines)
     for needed in map(Requirement, content["dependency-groups"]["test"]):
         if needed.name in TAKEN:

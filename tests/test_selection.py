@@ -372,7 +372,7 @@ def test_weights_are_repetition() -> None:
     assert weighed.n_clusters == repeated.n_clusters == 3
     likely = [found.table[3]["likelihood"] for found in (weighed, repeated)]
     assert likely[0] == pytest.approx(likely[1], rel=1e-9)
-    by_vote = {"rule": "vote", "random_state": 0}
+    by_vote: dict[str, Any] = {"rule": "vote", "random_state": 0}
     weighed = select_k({"a": CLEAR}, range(1, 5), sample_weight={"a": weight}, **by_vote)
     repeated = select_k({"a": np.repeat(CLEAR, weight, axis=0)}, range(1, 5), **by_vote)
     for k in (1, 3):
