@@ -1,8 +1,9 @@
 """Print pip's constraints for the oldest versions that pyproject.toml allows.
 
 One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but those of
-Flower and vantage6, and of the libraries whose tables the estimators take. The tests' own tools stay new. Flower is left
-out: its one release that is allowed needs newer versions of what it shares with fedcluster.
+Flower and vantage6, and of the libraries whose tables the estimators take. The tests' own tools
+stay new. Flower is left out: its one release that is allowed needs newer versions of what it shares
+with fedcluster.
 """
 
 from __future__ import annotations
