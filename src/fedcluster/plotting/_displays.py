@@ -266,8 +266,7 @@ class StabilityDisplay:
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
         self.figure_, self.ax_ = axes_of(ax)
-        for limit in (FOUND,):
-            self.ax_.axvline(limit, color=INK, linewidth=0.8, linestyle=":")
+        self.ax_.axvline(FOUND, color=INK, linewidth=0.8, linestyle=":")
         names = [f"cluster {j}: {word}" for j, word in enumerate(self.stability.words)]
         for j, own in enumerate(self.stability.jaccards.T):
             style = {"color": COLOURS[j % len(COLOURS)], "marker": "o", "linestyle": "none"}
