@@ -655,6 +655,17 @@ def test_a_robust_fit_says_whom_it_left_out_of_the_preparation() -> None:
     )
 
 
+@pytest.mark.parametrize("few", [2, 90])
+def test_centres_of_a_site_s_own_are_no_lines_of_clusters(few: int) -> None:
+    """k-FED numbers them as each site finds them; of fewer rows than clusters there are fewer."""
+    rows = in_clusters(1)
+    rows["s3"] = rows["s3"][:few]
+    report = execute(Fit(4, algorithm="kfed"), engine_of(rows), columns=COLUMNS_3)
+    assert {each.site for each in report.influence} == set(rows)
+    assert all((each.alone, each.own) == (0, 0.0) for each in report.influence)
+    assert max(each.mean_shift for each in report.influence) < 0.5
+
+
 def test_influence_stands_in_the_files_and_on_the_page(tmp_path: Path) -> None:
     rows = in_clusters(2)
     model = FederatedKMeans(4, random_state=0).fit(rows)

@@ -44,7 +44,7 @@ from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans, VarianceTree
 from fedcluster.algorithms.merging import means, total
-from fedcluster.core import Answers, Floats, Result, SiteInfo, State, Summary, Task
+from fedcluster.core import Answers, Floats, Labels, Result, SiteInfo, State, Summary, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import nearest
@@ -218,8 +218,9 @@ def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Inf
     others = answers.without(name)
     without = _made(task, others, seed)
     lines = [np.asarray(a.weights) for a in others.summaries]
-    by_cluster = all(len(each) == len(state.centers) for each in lines)
-    held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(len(state.centers), bool)
+    k, d = state.centers.shape
+    by_cluster = task.step.answer_shape(task.state, d)[0] == k  # else lines are a site's own
+    held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(k, bool)
     told = {site: float(answer.weights.sum()) for site, answer in answers.by_site.items()}
     share, alone = told[name] / (sum(told.values()) or 1.0), int(np.sum(~held))
     own = 0.0
@@ -228,9 +229,10 @@ def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Inf
         own = float(mine[np.sum(lines, axis=0) < FEW_OTHERS * mine].sum() / told[name])
     if without is None or without.centers.shape != state.centers.shape:
         return Influence(name, float("inf"), float("inf"), None, alone, share, own)
-    centers = without.centers if by_cluster else _matched(without.centers, state.centers)
-    shift = np.sqrt(((state.centers - centers) ** 2).sum(axis=1)) / _spread(task, answers, state)
-    weights = np.where(held, np.maximum(without.weights, 0.0), 0.0)
+    place = np.arange(k) if by_cluster else _nearest_places(without.centers, state.centers)
+    moved = state.centers - without.centers[place]
+    shift = np.sqrt((moved**2).sum(axis=1)) / _spread(task, answers, state)
+    weights = np.where(held, np.maximum(without.weights[place], 0.0), 0.0)
     mean = float(shift @ weights / weights.sum()) if weights.sum() else float("inf")
     change = _inertia_change(task, others, state)
     return Influence(name, float(shift.max()), mean, change, alone, share, own)
@@ -352,10 +354,10 @@ class _Beside:
         return float(self.weights @ near / self.weights.sum() / self.usual)
 
 
-def _matched(centers: Floats, to: Floats) -> Floats:
-    """Return centres in the order of those that they are nearest to."""
-    matched: Floats = centers[linear_sum_assignment(cdist(to, centers))[1]]
-    return matched
+def _nearest_places(centers: Floats, to: Floats) -> Labels:
+    """Return the places of centres, each another's, in the order of those they are nearest to."""
+    places: Labels = linear_sum_assignment(cdist(to, centers))[1]
+    return places
 
 
 def _has_errors(task: Task) -> bool:
