@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import FederatedFuzzyCMeans
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
-from fedcluster.core import Data, Floats, Limit, Result, SiteInfo, State
+from fedcluster.core import Data, Floats, Iteration, Limit, Result, SiteInfo, State
 from fedcluster.core.streams import stream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -25,7 +25,7 @@ from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes import fit as starts
-from fedcluster.recipes._search import race
+from fedcluster.recipes._search import _Runner, race
 from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds
 from fedcluster.recipes.fit import canonical, clustering
 from fedcluster.recipes.specifications import FitSpec
@@ -552,6 +552,34 @@ def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:
     assert first.reason.endswith(", best of 2 starts")
     [alone] = run_plan(race(Lloyd(tol=0), [near], max_rounds=1), engine(X)).value
     assert "best of" not in alone.reason
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_order_of_rows_chooses_none_of_the_runs_with_the_same_clusters(eager: bool) -> None:
+    """They end at the same inertia but for rounding, in other numbers of rounds."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([c + rng.normal(size=(40, 2)) for c in ([0, 0], [5, 0], [0, 5])])
+    starts_ = [State.at(X[each]) for each in ([0, 1, 2], [0, 40, 80], [81, 41, 1])]
+    rounds = set()
+    for _ in range(20):
+        sites = (rng.permutation(part) for part in (X[:50], X[50:]))
+        asked = LocalEngine([Client(f"s{i}", Data(each)) for i, each in enumerate(sites)])
+        found = run_plan(race(Lloyd(), starts_, eager=eager), asked).value
+        rounds.add(tuple(len(each.history) for each in found))
+    [(first, *others)] = rounds
+    assert set(others) - {first}
+
+
+def test_a_run_behind_the_best_by_rounding_has_hope() -> None:
+
+    def at(inertia: float) -> Iteration:
+        return Iteration(1, "Lloyd", inertia, 0.0, ("a",), (), {})
+
+    best, alike, other = (
+        _Runner(State(on_line(0), inertia=inertia), (at(inertia),) * 2)
+        for inertia in (2.0, 2.0 + 1e-15, 2.0 + 1e-6)
+    )
+    assert [each.has_hope(best) for each in (best, alike, other)] == [True, True, False]
 
 
 # Fuzzy starts

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
-from fedcluster.recipes._seeds import places_by_rise
+from fedcluster.recipes._seeds import ROUNDED, places_by_rise, ranked
 from fedcluster.recipes.scores import told
 from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update
 
@@ -107,7 +107,8 @@ class _Runner:
         if len(self.history) < 2:
             return True
         gain = self.history[-2].inertia - self.state.inertia
-        return self is best or self.state.inertia - best.state.inertia <= HOPE * gain
+        behind = self.state.inertia - best.state.inertia
+        return self is best or behind <= HOPE * gain + ROUNDED * abs(best.state.inertia)
 
 
 def race(
@@ -173,8 +174,9 @@ def race(
 
 
 def _ranked(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
-    """Return runners, the best first."""
-    return sorted(runners, key=lambda runner: rank(runner.state))
+    """Return runners, the best first; of those that differ by rounding, as given."""
+    ranks = [rank(runner.state) for runner in runners]
+    return [runners[i] for group in ranked(ranks) for i in group]
 
 
 def _distinct(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:

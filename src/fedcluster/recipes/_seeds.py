@@ -63,6 +63,9 @@ FEW, AHEAD = 4, 0.01
 """Restarts and children where there is no time for all of them and Ward's method is ahead of these
 restarts by such a share of the inertia."""
 
+ROUNDED = 1e-9
+"""Share of a value by which it may differ from an equal one, in another order of rows."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Means:
@@ -266,8 +269,6 @@ def _distinct(fits: Sequence[LloydFit]) -> list[LloydFit]:
 def places_by_rise(values: Sequence[float]) -> list[int]:
     """Return the places of values by their rise; of those that differ by rounding, the first.
 
-    Each is held against the one before it: by more than 1e-9 of it, it is another.
-
     Fits of the same clusters may number them in other ways. Which of them goes on decides what is
     drawn next, and their last digits, which depend on the order of rows, may not choose.
 
@@ -276,12 +277,25 @@ def places_by_rise(values: Sequence[float]) -> list[int]:
     >>> places_by_rise([5.0, 2.0, 2.0 - 1e-15, 3.0])
     [1, 3, 0]
     """
-    places: list[int] = []
+    return [first for first, *_ in ranked(values)]
+
+
+def ranked(values: Sequence[float]) -> list[list[int]]:
+    """Return the places of values by their rise, those that differ by rounding together, as given.
+
+    Each is held against the one before it: by more than `ROUNDED` of it, it is another.
+
+    Examples
+    --------
+    >>> ranked([5.0, -2.0, -2.0 - 1e-15, 3.0])
+    [[1, 2], [3], [0]]
+    """
+    groups: list[list[int]] = []
     before = 0.0
     for i in sorted(range(len(values)), key=values.__getitem__):
-        if places and values[i] <= before * (1 + 1e-9):
-            places[-1] = min(places[-1], i)
+        if groups and values[i] <= before + ROUNDED * abs(before):
+            groups[-1].append(i)
         else:
-            places.append(i)
+            groups.append([i])
         before = values[i]
-    return places
+    return [sorted(group) for group in groups]
