@@ -175,7 +175,7 @@ def test_a_column_that_does_not_agree_stops_with_its_first_odd_cell(cells, line)
 
 
 @pytest.mark.parametrize(
-    "cell", ["12 kg", "5-10", "1.2.3", "v1", "12%%", "$5€", "007 123", "1,23,4"]
+    "cell", ["12 kg a day", "5-10", "1.2.3", "v1", "12%%", "$5€", "007 123", "1,23,4"]
 )
 def test_what_is_no_number_is_none(cell) -> None:
     assert notation_of([cell]) is None

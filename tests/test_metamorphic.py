@@ -158,7 +158,7 @@ def test_prepared_rows_are_of_no_unit(kind: str, scale: Any) -> None:
     alike(found(kind, sites, scale), (labels, back), BOUNDS.get(kind, EXACT))
 
 
-@pytest.mark.filterwarnings("ignore:site .* rows are there before")
+@pytest.mark.filterwarnings("ignore:site .* rows repeat an earlier one")
 @pytest.mark.parametrize("scale", ["none", "standard"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_of_weight_2_is_two_rows(kind: str, scale: Any) -> None:

@@ -266,7 +266,7 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
             {
                 "height": "at west, row 2 (line 3 of west.csv): 'tall' is not a number, as most "
                 "of this column are; mend it or leave the column out, or say --missing-values "
-                "tall where no value is meant"
+                "tall where no value is meant, --categories auto,height where all are names"
             },
         ),
         (

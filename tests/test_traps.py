@@ -229,7 +229,7 @@ def test_a_sample_of_many_rows_knows_the_extremes_of_all() -> None:
         ("x", np.random.default_rng(0).permutation(60) + 7, "no two are equal, a key"),
         ("x", np.random.default_rng(0).integers(10**8, 10**9, 50), "no two are equal, a key"),
         ("PatientID", np.arange(40) % 7, "its name is that of a key"),
-        ("zip_code", np.arange(40) % 7, "its name is that of a code: --categories zip_code"),
+        ("zip_code", np.arange(40) % 7, "its name is that of a code: --categories auto,zip_code"),
         ("x", np.arange(40) % 7, None),
         ("x", np.random.default_rng(0).permutation(60) / 2, None),
         ("x", np.random.default_rng(0).lognormal(9, 1, 60).round(), None),

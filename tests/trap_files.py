@@ -154,6 +154,7 @@ def sentinels() -> Iterator[Trap]:
         words = f"at west: {float(value):.0f} ("
         yield trap(f"sentinel {value} in {column}", cells, "warned", column, words)
     yield from more_sentinels()
+    yield from zeros()
 
 
 def more_sentinels() -> Iterator[Trap]:
@@ -176,6 +177,22 @@ def more_sentinels() -> Iterator[Trap]:
         cells = changed(base(25), "sex", "north", at_rows(set(range(0, N, 8)), sign))
         texts = [None if c == sign else c for c in cells["north"]["sex"]]
         yield trap(f"{sign!r} in texts", cells, "read", "sex", values=texts)
+
+
+def zeros() -> Iterator[Trap]:
+    empty = changed(base(28), "bmi", "south", lambda c, i: "0" if i % 9 == 0 else c)
+    yield trap("zeros for nothing", empty, "warned", "bmi", "say --missing-values=bmi:0")
+    gone = [None if i % 9 == 0 else float(c) for i, c in enumerate(empty["north"]["bmi"])]
+    counts = with_column(changed(base(28), "bmi", "*", lambda c, i: "0" if i % 9 == 0 else c),
+                         "visits", lambda s, i: str(i * 7 % 4))  # fmt: skip
+    said = {"missing_values": "bmi:0"}
+    yield trap("zeros of one column that are named", counts, "read", "bmi", values=gone,
+               options=said)  # fmt: skip
+    visits = [float(i * 7 % 4) for i in range(N)]
+    yield trap("zeros of another column", counts, "read", "visits", values=visits, options=said)
+    minus = with_column(base(29), "shift", lambda s, i: f"\u2212{i}.5" if i % 2 else f"{i}.5")
+    values = [-(i + 0.5) if i % 2 else i + 0.5 for i in range(N)]
+    yield trap("a minus sign of print", minus, "read", "shift", values=values)
 
 
 # Units
@@ -270,7 +287,7 @@ def others_again() -> Iterator[Trap]:
     yield trap("a target that the clusters tell", told, "warned", "ward", "clusters of the other")
     twice = base(327)
     twice["west"] = {name: [*cells, *cells[:9]] for name, cells in twice["west"].items()}
-    yield trap("rows twice", twice, "warned", "", "9 of 69 rows are there before")
+    yield trap("rows twice", twice, "warned", "", "9 of 69 rows repeat an earlier one")
     same = base(328)
     same["west"] = same["south"]
     yield trap("a file twice", same, "warned", "", "have the same rows")
@@ -280,13 +297,6 @@ def others_again() -> Iterator[Trap]:
 
 
 def spellings() -> Iterator[Trap]:
-    def planted(there: Sequence[str], west: Sequence[str], seed: int) -> Cells:
-        rng, cells = np.random.default_rng(seed), base(seed)
-        for site in SITES:
-            texts = west if site == "west" else there
-            cells[site]["kind"] = rng.choice(list(texts), N).tolist()
-        return cells
-
     cases = [
         (("Cardio", "Neuro"), ("cardio", "neuro"), "case"), (("Yes", "No"), ("YES", "NO"), "case"),
         (("F", "M"), ("female", "male"), "words"), (("F", "M"), ("f", "m"), "case"),
@@ -315,11 +325,35 @@ def spellings() -> Iterator[Trap]:
     blanks = planted(("Yes", "No"), ("Yes ", " No"), 31)
     texts = [cell.strip() for cell in blanks["north"]["kind"]]
     yield trap("blanks around", blanks, "read", "kind", values=texts)
+    yield from numbers_for_words()
+
+
+def planted(there: Sequence[str], west: Sequence[str], seed: int) -> Cells:
+    rng, cells = np.random.default_rng(seed), base(seed)
+    for site in SITES:
+        texts = west if site == "west" else there
+        cells[site]["kind"] = rng.choice(list(texts), N).tolist()
+    return cells
+
+
+def numbers_for_words() -> Iterator[Trap]:
     numbers = planted(("F", "M"), ("1", "2"), 32)
     yield trap("codes for words", numbers, "refused", "kind", "as in --codes kind:1=F,kind:2=M")
     booleans = planted(("yes", "no"), ("true", "false"), 33)
-    words = "--codes kind:0=no,kind:1=yes; --exclude kind or --lenient"
+    words = "--codes kind:0=no,kind:1=yes; --categories auto,kind takes all of it as text"
     yield trap("booleans beside words", booleans, "refused", "kind", words)
+    drives = planted(("4", "front", "rear"), ("4", "4"), 35)
+    words = "--categories auto,kind takes all of it as text"
+    yield trap("a number for a word", drives, "refused", "kind", words)
+    texts = drives["north"]["kind"]
+    yield trap("a number for a word, named", drives, "read", "kind", values=texts,
+               options={"categories": "auto,kind"})  # fmt: skip
+    cylinders = planted(("4", "6", "rotary"), ("4", "6"), 36)
+    words = "--categories auto,kind where all are names"
+    yield trap("a word for a number", cylinders, "refused", "kind", words)
+    texts = cylinders["north"]["kind"]
+    yield trap("a word for a number, named", cylinders, "read", "kind", values=texts,
+               options={"categories": "auto,kind"})  # fmt: skip
 
 
 # Keys and codes
@@ -443,15 +477,21 @@ def writings() -> Iterator[Trap]:
         f"{s}.csv": (csv(commas[s], ";") if s == "north" else csv(cells[s])).encode() for s in SITES
     }
     yield Trap("decimal commas at one site", one, "read", "sbp", values=values)
+    yield from numbers_as_written()
+
+
+def numbers_as_written() -> Iterator[Trap]:
     grouped: list[tuple[str, Callable[[int], str], str]] = [
-        ("12 kg", lambda i: f"{i}.5 kg", "text"),
         ("<5", lambda i: "<5" if i % 9 == 0 else f"{i}.5", "not a number"),
         ("n.d.", lambda i: "n.d." if i % 9 == 0 else f"{i}.5", "not a number"),
+        ("12 kg and 3 lb", lambda i: f"{i}.5 {'lb' if i == 9 else 'kg'}", "is not written as"),
     ]
     for what, write, words in grouped:
         files = files_of(with_column(base(18), "dose", alike(write)))
-        expected = "left out" if words == "text" else "refused"
-        yield Trap(f"numbers as {what}", files, expected, "dose", words)
+        yield Trap(f"numbers as {what}", files, "refused", "dose", words)
+    units = {"north": "kg", "south": "kg", "west": "lb"}
+    weights = with_column(base(18), "weight", lambda s, i: f"{60 + i} {units[s]}")
+    yield trap("kg and lb as written", weights, "warned", "weight", "is in kg at north and south")
     written: list[tuple[str, Callable[[int], str], Callable[[int], float]]] = [
         ("1.234,5", lambda i: f"{i + 1}.{100 + i},{i % 9}", lambda i: thousands(i) + i % 9 / 10),
         ("1,234.5", lambda i: f"{i + 1},{100 + i}.{i % 9}", lambda i: thousands(i) + i % 9 / 10),
@@ -461,6 +501,8 @@ def writings() -> Iterator[Trap]:
         ("€ 12", lambda i: f"€ {i}.50", lambda i: i + 0.5),
         ("$12", lambda i: f"${i}.50", lambda i: i + 0.5),
         ("12 €", lambda i: f"{i},50 €", lambda i: i + 0.5),
+        ("12 kg", lambda i: f"{i}.5 kg", lambda i: i + 0.5),
+        ("12kg/m²", lambda i: f"{i}.5kg/m²", lambda i: i + 0.5),
     ]
     for what, write, value in written:
         files = files_of(with_column(base(18), "dose", alike(write)))
@@ -505,7 +547,8 @@ def shapes() -> Iterator[Trap]:
     twice = files | {"west.csv": b"age,age,bmi,sbp,sex\n1,2,3,4,F\n"}
     yield Trap("a name twice", twice, "refused", words="two columns of this name")
     repeated = files["west.csv"] + files["west.csv"]
-    yield Trap("the header again", files | {"west.csv": repeated}, "refused", "age", "'age' is not")
+    yield Trap("the header again", files | {"west.csv": repeated}, "refused", "", "in any column")
+    yield from other_contents(files)
     one = files | {"west.csv": b"age,bmi,sbp,sex\n50,25,140,F\n"}
     values = [float(cell) for cell in base(60)["north"]["age"]]
     yield Trap("one row", one, "read", "age", values=values)
@@ -525,6 +568,23 @@ def shapes() -> Iterator[Trap]:
     yield from sheets()
 
 
+def other_contents(files: Mapping[str, bytes]) -> Iterator[Trap]:
+    units = b"age,bmi,sbp,sex\nyears,kg/m2,mmHg,\n" + files["west.csv"].partition(b"\n")[2]
+    yield Trap("a line of units", {**files, "west.csv": units}, "refused", "", "in any column")
+    blanks = files["west.csv"].replace(b",", b"   ")
+    yield Trap(
+        "blanks between columns", {**files, "west.csv": blanks}, "refused", "", "blanks part"
+    )
+    contents = {
+        "a workbook": b"PK\x03\x04", "an old workbook": b"\xd0\xcf\x11\xe0\xa1",
+        "packed": gzip.compress(files["west.csv"]), "Parquet": b"PAR1\x15", "a page": b"\n<html>",
+        "SQLite": b"SQLite format 3\x00", "JSON": b'{"age": 5}', "JSON rows": b'[{"age": 5}]',
+    }  # fmt: skip
+    for name, content in contents.items():
+        other = {**files, "west.csv": content}
+        yield Trap(f"{name} called CSV", other, "refused", "", "is called CSV and seems to be")
+
+
 def columns() -> Iterator[Trap]:
     constant = with_column(base(61), "unit", lambda s, i: "mmHg")
     yield trap("one text", constant, "left out", "unit", "the same text")
@@ -534,6 +594,14 @@ def columns() -> Iterator[Trap]:
     yield trap("no value at a site", gone, "left out", "dose", "no value at west")
     free = with_column(base(64), "note", lambda s, i: f"seen by {s} {i // 2}")
     yield trap("free text", free, "left out", "note", "more than 20")
+    titled = {site: dict(cells) for site, cells in base(67).items()}
+    titled["west"]["sbp (mmHg)"] = titled["west"].pop("sbp")
+    yield trap("a unit in a name", titled, "left out", "sbp", "--rename 'west:sbp (mmHg)=sbp'")
+    filled = changed(base(68), "bmi", "west", lambda c, i: "25.0")
+    yield trap("one number at a site", filled, "warned", "bmi", "25 in all rows of west")
+    pains = ["none", "mild", "severe"]
+    pain = with_column(base(69), "pain", lambda s, i: pains[i % 3])
+    yield trap("none among texts", pain, "read", "pain", values=[pains[i % 3] for i in range(N)])
     measured = changed(base(35), "bmi", "west", lambda c, i: "high" if i % 2 else "low")
     yield trap("words for numbers", measured, "refused", "bmi", "--exclude bmi or --lenient")
     booleans = with_column(base(65), "smoker", lambda s, i: str(i % 3 == 0))

@@ -180,7 +180,9 @@ class ValueOptions:
         metavar="N",
         show_default="detected if certain",
     )
-    missing_values: str | None = parameter(None, 'Values that mean "missing".', metavar="VALUE,...")
+    missing_values: str | None = parameter(
+        None, 'Values that mean "missing", in all columns or one.', metavar="[COLUMN:]VALUE,..."
+    )
     codes: str | None = parameter(
         None, "New names for texts of a column.", metavar="COLUMN:TEXT=NAME,..."
     )
@@ -486,8 +488,8 @@ class Scaling:
     )
     categories: str | None = parameter(
         None,
-        "Columns to turn into one column of 0 and 1 for each value.",
-        metavar="A,B|none",
+        "Columns to turn into one column of 0 and 1 for each value. auto: text with few values.",
+        metavar="auto,A,B|none",
         show_default="text with few values",
     )
     prepare: str | None = parameter(

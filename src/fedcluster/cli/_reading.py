@@ -641,8 +641,10 @@ def _check_alike(apart: Mapping[str, str]) -> None:
     if apart:
         line, *others = apart.values()
         more = f" (as {len(others)} more columns are odd)" if others else ""
+        names = ",".join(map(quoted, apart))
         raise InputError(
-            f"{line}{more}; --exclude {','.join(map(quoted, apart))} or --lenient goes on without"
+            f"{line}{more}; --categories auto,{names} takes all of it as text; "
+            f"--exclude {names} or --lenient goes on without"
         )
 
 

@@ -99,6 +99,7 @@ class CsvFile:
         The header stands below so many lines; by default it is the first line of the table.
         """
         seen = FileFingerprint.now(path)
+        _check_is_text(path)
         encoding = _encoding(path) if encoding is None else _known(encoding, path)
         first = _first_lines(path, encoding, skip or 0)
         delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(first, decimal or POINT)
@@ -107,6 +108,7 @@ class CsvFile:
         for line, record in _records(path, delimiter, encoding):
             if record and line > skip:
                 names = tuple(name.strip() for name in record)
+                _check_is_parted(path, names, first)
                 end = line + sum(value.count("\n") for value in record)
                 file = cls(path, names, delimiter, end, seen, decimal or POINT, encoding)
                 return file if decimal else replace(file, decimal=decimals_of(file.head()))
@@ -276,6 +278,39 @@ class CsvFile:
         for line, record in _records(self.path, self.delimiter, self.encoding):
             if line > self.header_lines and (record or len(self.names) == 1):
                 yield line, record or [""]
+
+
+OTHER_FILES = {
+    b"PK\x03\x04": "an Excel file or an archive; name it .xlsx, or unpack it",
+    b"\xd0\xcf\x11\xe0": "an old Excel file; save it as .xlsx or CSV",
+    b"\x1f\x8b": "compressed; name it .csv.gz",
+    b"PAR1": "a Parquet file; name it .parquet",
+    b"SQLite format": "an SQLite database; name it .sqlite",
+    b"<": "a page of HTML or XML; save it as CSV",
+    b"{": "JSON; save it as CSV",
+    b"[{": "JSON; save it as CSV",
+}
+"""What files are that begin so, and what to do where they are called CSV."""
+
+
+def _check_is_text(path: Path) -> None:
+    """Refuse a file that holds something else than its name says."""
+    if path.suffix.lower() == ".gz":
+        return
+    with readable(path), path.open("rb") as file:
+        first = file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    if what := next((what for sign, what in OTHER_FILES.items() if first.startswith(sign)), None):
+        raise InputError(f"{path} is called CSV and seems to be {what}")
+
+
+def _check_is_parted(path: Path, names: Sequence[str], lines: Sequence[str]) -> None:
+    """Refuse a file whose columns are parted by nothing but blanks."""
+    rows = [line.split() for line in lines[1:] if line.strip()]
+    n = len(names[0].split()) if len(names) == 1 else 0
+    if n > 1 and len(rows) > 1 and all(len(row) == n for row in rows[:-1]):
+        raise InputError(
+            f"{path} seems to have {n} columns that blanks part; save it with commas between them"
+        )
 
 
 def _encoding(path: Path) -> str:

@@ -61,7 +61,7 @@ def parsed(text: str, decimal: str | None = POINT) -> float:
         if POINT in text:
             raise ValueError(f"{text!r} has a point")
         text = text.replace(COMMA, POINT)
-    return float(text)
+    return float(text.replace("\u2212", "-"))
 
 
 def is_number(text: str, decimal: str | None = POINT) -> bool:
@@ -215,9 +215,11 @@ def _point(text: str, throughout: bool) -> str:
 BLANKS, APOSTROPHES = " \u00a0\u2009\u202f", "'\u2019"
 SYMBOL = r"[%$£¥¢\u20a0-\u20cf]|EUR|USD|GBP|CHF"
 """Symbols of per cent and of currencies, and some names of those."""
+UNIT = r"[a-zA-Z\u00b5\u03bc\u00b0]{1,8}[23\u00b2\u00b3]?(?:/[a-zA-Z]{1,8}[23\u00b2\u00b3]?)?"
+"""A unit of measurement, such as kg, mmHg or kg/m\u00b2."""
 WRITTEN = re.compile(
     rf"(?P<sign>[-+\u2212]?)[{BLANKS}]*(?P<before>{SYMBOL})?[{BLANKS}]*(?P<own>[-+\u2212]?)"
-    rf"(?P<figures>\d[\d.,{APOSTROPHES}{BLANKS}]*?)[{BLANKS}]*(?P<after>{SYMBOL})?"
+    rf"(?P<figures>\d[\d.,{APOSTROPHES}{BLANKS}]*?)[{BLANKS}]*(?P<after>{SYMBOL}|{UNIT})?"
 )
 PLAINLY = str.maketrans({**dict.fromkeys(BLANKS, " "), "\u2019": "'", "\u2212": "-"})
 GROUPS = {POINT: (COMMA, " ", "'"), COMMA: (POINT, " ", "'")}
@@ -243,7 +245,8 @@ class Notation:
     --------
     >>> Notation(("", "€"), ",", " ").number("1 234,50 €")
     1234.5
-    >>> Notation(("$", "")).number("12")
+    >>> Notation(("$", "")).number("12"), Notation(("", "mmHg")).number("120 mmHg")
+    (None, 120.0)
     """
 
     symbol: tuple[str, str] = ("", "")
@@ -280,6 +283,11 @@ class Notation:
         """Whether numbers are per cent."""
         return "%" in self.symbol
 
+    @property
+    def unit(self) -> str:
+        """The unit behind each number, if there is one."""
+        return self.symbol[1] if _is_unit(self.symbol[1]) else ""
+
     def said_of(self, texts: Sequence[str], decimal: str | None) -> str:
         """Return what a note says of a column, given its different texts and the decimal sign."""
         text = max(texts, key=len)
@@ -304,6 +312,11 @@ def _symbol_and_figures(text: str) -> tuple[tuple[str, str], str]:
         return ("", ""), ""
     figures = (match["sign"] + match["own"] + match["figures"]).translate(PLAINLY)
     return (match["before"] or "", match["after"] or ""), figures
+
+
+def _is_unit(after: str) -> bool:
+    """Return whether what follows a number is a unit, and no symbol."""
+    return bool(after) and re.fullmatch(SYMBOL, after) is None
 
 
 @cache
@@ -366,11 +379,15 @@ def is_written_number(text: str) -> bool:
     >>> [is_written_number(text) for text in ("1 234,5", "$12", "12%", "12 kg", "24.12.2020")]
     [True, True, True, False, False]
     """
-    _, figures = _symbol_and_figures(text)
-    return bool(figures) and any(
-        _figures(sign, group).fullmatch(figures)
-        for sign, groups in GROUPS.items()
-        for group in ("", *groups)
+    (_, after), figures = _symbol_and_figures(text)
+    return (
+        bool(figures)
+        and not _is_unit(after)
+        and any(
+            _figures(sign, group).fullmatch(figures)
+            for sign, groups in GROUPS.items()
+            for group in ("", *groups)
+        )
     )
 
 
@@ -654,7 +671,7 @@ def notation_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Notatio
     The first cells are tried before all are.
     """
     head = [each for each in column.slice(0, TRIED).to_pylist() if not is_missing(each)]
-    if not all(is_number(each, decimal) or is_written_number(each) for each in head):
+    if not all(is_number(each, decimal) or _symbol_and_figures(each)[1] for each in head):
         return None
     texts = [each for each in column.unique().to_pylist() if not is_missing(each)]
     if all(is_number(each, decimal) for each in texts):
@@ -793,10 +810,13 @@ def reads_as_number(cell: object, decimal: str | None = POINT) -> bool:
 
 
 def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
-    """Return the texts of a column without blanks around, and the code of each row, or NaN."""
+    """Return the texts of a column without blanks around, and the code of each row, or NaN.
+
+    Among texts, "none" is one of them, as in none, mild and severe.
+    """
     cells, places = _places_of(column)
     written = ["" if text is None else text.strip() for text in cells]
-    levels = sorted({text for text in written if not is_missing(text)})
+    levels = sorted({t for t in written if not is_missing(t) or t.lower() == "none"})
     code = {text: float(i) for i, text in enumerate(levels)}
     return tuple(levels), np.array([code.get(text, np.nan) for text in written])[places]
 
@@ -810,9 +830,18 @@ def at_codes(values: Floats, codes: Floats) -> Floats:
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
     """Return whether more than half of the texts, row by row, are numbers of any form.
 
-    One number among texts is a text, as in the drives 4, f and r of cars.
+    They may have a unit, the same one. One number among texts is a text, as in the drives 4, f and
+    r of cars.
     """
-    numbers = np.array([may_be_number(t) or is_written_number(t) for t in levels], dtype=bool)
+    symbols = [_symbol_and_figures(text)[0] for text in levels]
+    [(usual, _)] = Counter(symbols).most_common(1) or [(("", ""), 0)]
+    numbers = np.array(
+        [
+            may_be_number(text) or is_written_number(text) or (symbol == usual != ("", ""))
+            for text, symbol in zip(levels, symbols, strict=True)
+        ],
+        dtype=bool,
+    )
     there = codes[~np.isnan(codes)].astype(np.intp)
     return numbers.sum() > 1 and len(there) > 0 and bool(numbers[there].mean() > 0.5)
 

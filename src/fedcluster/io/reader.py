@@ -50,6 +50,7 @@ from fedcluster.io.columns import (
     columns_of,
     in_common_codes,
     is_missing,
+    quoted,
     renamed,
     same_levels,
     with_levels,
@@ -59,8 +60,9 @@ from fedcluster.io.rows import FileFingerprint, check_finite, side_by_side
 NO_DATE = "this column is to hold dates: mend it or drop the row"
 LEAVE_OUT = "leave the column out"
 """What to do with a column that is not chosen by name and cannot be read."""
-FEW_WORDS = 3
-"""Different words among the numbers of a column up to which all are named."""
+FEW_WORDS, FEW_NAMES = 3, 20
+"""Different words among the numbers of a column up to which all are named; and words and numbers
+up to which they may be names."""
 Advise = Callable[[Sequence[str]], str]
 """What to do where a column is no number, given those that are."""
 
@@ -72,7 +74,8 @@ class Recoding:
     Parameters
     ----------
     missing : tuple of str
-        Values, of numbers or texts, that mean that there is none.
+        Values, of numbers or texts, that mean that there is none; in one column only where they
+        begin with its name, as in "bmi:0".
     codes : mapping of str to mapping of str to str
         By column, what some of its texts are called instead; the others stay.
     factors : mapping of str to mapping of str to (float, float)
@@ -93,7 +96,12 @@ class Recoding:
     codes: Meanings = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
-    def without_missing(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _missing_of(self, name: str) -> tuple[str, ...]:
+        """Return the values that mean that there is none in a column."""
+        own = [each[len(name) + 1 :] for each in self.missing if each.startswith(f"{name}:")]
+        return (*self.missing, *own)
+
+    def without_missing(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return a column without the cells of text that mean that there is no value.
 
         That comes before the column is taken for numbers or text: one such cell must not decide.
@@ -103,7 +111,7 @@ class Recoding:
         if not self.missing or not is_text(texts.type):
             return texts
         written = pa.compute.utf8_trim_whitespace(texts)
-        is_none = pa.compute.is_in(written, pa.array(self.missing, texts.type))
+        is_none = pa.compute.is_in(written, pa.array(self._missing_of(name), texts.type))
         return pa.compute.if_else(is_none, pa.scalar(None, texts.type), texts)
 
     def apply(self, data: Data, site: str, *, gaps: bool = True, start: int = 1) -> Data:
@@ -122,16 +130,17 @@ class Recoding:
         if unknown := [name for name in factors if name not in names]:
             raise InputError(f"--factor: site {site!r} has no column {unknown[0]!r} to multiply")
         X = data.X.copy()
-        numbers = [float(text) for text in self.missing if is_number(text)]
         for j, column in enumerate(columns):
+            missing = self._missing_of(column.name)
             if column.kind == "number" and (own := self._coded(data, j)) is not None:
                 columns[j], X[:, j] = own
             elif column.kind == "number":
+                numbers = [float(text) for text in missing if is_number(text)]
                 X[np.isin(X[:, j], numbers), j] = np.nan
                 factor, added = factors.get(column.name, (1.0, 0.0))
                 X[:, j] = factor * X[:, j] + added
             elif column.kind == "text":
-                meaning = {**self.codes.get(column.name, {}), **dict.fromkeys(self.missing)}
+                meaning = {**self.codes.get(column.name, {}), **dict.fromkeys(missing)}
                 if not meaning.keys().isdisjoint(column.levels):
                     meant = [meaning.get(level, level) for level in column.levels]
                     named = (level for level in meant if level is not None)
@@ -146,7 +155,7 @@ class Recoding:
         name = columns_of(data)[j].name
         if name not in self.codes:
             return None
-        meaning = {**self.codes[name], **dict.fromkeys(self.missing)}
+        meaning = {**self.codes[name], **dict.fromkeys(self._missing_of(name))}
         own, code = codes(data, j)
         if self.codes[name].keys().isdisjoint(own):
             return None
@@ -485,7 +494,7 @@ class Reader:
         if isinstance(cells, np.ndarray):
             return self._measured(name, cells)
         roles, decimal = self.roles, self.decimal
-        cells = self._in_figures(name, roles.recoding.without_missing(cells))
+        cells = self._in_figures(name, roles.recoding.without_missing(name, cells))
         if name in roles.numeric:
             return Column(name), self._known_numbers(name, cells)
         if pa.types.is_temporal(cells.type):
@@ -648,7 +657,7 @@ class Reader:
                 }
                 measured = [n for n, values in floats.items() if not counts_rows(values)]
                 mend = AS_IN_MODEL if self.roles.numeric else self.advise(measured)
-            row, what = _no_number(column.to_pylist(), decimal, mend)
+            row, what = _no_number(name, column.to_pylist(), decimal, mend)
             self._complain(name, row, what)
 
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
@@ -685,13 +694,25 @@ class Reader:
 
 
 def warn_of_shares(sites: Mapping[str, tuple[Data, Mapping[str, Notation]]]) -> None:
-    """Warn of columns that some sites write as per cent and others do not."""
+    """Warn of columns that some sites write as per cent and others do not, or with other units."""
     shares: dict[str, dict[str, bool]] = {}
+    units: dict[str, dict[str, list[str]]] = {}
     for site, (data, notations) in sites.items():
         for column in data.columns:
             if column.kind == "number":
-                is_share = notations.get(column.name, PLAIN).is_share
-                shares.setdefault(column.name, {})[site] = is_share
+                notation = notations.get(column.name, PLAIN)
+                shares.setdefault(column.name, {})[site] = notation.is_share
+                if notation.unit:
+                    units.setdefault(column.name, {}).setdefault(notation.unit, []).append(site)
+    for name, having in units.items():
+        if len(having) > 1:
+            written = listed([f"{unit} at {listed(each)}" for unit, each in having.items()])
+            last = list(having.values())[-1][0]
+            warnings.warn(
+                f"column {name!r} is in {written}, and read as if these were the same; say "
+                f"--factor {last}:{name}=... where they are not",
+                stacklevel=3,
+            )
     for name, each in shares.items():
         if len(set(each.values())) > 1:
             there, rest = (
@@ -732,7 +753,9 @@ def counts_rows(values: Rows) -> bool:
     return len(values) > 2 and bool((np.diff(values) == 1).all())
 
 
-def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple[int, str]:
+def _no_number(
+    name: str, cells: Sequence[object], decimal: str | None, mend: str
+) -> tuple[int, str]:
     """Return the row of the first value that is no number, and the complaint about it."""
     numbers = [reads_as_number(cell, decimal) for cell in cells]
     row = numbers.index(False)
@@ -755,6 +778,8 @@ def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple
         if mend == LEAVE_OUT and len(words) <= FEW_WORDS and "," not in "".join(words):
             values = shlex.quote(",".join(words))
             mend += f", or say --missing-values {values} where no value is meant"
+            if len({str(cell).strip() for cell in cells}) <= FEW_NAMES:
+                mend += f", --categories auto,{quoted(name)} where all are names"
         many = f" (nor are {n_bad - 1:,} more of its {len(cells):,} values)" if n_bad > 1 else ""
         return row, f"{shown} is not a number, as most of this column are{many}; mend it or {mend}"
     return row, f"{shown} is not a number; {mend}"

@@ -364,10 +364,22 @@ def load(
             part = table.read([*roles.chosen, *roles.others], roles.texts)
             complaints = Reader(owner, part, roles).unreadable()
         rest = tuple(name for name in roles.chosen if name not in complaints)
-        if not complaints or not rest:
+        if not complaints:
             raise
-        read = _read_whole(table, replace(roles, values=rest), owner, advise)
+        read = _read_whole(table, replace(roles, values=rest), owner, advise) if rest else None
+        rows = {each.partition(":")[0] for each in complaints.values()}
+        if len(complaints) > 1 == len(rows) and not (read and _has_numbers(read.data)):
+            raise InputError(
+                f"{owner}, {rows.pop()} has no number in any column, as if it held the names or "
+                "units of the columns; delete that line"
+            ) from None
+        if read is None:
+            raise
         return replace(read, unreadable=complaints)
+
+
+def _has_numbers(data: Data) -> bool:
+    return any(column.kind == "number" for column in data.columns)
 
 
 def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advise) -> Loaded:

@@ -95,7 +95,11 @@ def _of_site(name: str, by_site: BySite) -> str | None:
     levels = {site: told[name].levels for site, told in by_site.items() if name in told}
     if len(set(levels.values())) < 2 or any(len(own) != 1 for own in levels.values()):
         return None
-    return site_name(name, {site: repr(level) for site, [level] in levels.items()})
+    return site_name(
+        name,
+        {site: repr(level) for site, [level] in levels.items()},
+        "has one frequent text in the rows",
+    )
 
 
 def _spellings(sites: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -129,7 +133,10 @@ def loosely_folded(level: str) -> str:
 
 
 def _foreign(name: str, by_site: BySite) -> str | None:
-    """Return the warning of a site that has none of the levels that others share, or None."""
+    """Return the warning of a site that has none of the levels that others share, or None.
+
+    It must have about as many: another spelling has as many words for as many things.
+    """
     levels = {
         site: set(told[name].levels)
         for site, told in by_site.items()
@@ -140,8 +147,8 @@ def _foreign(name: str, by_site: BySite) -> str | None:
         every = {level for each in others for level in each}
         if not others or own & every:
             continue
-        if len(others) == 1 or set.intersection(*others):
-            mine, theirs = sorted(own), sorted(every)
+        mine, theirs = sorted(own), sorted(every)
+        if abs(len(mine) - len(theirs)) < 2 and (len(others) == 1 or set.intersection(*others)):
             pairs = list(zip(mine, theirs, strict=False))
             is_whole = len(mine) == len(theirs) <= MOST_CODES
             option = codes_option(name, pairs if is_whole else pairs[:1])

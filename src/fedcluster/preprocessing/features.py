@@ -28,9 +28,9 @@ MOST_CLASSES, DETERMINED, FEWEST_OF_CLASS, FEWEST_KNOWN = 12, 0.85, 5, 60
 """Values that a target may have; the adjusted Rand index of them and the clusters from which on
 they are nearly determined by these; rows of each; and rows without which no column is taken for a
 target or a random key."""
-RUNS = 10
-"""Steps of the clustering without the column."""
-REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.01, 20_000, 32, 10.0
+RUNS, FEWEST_REPEATED = 10, 5
+"""Steps of the clustering without the column; and repeated rows from which on they are named."""
+REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.02, 20_000, 32, 10.0
 """Share of rows that are there before; rows that are looked at; columns left out in turn; and how
 many times as many repeat as in columns that have nothing to do with each other."""
 NAMED = "as its name says"
@@ -301,14 +301,14 @@ def _twice(data: Data) -> str | None:
     whole = keys.sum(axis=0, dtype=np.uint64)
     counts = np.unique(whole, return_counts=True)[1]
     repeated = n - len(counts)
-    if repeated < max(3, REPEATED * n):
+    if repeated < max(FEWEST_REPEATED, REPEATED * n):
         return None
     same = _pairs(counts)
     dropped = np.linspace(0, d - 1, min(d, MOST_DROPPED)).astype(int)
     near = sum(_pairs(np.unique(whole - keys[j], return_counts=True)[1]) - same for j in dropped)
     by_chance = np.prod([_pairs(np.bincount(x.astype(np.intp))) / (n * (n - 1) / 2) for x in each])
     is_no_chance = same > max(near, BY_CHANCE * by_chance * n * (n - 1) / 2)
-    return f"{repeated:,} of {n:,} rows are there before" if is_no_chance else None
+    return f"{repeated:,} of {n:,} rows repeat an earlier one" if is_no_chance else None
 
 
 def _pairs(counts: NDArray[np.integer]) -> float:
@@ -349,11 +349,11 @@ def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
             )
 
 
-def site_name(name: str, values: Mapping[str, str]) -> str:
+def site_name(name: str, values: Mapping[str, str], what: str = "is the same in all rows") -> str:
     """Return the warning of a column that has one value at each site, and not the same at all."""
     shown = [f"{value} at {site}" for site, value in list(values.items())[:4]]
     shown += [f"{len(values) - 4} more"] if len(values) > 4 else []
     return (
-        f"column {name!r} is the same in all rows of each site ({listed(shown)}): it says where "
+        f"column {name!r} {what} of each site ({listed(shown)}): it says where "
         f"rows are from, and clusters by it are the sites; say --exclude {quoted(name)}"
     )

@@ -129,7 +129,7 @@ def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, di
     columns: list[AnyColumn] = []
     left_out = dict(schema.left_out)
     for column in schema.columns:
-        if prepare.categories == "auto" and column.name in schema.flooded:
+        if "auto" in prepare.categories and column.name in schema.flooded:
             column, what = _without_flood(column, schema)
             left_out |= what
         if column.name not in prepare.named and column.kind == "number":
@@ -159,7 +159,7 @@ def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
         return "text of which no two rows of a site are equal"
     if column.name in prepare.named:
         return None
-    if prepare.categories != "auto":
+    if "auto" not in prepare.categories:
         return "text, and not among the categories"
     if len(column.levels) > MOST_CATEGORIES:
         return f"text with more than {MOST_CATEGORIES} different values"

@@ -34,7 +34,7 @@ DENSE = 4
 """How many times wider than the number of rows the range of keys may be."""
 SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
 """Share of rows from which on a value is frequent: one that is used as a sign, and any other."""
-GAPS = {"sign": 0.25, "plain": 2.0}
+GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2}
 """How far from the others a frequent value is, as a multiple of their range."""
 MOST_TYPOS = 3
 FACTOR, SPREAD = 0.8, 1.2
@@ -96,7 +96,7 @@ def screened(
     >>> found.left_out
     {'patient': 'it only counts the rows'}
     >>> print(*found.notes)
-    Taken as amounts: ward (few whole numbers); if they are codes, say --categories ward.
+    Taken as amounts: ward (few whole numbers); if they are codes, say --categories auto,ward.
     """
     by_column: dict[str, dict[str, NumberSample]] = {}
     for site, summary in sites.items():
@@ -113,7 +113,10 @@ def screened(
         line
         for name, samples in used.items()
         for site, sample in samples.items()
-        for line in suspicious(name, site, sample, (bounds or {}).get(name))
+        for line in (
+            *suspicious(name, site, sample, (bounds or {}).get(name)),
+            *_constant_alone(name, site, samples),
+        )
     ]
     notes = _notes({name: each for name, each in used.items() if name in given})
     return Screening(left_out, tuple(notes), tuple(warnings))
@@ -128,12 +131,13 @@ def no_measurement(name: str, samples: _Samples) -> str | None:
     if not all(sample.whole for sample in each):
         return None
     if any(sample.is_padded for sample in each):
-        return f"numbers with zeros in front, which are codes: --categories {quoted(name)} takes it"
+        mend = f"--categories auto,{quoted(name)} takes it"
+        return f"numbers with zeros in front, which are codes: {mend}"
     long = [sample for sample in each if sample.n > 2]
     if long and all(sample.is_counter for sample in long):
         return "it only counts the rows"
     if CODES & {*words[:1], *words[-1:]}:
-        return f"its name is that of a code: --categories {quoted(name)} takes it"
+        return f"its name is that of a code: --categories auto,{quoted(name)} takes it"
     if words and (words[-1] in KEYS or words[0] == "id"):
         return "its name is that of a key: --columns takes it"
     if not _all_different(each):
@@ -158,12 +162,12 @@ def _notes(used: Mapping[str, _Samples]) -> Iterator[str]:
         if all(s.whole for s in samples.values()) and _all_different(list(samples.values()))
     ]
     for names, what, mend in (
-        (few, "few whole numbers", "codes, say --categories"),
-        (distinct, "whole numbers, all different", "keys, say --exclude"),
+        (few, "few whole numbers", "codes, say --categories auto,"),
+        (distinct, "whole numbers, all different", "keys, say --exclude "),
     ):
         if names:
             first = ",".join(map(quoted, names[:MOST]))
-            yield f"Taken as amounts: {some_of(names)} ({what}); if they are {mend} {first}."
+            yield f"Taken as amounts: {some_of(names)} ({what}); if they are {mend}{first}."
 
 
 def _has_few_values(samples: Sequence[NumberSample]) -> bool:
@@ -188,7 +192,7 @@ def suspicious(
         rest = rest.without(value)
     if signs:
         which = listed([f"{_number(value)} ({share:.1%})" for value, share in signs])
-        values = ",".join(_number(value) for value, _ in signs)
+        values = ",".join(_number(v) if v else f"{quoted(name)}:0" for v, _ in signs)
         yield (
             f"column {name!r} at {site}: {which} of the values, the others are "
             f"{_number(rest.low)} to {_number(rest.high)}; if that means missing, say "
@@ -204,6 +208,21 @@ def suspicious(
             f"column {name!r} at {site}: {listed(list(map(_number, odd)))} {are} far from the "
             f"others, {_number(inside.low)} to {_number(inside.high)}; mend it, or say --bounds "
             f"{quoted(name)}={_number(inside.low)}:{_number(inside.high)}"
+        )
+
+
+def _constant_alone(name: str, site: str, samples: Mapping[str, NumberSample]) -> Iterator[str]:
+    """Yield the warning of a measurement that has one value at a site and many at all others."""
+    others = [sample for other, sample in samples.items() if other != site]
+    if not others or min(len(each.values) for each in others) <= FEW_VALUES:
+        return
+    own = samples[site]
+    is_zero = own.low == own.high == 0 and min(each.low for each in others) <= 0  # a count
+    if own.n >= ENOUGH and len(own.values) == 1 and not is_zero:
+        value = _number(float(own.values[0]))
+        yield (
+            f"column {name!r} is {value} in all rows of {site}, and varies elsewhere; if it was "
+            f"not measured there, mend it or say --exclude {quoted(name)}"
         )
 
 
@@ -232,8 +251,10 @@ def sentinel(sample: NumberSample) -> float | None:
 def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> bool:
     gap = rest.low - value if value < rest.low else value - rest.high
     size = rest.high - rest.low
-    if value == 0 or count < 3 or share < SENTINEL_SHARE:
+    if count < 3 or share < SENTINEL_SHARE:
         return False
+    if value == 0:
+        return len(rest.values) > FEW_VALUES and 0 < GAPS["zero"] * size < rest.low
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > GAPS["sign"] * size

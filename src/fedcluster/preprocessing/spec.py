@@ -7,6 +7,8 @@ are rows' values: a site names those that several of its rows share and that its
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,7 +54,8 @@ class PreprocessingSpec:
         level; or they stay missing, and distances are over the columns that a row has.
     categories : "auto", "none" or sequence of str
         The columns that are categories, and become a column of 0 and 1 for each level; "auto" are
-        those of text with at most 20 levels, and other text is left out.
+        those of text with at most 20 levels, and other text is left out. Where "auto" is among
+        the names, as in ``("auto", "ward")``, these are categories besides.
     rare : int, default=10
         A level of fewer rows in all is pooled with others of its kind.
     log : sequence of str
@@ -154,7 +157,9 @@ class PreprocessingSpec:
     @property
     def named(self) -> tuple[str, ...]:
         """Columns that are named as categories."""
-        return () if isinstance(self.categories, str) else tuple(self.categories)
+        if isinstance(self.categories, str):
+            return ()
+        return tuple(name for name in self.categories if name != "auto")
 
 
 def for_metric(prepare: PreprocessingSpec | None, metric: str) -> PreprocessingSpec | None:
@@ -434,6 +439,8 @@ def columns_apart(
 ) -> dict[str, str]:
     """Return the columns that a fit would use if all sites held the same, and what they hold.
 
+    In a column that is named as a category, numbers are texts as well.
+
     Parameters
     ----------
     described, prepare : mapping, PreprocessingSpec
@@ -447,6 +454,12 @@ def columns_apart(
     """
     by_site = by_name(described)
     apart, undecided = _apart(by_site, prepare)
+    names = {"number", "text", "empty"}
+    apart = {
+        name: sites
+        for name, sites in apart.items()
+        if name not in prepare.named or _sites_by_kind(by_site, name).keys() - names
+    }
     said = {name: _held(by_site, [name]) for name in apart}
     where = {n: "" if n in undecided else f" at {listed(sites)}" for n, sites in apart.items()}
     return {name: f"{held}: correct it{where[name]}" for name, held in said.items()}
@@ -480,7 +493,7 @@ def _is_used(by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec) 
     if kind != "text" or name in prepare.named:
         return kind not in UNUSABLE
     levels = {level for told in by_site.values() if name in told for level in told[name].levels}
-    return prepare.categories == "auto" and 0 < len(levels) <= MOST_CATEGORIES
+    return "auto" in prepare.categories and 0 < len(levels) <= MOST_CATEGORIES
 
 
 def _odd_site_warning(by_site: BySite, name: str) -> str | None:
@@ -531,13 +544,20 @@ def _kinds(by_site: BySite, name: str) -> list[str]:
 
 def _alike(by_site: BySite, name: str) -> str:
     """Return the names at sites without a column that are other spellings of its name."""
-    same = folded_name(name)
-    said = []
+    same, said = _bare(name), []
+    is_usual = 2 * sum(name in told for told in by_site.values()) > len(by_site)
     for site, told in by_site.items():
-        others = [other for other in told if folded_name(other) == same]
+        others = [other for other in told if _bare(other) == same]
         if others and name not in told:
-            said.append(f"{site} has {others[0]!r}")
+            option = shlex.quote(f"{site}:{others[0]}={name}")
+            mend = f" (--rename {option} if it is the same)" if is_usual else ""
+            said.append(f"{site} has {others[0]!r}{mend}")
     return f", but {listed(said)}" if said else ""
+
+
+def _bare(name: str) -> str:
+    """Return a name as `folded_name` does, and without what stands in brackets at its end."""
+    return folded_name(re.sub(r"\s*[(\[][^()\[\]]*[)\]]\s*$", "", name) or name)
 
 
 # In words
