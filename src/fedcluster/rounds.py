@@ -30,11 +30,11 @@ LOGGER = logging.getLogger(__name__)
 
 
 class EarlyStop(Exception):
-    """Request, thrown into a plan, to come to its end with what it has."""
+    """Request thrown into a plan to finish with what it has."""
 
 
 ENOUGH = "as the other fits were done"
-"""Why a run stopped whose plan was told to end."""
+"""Reason given for the end of a run whose plan was asked to finish."""
 
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def iterate(
     start : State, optional
         The state to start from, by default an empty one.
     seed : int, default=0
-        Makes every random choice, at the sites and at the server.
+        Determines every random choice, at the sites and at the server.
     max_rounds : int, default=300
         The largest number of rounds.
 
@@ -74,7 +74,7 @@ def iterate(
 
 
 def reason(state: State, rounds: int, cut: str = "") -> str:
-    """Return the reason why a run stopped, in words; ``cut`` where something else ended it."""
+    """Return the reason why a run stopped, in words; ``cut`` if it was ended from outside."""
     counted = f"{rounds} round{'' if rounds == 1 else 's'}"
     if state.converged:
         return f"converged after {counted}"
@@ -84,7 +84,7 @@ def reason(state: State, rounds: int, cut: str = "") -> str:
 def server_update(
     algorithm: Algorithm, state: State, answers: Answers, seed: int
 ) -> tuple[State, Iteration]:
-    """Return the state after a server step, the same without answers, and the round's record."""
+    """Return the state after a server step (unchanged without answers) and the round's record."""
     if answers.by_site:
         new, answers = _stepped(algorithm, state, answers, seed)
     else:
@@ -106,16 +106,16 @@ def server_update(
 def _stepped(
     algorithm: Algorithm, state: State, answers: Answers, seed: int
 ) -> tuple[State, Answers]:
-    """Return a state that is finite, and the answers that made it.
+    """Return a finite state, and the answers that it was computed from.
 
-    Where one answer makes it not finite, the run goes on without it if enough others are there.
+    If one answer makes the state not finite, the run continues without it if enough others remain.
 
     Raises
     ------
     SiteError
-        With the site whose answer it is.
+        If too few answers remain; the error names the site.
     ValueError
-        If it is no single site's.
+        If no single site is the cause.
     """
     whose = f"{type(algorithm).__name__}.server_step, round {state.round + 1},"
 
@@ -142,7 +142,7 @@ def _stepped(
 
 
 def gather(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
-    """Let plans share their rounds: each round carries the tasks of all that still run."""
+    """Let plans share their rounds: each round carries the tasks of all unfinished plans."""
     results: dict[int, T] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(plans)))
     while answers:
@@ -158,9 +158,9 @@ def gather(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
 
 
 def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan[T]:
-    """Let a plan ask about rows that the sites prepare first, where it does not say itself how.
+    """Let a plan ask about preprocessed rows, except where its tasks have a preprocessor.
 
-    Where missing values are ignored, steps that take none are asked about rows filled in.
+    If missing values are ignored, steps that accept none are asked about rows with them filled in.
     """
     ignoring = preprocessor is not None and preprocessor.missing == "ignore"
     whole = preprocessor.completing() if preprocessor and ignoring else preprocessor
@@ -173,7 +173,7 @@ def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan
 
 
 def each_task(plan: Plan[T], change: Callable[[Task], Task]) -> Plan[T]:
-    """Let a plan ask other tasks, each made of one of its own; it is told when to end."""
+    """Change each task of a plan; a request to finish is passed on to the plan."""
     try:
         tasks = next(plan)
         while True:
@@ -188,7 +188,7 @@ def each_task(plan: Plan[T], change: Callable[[Task], Task]) -> Plan[T]:
 
 
 def everyone(plan: Plan[T]) -> Plan[T]:
-    """Let a plan ask all sites in every round, also where a run asks a sample of them.
+    """Let a plan ask all sites in every round, even if the run asks only a sample.
 
     Examples
     --------
@@ -203,14 +203,14 @@ def everyone(plan: Plan[T]) -> Plan[T]:
 
 
 class Listener(Protocol):
-    """Hears the rounds of a plan, and says what the plan sees of the answers."""
+    """A listener to the rounds of a plan, which may change the answers that the plan receives."""
 
     @property
     def spare(self) -> int:
-        """Number of sites whose sums are too large without which the plan goes on."""
+        """Number of sites with too large sums that the plan can do without."""
 
     def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
-        """Return the answers that the plan is to see."""
+        """Return the answers that the plan receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +220,11 @@ class CommunicationRound:
     Parameters
     ----------
     steps : tuple of str
-        What was asked, one name for each task.
+        The name of the step of each task.
     answered, missing : tuple of str
         The sites that answered, and those that did not.
     values_sent : mapping of str to int
-        How many numbers each site sent.
+        The number of values that each site sent.
     """
 
     steps: tuple[str, ...]
@@ -235,7 +235,7 @@ class CommunicationRound:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """Result of a plan, with every round and every step that the sites were asked.
+    """Result of a plan, with all rounds and all steps that the sites were asked.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ class Outcome(Generic[T]):
     steps: tuple[str, ...] = ()
 
     def after(self, earlier: Outcome[Any]) -> Self:
-        """Return the same result with the rounds and steps of an earlier plan before its own."""
+        """Return the same result preceded by the rounds and steps of an earlier plan."""
         return replace(
             self,
             communication_rounds=earlier.communication_rounds + self.communication_rounds,
@@ -270,13 +270,13 @@ class Outcome(Generic[T]):
         return dict(total)
 
     def account(self) -> list[dict[str, Any]]:
-        """Return every exchange in order, as JSON can hold it; numbers add up to `values_sent`.
+        """Return all exchanges in order, as JSON-compatible values that add up to `values_sent`.
 
         Returns
         -------
         list of dict
-            ``round`` from 1; ``tasks``, how many of each step were asked in it; ``missing``, the
-            sites that sent nothing; ``values_sent`` by site.
+            ``round`` from 1; ``tasks``, the number of tasks by step; ``missing``, the sites that
+            sent nothing; ``values_sent`` by site.
 
         Examples
         --------
@@ -312,18 +312,18 @@ def run_plan(
     Parameters
     ----------
     plan : Plan
-        What to do.
+        The plan.
     engine : Engine
-        Who does it.
+        The engine that asks the sites.
     participation : float, default=1
-        The fraction C of the sites that is asked in a round, a new sample each time; at least one
-        site is. A round with a task for `everyone` asks all of them.
+        The fraction C of the sites that is asked in a round, a new sample each time but at least
+        one site. A round with a task for `everyone` asks all sites.
     seed : int, default=0
-        Makes the samples.
+        Determines the samples.
     watch : callable taking a CommunicationRound, optional
-        Told of each one as it ends, for a progress bar.
+        Called with the record of each round, for instance for a progress bar.
     listener : Listener, optional
-        Hears the answers of every round, and says what the plan is to see of them.
+        Receives the answers of every round and returns those for the plan.
 
     Raises
     ------
@@ -358,7 +358,7 @@ def run_plan(
 
 
 def _is_nothing(exchange: CommunicationRound, answers: Sequence[Answers]) -> bool:
-    """Return whether no site sent anything; masked ones always travel, so their total decides."""
+    """Return whether no site sent anything; for masked answers, their total decides."""
     if answers[0].summed:
         return not any(each.weights.any() for answer in answers for each in answer.summaries)
     return not any(exchange.values_sent.values())
@@ -372,15 +372,15 @@ def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> Communicatio
 
 
 def _added(numbers: Sequence[ArrayLike]) -> list[int]:
-    """Return the sums of as many whole numbers in each of several lists."""
+    """Return the sums, at each position, of several lists of whole numbers."""
     added: list[int] = np.array(numbers, dtype=np.int64).sum(axis=0).tolist()
     return added
 
 
 def _who_held_back(engine: Engine, exchange: CommunicationRound, assigned: bool) -> str:
-    """Return the message that says why the first exchange brought nothing.
+    """Return the message that explains why the first exchange brought nothing.
 
-    Rows that the sites ``assigned`` may belong to no cluster.
+    Rows may belong to no cluster if the sites have ``assigned`` them.
     """
     if not exchange.answered:
         return f"no site answered in the first round: {', '.join(exchange.missing)} did not"

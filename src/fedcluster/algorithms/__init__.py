@@ -1,4 +1,4 @@
-"""Algorithms, one paper a file; each is a frozen dataclass of its hyper-parameters."""
+"""Algorithms, one paper per file; each is a frozen dataclass of its hyper-parameters."""
 
 from fedcluster.algorithms._fedavg import FedAvg
 from fedcluster.algorithms._ffcm import FFCM

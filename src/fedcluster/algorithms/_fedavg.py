@@ -19,9 +19,9 @@ Where the paper and the authors' program differ, or the paper is silent:
 
 - ``schedule``: the paper says alpha = (1, 0.5) and no more, the program (HEAD, e8e6f89) has no
   schedule. The default is neither's but our reading of the text, a rate of 1 that falls with the
-  decay 0.5 a ten rounds: "inverse", alpha_t = 1 / (1 + 0.5 (t - 1) / 10). "halving",
-  alpha_t = 0.5^((t - 1) / 50), fits the figures as well (reproduction/triebe/ends.py); which one
-  the paper had cannot be told from them.
+  decay 0.5 a ten rounds: "inverse", alpha_t = 1 / (1 + 0.5 (t - 1) / 10). "halving", alpha_t =
+  0.5^((t - 1) / 50), fits the figures as well (reproduction/triebe/ends.py); the figures do not
+  show which one the paper used.
 - ``total_rows``: small is below 1 % of all rows (the paper) or of the rows of this round's sites
   (the program).
 - ``momentum``: the program's, v <- rho v + (1 - rho) u and Gamma <- Gamma + v; the paper has none.
@@ -50,7 +50,7 @@ SCHEDULES: dict[str, Callable[[int], float]] = {
     "root": lambda t: t**-0.5,
     "constant": lambda _t: 1.0,
 }
-"""alpha_t / alpha_1 in round t = 1, 2, ..."""
+"""Functions that give alpha_t / alpha_1 in round t = 1, 2, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class FedAvg:
     Parameters
     ----------
     epochs : int, default=1
-        E, passes over a site's rows in a round.
+        E, the number of passes over a site's rows in a round.
     batch_size : int, optional
         B; by default all rows of a site are one batch, as in all the paper's experiments.
     client_rate : float, default=1
@@ -74,16 +74,16 @@ class FedAvg:
     momentum : float, default=0
         rho, of the server's updates.
     reassign_share : float, default=0.01
-        A cluster below this share of the rows is small; 0 never moves one.
+        A cluster with less than this share of the rows is small; with 0, no cluster is moved.
     reassign_after : int, default=20
-        Rounds in a row for which it must be small.
+        Number of successive rounds for which a cluster must be small before it is moved.
     total_rows : float, optional
-        What the share is taken of: the weight of all rows of all sites, as in the paper. By
+        The weight that the share refers to: that of all rows of all sites, as in the paper. By
         default that of the rows at the sites that took part in the round, as in the program.
     low : float, default=0
-        The box of random places begins here in each column.
+        Lower end, in each column, of the box of random places.
     high : float, optional
-        It ends here, by default at k + 1.
+        Upper end of the box, by default k + 1.
 
     Notes
     -----
@@ -144,7 +144,7 @@ class FedAvg:
             )
 
     def random_start(self, n_clusters: int, n_columns: int, seed: int) -> State:
-        """Return Gamma_0, uniform in the box; the numbers are drawn for nothing else."""
+        """Return Gamma_0, uniform in the box, from numbers that are used for nothing else."""
         return State.at(self._places(stream(seed, 0, "Gamma_0"), n_clusters, n_clusters, n_columns))
 
     def alpha(self, t: int) -> float:
@@ -162,7 +162,7 @@ class FedAvg:
         return len(state.centers), n_columns
 
     def line_bounds(self, state: State, box: ranges.Box) -> ranges.LineBounds:
-        """Return the bounds of an answer: of centres between theirs before and the rows."""
+        """Return the bounds of an answer: centres lie between the previous ones and the rows."""
         return box.around(state.centers).means(len(state.centers))
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:

@@ -16,13 +16,13 @@ only because its program does otherwise:
 - ``support``: the text sums u^m, the program u.
 
 `FFCM.paper` is the text; `FFCM.program_2021` the program that made the paper's tables, the history
-of stallmo/federated_clustering before 17 December 2021 (2c4838f). In it the server's k-means
-starts anew in every round, always from the same seed, and each centre of the round before is
-replaced by the nearest new one (``reseed``); since then it goes on from the centres before.
+of stallmo/federated_clustering before 17 December 2021 (2c4838f). In it the server's k-means starts
+anew in every round, always from the same seed, and each centre of the round before is replaced by
+the nearest new one (``reseed``); since then it continues from the previous centres.
 
-A centre's weight in the state is the support that stands behind it: with avg_2 that of all sites'
-centres that the server's k-means put there. Too few centres for avg_2 are an error in the first
-round and change nothing later; the paper is silent.
+A centre's weight in the state is its support: with avg_2 that of all sites' centres that the
+server's k-means assigned to it. Too few centres for avg_2 are an error in the first round and
+change nothing later; the paper is silent.
 
 Eq. 5 is printed with exponent 2 / (m - 1) on squared norms; here it is 1 / (m - 1), as in the
 program and as in Bezdek.
@@ -65,26 +65,26 @@ class FFCM:
     m : float, default=2
         The fuzzifier, at least 1; 1 is hard k-means.
     averaging : {"avg_1", "avg_2"}, default="avg_1"
-        Weighted mean of the sites' centres of the same number, or k-means of all of them.
+        Weighted mean of the sites' centres with the same index, or k-means of all of them.
     local : {"step", "converge"}, default="step"
-        One step at a site, or as many as it takes, 1000 at most: until the Frobenius norm of the
-        change of its memberships falls below ``local_tol`` (for m = 1, as in `Lloyd`).
+        One step at a site, or up to 1000 until the Frobenius norm of the change of its memberships
+        falls below ``local_tol`` (for m = 1, as in `Lloyd`).
     support : {"u^m", "u"}, default="u^m"
-        What is summed over a site's rows to weigh its centres.
+        The quantity that is summed over a site's rows to weight its centres.
     weighted : bool, default=False
-        Whether the k-means of avg_2 weighs centres by their support; the paper's does not.
+        Whether the k-means of avg_2 weights centres by their support; the paper's does not.
     tol : float, default=1e-4
         eps: converged when the Euclidean norm of all centres' move is at most ``tol``, in units
         of the rows, times the root of the mean variance of a column if ``relative``.
     relative : bool, default=True
-        Whether ``tol`` is relative to the rows' scale, as far as the sites' sums tell it; the
+        Whether ``tol`` is relative to the scale of the rows, as estimated from the sites' sums; the
         paper's is not.
     local_tol : float, default=1e-4
         See ``local``.
     reseed : bool, default=False
         Whether the k-means of avg_2 starts anew in each round, from one seed whatever the run's,
-        and replaces each centre by the nearest new one; so a new centre may replace two and
-        another none. By default it starts anew in the first round alone.
+        and replaces each centre by the nearest new one; so a new centre may replace two and another
+        none. By default it starts anew in the first round only.
 
     Notes
     -----
@@ -135,17 +135,17 @@ class FFCM:
 
     @property
     def client_additive(self) -> bool:
-        """Return whether answers add up: one step does, with sums and support of the same u^m."""
+        """True if answers add up over rows: one local step, with u^m in sums and support."""
         return self.local == "step" and (self.support == "u^m" or self.m == 1)
 
     @property
     def server_additive(self) -> bool:
-        """Return whether the server needs only totals."""
+        """True if the server needs only totals."""
         return self.averaging == "avg_1"
 
     @property
     def converges(self) -> bool:
-        """Return whether it ends by itself; averages by k-means may go round in a circle."""
+        """True if the algorithm always ends; averaging by k-means may cycle."""
         return self.averaging == "avg_1"
 
     @classmethod
@@ -184,7 +184,7 @@ class FFCM:
         return replace(text, local="converge", support="u", reseed=averaging == "avg_2")
 
     def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
+        """Return the metric that the algorithm minimises."""
         return FuzzyObjective(self.m) if self.m > 1 else Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -192,11 +192,11 @@ class FFCM:
         return len(state.centers), n_columns + 1
 
     def line_bounds(self, state: State, box: ranges.Box) -> ranges.LineBounds:
-        """Return the bounds of an answer: of weighted means, and squared distances."""
+        """Return the bounds of an answer: of weighted means and squared distances."""
         return box.around(state.centers).sums_and_errors(state.centers)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Apply eq. 5 and 6 at one site: support times local centres, J_m, support."""
+        """Apply eq. 5 and 6 at one site: return support times local centres, J_m and support."""
         centers = state.centers if self.local == "step" else self._converged(state, data)
         local = self._pass(data, centers)
         support = local.weights if self.support == "u^m" else local.supports
@@ -220,7 +220,7 @@ class FFCM:
         return State(centers, weights, round=state.round + 1, inertia=inertia, converged=settled)
 
     def _pass(self, data: Data, centers: Floats) -> FuzzyPass:
-        """Return sums over the rows; with m = 1 each belongs to its nearest centre alone."""
+        """Return sums over the rows; with m = 1, each row belongs to its nearest centre only."""
         if self.m > 1:
             return fuzzy_pass(data.X, centers, self.m, data.sample_weight)
         local = hard_pass(data.X, centers, data.sample_weight)
@@ -228,7 +228,7 @@ class FFCM:
         return FuzzyPass(local.sums, local.weights, local.weights, rows, local.errors)
 
     def _converged(self, state: State, data: Data) -> Floats:
-        """Return the site's own centres from the server's, (k, d)."""
+        """Return the site's own centres, iterated from the server's, (k, d)."""
         X, w, most = data.X, data.sample_weight, 1000
         if self.m > 1:
             fit = fuzzy_cmeans(X, state.centers, self.m, w, max_iter=most, tol=self.local_tol)
@@ -239,7 +239,7 @@ class FFCM:
     def _cluster(
         self, state: State, answers: Sequence[Summary], rng: Generator
     ) -> tuple[Floats, Floats]:
-        """Apply avg_2: k-means of all centres, started anew or from the centres before."""
+        """Apply avg_2: k-means of all centres, started anew or from the previous centres."""
         received, support = pool(answers)
         received, k = received[:, :-1], len(state.centers)
         weights = support if self.weighted else None
@@ -262,8 +262,8 @@ class FFCM:
     def _settled(self, state: State, centers: Floats, weights: Floats, errors: Floats) -> bool:
         """Return whether the centres moved by at most eps.
 
-        The scale of the rows is the root of (J_m + sum of squares between the centres) / (n d).
-        At a fixed point of the exact steps that is their deviation, each row counting sum u^m;
+        The scale of the rows is the root of (J_m + sum of squares between the centres) / (n d). At
+        a fixed point of the exact steps it is the standard deviation with rows weighted by sum u^m;
         otherwise, with the sites' own J_m, an estimate of it.
         """
         moved = float(np.linalg.norm(centers - state.centers))

@@ -1,13 +1,13 @@
-"""Exact federated k-means of rows with missing values as they are: nothing is filled in.
+"""Exact federated k-means of rows with missing values, without filling them in.
 
 J. T. Chi, E. C. Chi & R. G. Baraniuk, k-POD: a method for k-means clustering of missing data,
 American Statistician 70 (2016), minimise
 
     J = sum over rows x and the columns l that x has, of (x_l - c_jl)^2,   c_j the centre of x
 
-by filling each gap with the value of the row's centre, again and again. Here J is made small
-directly: rows go to the centre that is nearest over the columns that they have (the partial
-distance of J. K. Dixon, IEEE Trans. Systems, Man, and Cybernetics 9, 1979), and
+by repeatedly filling each gap with the value of the row's centre. Here J is minimised directly:
+rows go to the centre that is nearest over the columns that they have (the partial distance of J. K.
+Dixon, IEEE Trans. Systems, Man, and Cybernetics 9, 1979), and
 
     site i:   S_ijl = sum of x_l,  n_ijl = number,  J_ijl = sum of (x_l - c_jl)^2
               over the values x_l of the rows nearest to c_j;  n_ij = number of these rows
@@ -34,13 +34,13 @@ from fedcluster.metrics.objectives import PresentInertia, nearest_present
 
 @dataclass(frozen=True, slots=True)
 class IncompleteKMeans:
-    """Exact federated k-means over the values that are there; starts at a state with centres.
+    """Exact federated k-means over the values that are present; starts at a state with centres.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Converged when the squared Frobenius norm of the centres' move is at most ``tol`` times
-        the mean variance of a column over the values that it has.
+        Converged when the squared Frobenius norm of the centres' move is at most ``tol`` times the
+        mean variance of a column over its present values.
 
     Notes
     -----
@@ -48,8 +48,8 @@ class IncompleteKMeans:
     its values, that of their squared distances to the centre and their number, so that limits
     count values; and a line for each cluster with the number of its rows.
 
-    Rows that are means of groups count in a column with all the weight of the group, or not at
-    all where the group tells none.
+    A row that is the mean of a group counts in a column with the full weight of the group, or not
+    at all if the group has no value there.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class IncompleteKMeans:
         return len(state.centers) * (n_columns + 1), 2
 
     def assign(self, state: State, X: Rows) -> Labels:
-        """Return the nearest centre of each row, over the columns that it has."""
+        """Return the nearest centre of each row, over the columns that the row has."""
         return nearest_present(X, state.centers)[0]
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
@@ -133,7 +133,7 @@ class IncompleteKMeans:
 
 
 def _mean_variance(centers: Floats, within: Floats, weights: Floats) -> float:
-    """Return the mean variance of a column, over the values that it has.
+    """Return the mean variance of a column, over its present values.
 
     Parameters
     ----------

@@ -10,9 +10,10 @@ the baseline of the other papers.
               from M; Lloyd from M over all received centres, each counting once
 
 Deviations: seeds by k-means++ instead of the 10-approximation, as in the authors' program; the
-projection is exact where that is randomised, and keeps min(K_l, d) directions where that asserts
-K_l <= d; a local centre that loses all its rows is not sent, where scikit-learn would move it to
-the farthest row. A site with at most K_l rows sends them all: hold them back with a filter.
+projection is exact where theirs is randomised, and keeps min(K_l, d) directions where theirs
+asserts K_l <= d; a local centre that loses all its rows is not sent, where scikit-learn would move
+it to the farthest row. A site with at most K_l rows sends them all, unless a filter holds them
+back.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class KFed:
 
     @property
     def k_local(self) -> int:
-        """Return K_l."""
+        """The number of local clusters, K_l."""
         return self.n_clusters if self.local_clusters is None else self.local_clusters
 
     @classmethod
@@ -96,7 +97,7 @@ class KFed:
         return LineBounds(box.low, box.high)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Cluster the rows as Awasthi & Sheffet do, which k-FED uses."""
+        """Cluster the rows by the method of Awasthi & Sheffet, which k-FED uses."""
         data = data.canonical()
         X = data.X.astype(np.float64, copy=False)
         if len(X) <= self.k_local:
@@ -107,7 +108,7 @@ class KFed:
         return as_sums(fit.centers, fit.weights, fit.counts)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Run Lloyd over all centres from those of the first site and the farthest others."""
+        """Run Lloyd over all centres, from the first site's and those farthest from them."""
         received, sizes = pool(answers)
         if len(received) < self.n_clusters:
             raise HeldBackError(
@@ -123,7 +124,7 @@ class KFed:
 
 
 def local_start(X: Floats, k: int, rng: Generator) -> Floats:
-    """Return the start of the local Lloyd, (k, d): means over the seeds' safe neighbourhoods.
+    """Return the start of the local Lloyd: the means of the seeds' safe neighbourhoods, (k, d).
 
     Examples
     --------
@@ -139,9 +140,9 @@ def local_start(X: Floats, k: int, rng: Generator) -> Floats:
 
 
 def core_means(H: Floats, seeds: Floats) -> Floats:
-    """Return the mean of each seed's core, (k, q).
+    """Return the mean of each seed's core rows, (k, q).
 
-    Its rows are at most a third as far from it as from any other seed; a seed without any stays.
+    Core rows are at most a third as far from the seed as from any other; a seed without any stays.
 
     Examples
     --------

@@ -84,7 +84,7 @@ class Lloyd:
         return len(state.centers), n_columns + 1
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
-        """Return the bounds of an answer: of means of rows, and squared distances."""
+        """Return the bounds of an answer: of means of rows and squared distances."""
         return box.sums_and_errors(state.centers)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -111,7 +111,7 @@ class Lloyd:
 class SphericalKMeans:
     """Exact federated spherical k-means; starts at a state that has centres.
 
-    Rows must have the length 1, as a preparation with ``unit=True`` makes them.
+    Rows must have length 1, as after a preparation with ``unit=True``.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class SphericalKMeans:
         return len(state.centers), n_columns + 1
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
-        """Return the bounds of an answer: of means of rows, and squared distances."""
+        """Return the bounds of an answer: of means of rows and squared distances."""
         unit = directions(state.centers, state.centers)
         return box.sums_and_errors(unit)
 
@@ -175,7 +175,7 @@ class SphericalKMeans:
 
 
 def directions(sums: Floats, otherwise: Floats) -> Floats:
-    """Return sums (k, d) at the length 1; a line of zeros is that of ``otherwise``.
+    """Return sums (k, d) scaled to length 1; a line of zeros becomes that of ``otherwise``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Sums over the rows of a mixture's components: as a message, and as covariances."""
+"""Sums over the rows of a mixture's components, as messages and as covariances."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ NO_SPREAD = (
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Lines of a message about a mixture.
+    """Layout of the lines of a message about a mixture.
 
-    A line of a component holds its first moments, d numbers; its second ones, none where all
-    components share them; and its likelihood. Noise has the next line. What all components share
-    fills lines of its own, to the last number.
+    The line of a component holds its first moments, d numbers; its second moments, unless all
+    components share them; and its likelihood. The next line is for noise. What all components share
+    fills further lines.
 
     Parameters
     ----------
     kind : Kind
-        What the components are.
+        The kind of covariance.
     k, d : int
         Numbers of components and of columns.
     numeric : ndarray of shape (p,)
-        The places of the columns of numbers.
+        The positions of the numeric columns.
     """
 
     kind: Kind
@@ -52,38 +52,38 @@ class Layout:
 
     @property
     def p(self) -> int:
-        """Return the number of columns of numbers."""
+        """The number of numeric columns, p."""
         return len(self.numeric)
 
     @cached_property
     def other(self) -> NDArray[np.intp]:
-        """Return the places of the columns of levels."""
+        """The positions of the columns of levels."""
         return np.setdiff1d(np.arange(self.d), self.numeric)
 
     @property
     def n_products(self) -> int:
-        """Return how many products of two columns there are."""
+        """The number of products of two columns."""
         return self.p * (self.p + 1) // 2
 
     @property
     def n_seconds(self) -> int:
-        """Return how many second moments the line of a component holds."""
+        """The number of second moments in the line of a component."""
         own = {"full": self.n_products, "tied": 0, "diag": self.p, "spherical": 1}
         return own[self.kind.covariance_type]
 
     @property
     def n_components(self) -> int:
-        """Return the number of components, noise among them."""
+        """The number of components, including noise."""
         return self.k + (self.kind.log_noise is not None)
 
     @property
     def width(self) -> int:
-        """Return the number of sums in a line."""
+        """The number of sums in a line."""
         return self.d + self.n_seconds + 1
 
     @property
     def n_lines(self) -> int:
-        """Return the number of lines."""
+        """The number of lines."""
         shared = self.n_products if self.kind.covariance_type == "tied" else 0
         return self.n_components + -(-shared // self.width)
 
@@ -93,11 +93,11 @@ class Layout:
         Parameters
         ----------
         sums : Moments
-            The sums over its rows: of numbers about the means, of levels about 0.
+            The sums over its rows: about the means for numeric columns, about 0 for levels.
         state : State
-            What was asked about.
+            The state that was asked about.
         spread : ndarray of shape (d,), optional
-            The variance of rows about the means of their groups.
+            The variance of the rows about the means of their groups.
         """
         weights, support, likelihoods = sums.tallies
         lines = np.zeros((self.n_lines, self.width))
@@ -115,9 +115,9 @@ class Layout:
         return Summary(lines, *behind)
 
     def nearest(self, sums: Moments, state: State) -> Moments:
-        """Return sums that took all columns for numbers, of rows at their nearest centres.
+        """Return the message from sums by nearest centre, computed as if all columns were numeric.
 
-        There is no noise, and no likelihood.
+        It has no noise and no likelihood.
         """
         lines, numeric, other = self.n_components, self.numeric, self.other
         tallies = np.zeros((3, lines))
@@ -131,7 +131,7 @@ class Layout:
         return Moments(tallies, sums.first[:, numeric], second, levels)
 
     def _seconds(self, sums: Moments, spread: Floats | None) -> Floats:
-        """Return second moments, with those within groups; (k, q), or of all components (q,)."""
+        """Return second moments including those within groups, (k, q) or, if shared, (q,)."""
         weights, second = sums.tallies[0, : self.k], sums.second
         within = np.zeros(self.p) if spread is None else spread
         if self.kind.covariance_type in ("diag", "spherical"):
@@ -145,7 +145,7 @@ class Layout:
         return own
 
     def unpack(self, answer: Summary) -> ComponentSums:
-        """Return the sums in a message, or in several that were added."""
+        """Return the sums in a message, or in a total of several."""
         lines, weights = answer.sums, np.maximum(answer.weights, 0.0)
         components, k = lines[: self.n_components], self.k
         has_noise = self.n_components > k
@@ -167,7 +167,7 @@ class Layout:
         )
 
     def _symmetric(self, upper: Floats) -> Floats:
-        """Return symmetric matrices (..., p, p) of their upper triangles (..., q)."""
+        """Return symmetric matrices (..., p, p) from their upper triangles (..., q)."""
         a, b = np.triu_indices(self.p)
         matrices = np.zeros((*upper.shape[:-1], self.p, self.p))
         matrices[..., a, b] = matrices[..., b, a] = upper
@@ -176,7 +176,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComponentSums:
-    """Sums of all sites.
+    """Sums over all sites.
 
     Attributes
     ----------
@@ -185,15 +185,16 @@ class ComponentSums:
     first : ndarray of shape (k, d)
         Sums of tau (x - mu_j).
     second : ndarray of shape (k, 1), (k, p), (p, p) or (k, p, p)
-        Sums of squared differences, over all columns or of each; or of products, shared or own.
+        Sums of squared differences, over all columns or by column; or of products, shared or by
+        component.
     likelihood : float
         The log likelihood.
     pooled : float
-        The weight behind shared second moments.
+        The weight of the rows in the shared second moments.
     noise : float
         The weight of noise.
     noise_levels : ndarray of shape (d,)
-        Sums of tau x of the levels over the noise.
+        Sums of tau x over the noise, for columns of levels.
     """
 
     weights: Floats
@@ -206,7 +207,7 @@ class ComponentSums:
 
     @property
     def total(self) -> float:
-        """Return the weight of all components and of noise."""
+        """Return the weight of all components and the noise."""
         return float(self.weights.sum()) + self.noise
 
 
@@ -216,11 +217,11 @@ def scatters(kind: Kind, sums: ComponentSums, moved: Floats) -> Floats:
     Parameters
     ----------
     kind : Kind
-        What the components are.
+        The kind of covariance.
     sums : ComponentSums
         Sums about the old means.
     moved : ndarray of shape (k, p)
-        How far the means have moved, in the columns of numbers.
+        The change of the means in the numeric columns.
     """
     weights = sums.weights[:, None]
     if kind.covariance_type == "spherical":
@@ -238,8 +239,8 @@ def scatters(kind: Kind, sums: ComponentSums, moved: Floats) -> Floats:
 def covariances(kind: Kind, sums: ComponentSums, moved: Floats, shrinkage: float) -> Floats:
     """Return variances (k, 1) or (k, p), or covariances (p, p) or (k, p, p).
 
-    That of a component without weight is the pooled one, W = sum_j Q_j / sum_j N_j; others are
-    (Q_j + nu W) / (N_j + nu).
+    A component without weight gets the pooled covariance W = sum_j Q_j / sum_j N_j, any other (Q_j
+    + nu W) / (N_j + nu).
     """
     scatter, p = scatters(kind, sums, moved), moved.shape[1]
     if kind.covariance_type == "spherical":
@@ -255,7 +256,7 @@ def covariances(kind: Kind, sums: ComponentSums, moved: Floats, shrinkage: float
 
 
 def regularised(kind: Kind, covariance: Floats, floors: Floats, reg_covar: float) -> Floats:
-    """Return covariances with ``reg_covar`` on their variances, none below its floor, (p,).
+    """Return covariances with ``reg_covar`` added to the variances and floors (p,) applied.
 
     Spherical ones have no floor.
     """
@@ -272,12 +273,12 @@ def regularised(kind: Kind, covariance: Floats, floors: Floats, reg_covar: float
 
 
 def precision_factors(kind: Kind, covariance: Floats, reg_covar: float) -> Floats:
-    """Return F with S^-1 = F F^T, upper triangular; of variances 1 / s.
+    """Return F with S^-1 = F F^T, upper triangular; for variances s, 1 / sqrt(s).
 
     Raises
     ------
     InputError
-        If a component has no spread in some direction.
+        If a component has no variance in some direction.
     """
     if not covariance.size:  # all columns are levels
         return covariance
@@ -297,7 +298,7 @@ def precision_factors(kind: Kind, covariance: Floats, reg_covar: float) -> Float
 
 
 def _factor(covariance: Floats, least: float) -> Floats:
-    """Return L with S = L L^T, (p, p), of eigenvalues that are raised to ``least`` if need be."""
+    """Return L with S = L L^T, (p, p), after raising small eigenvalues to ``least`` if need be."""
     try:
         return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     except np.linalg.LinAlgError:

@@ -1,4 +1,4 @@
-"""Error and utility of centres: where there are too few and where too many, from sums.
+"""Error and utility of centres: from sums, where centres are missing and where superfluous.
 
 B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666): with d_1 and d_2 the
 distances of a row to its nearest and second nearest centre,
@@ -6,7 +6,7 @@ distances of a row to its nearest and second nearest centre,
     error    phi_j = sum of d_1^2           over the rows of cluster j  (eq. 4)
     utility    U_j = sum of d_2^2 - d_1^2   over the rows of cluster j  (eq. 6)
 
-Centres are missing where the error is large; one of small utility is hardly needed.
+Centres are missing where the error is large; a centre of small utility is hardly needed.
 """
 
 from __future__ import annotations

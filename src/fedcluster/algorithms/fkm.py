@@ -55,24 +55,25 @@ class FKM:
         How a site draws its seeds; a callable ``client_init(X, k, random_state=seed)`` returns
         them, (k, d).
     client_n_init : int, default=1
-        Draws at a site of which the best is kept; the programs of 2024 took 10 for "random".
+        Number of draws at a site, of which the best is kept; the programs of 2024 used 10 with
+        "random".
     init_iterations : int, default=1
-        Lloyd iterations on a site's seeds before they are sent. With 0 (the paper) rows
-        themselves are sent, each standing for at least p rows.
+        Lloyd iterations on a site's seeds before they are sent. With 0 (the paper), rows themselves
+        are sent, each as the centre of at least p rows.
     empty_clusters : {"drop", "relocate", "keep"}, default="drop"
         What a site does with centres that none of its rows is nearest to: drop them (the paper),
-        or enter its iteration with them and there move them to the farthest rows (the ablation
-        "retain") or keep them in place.
+        move them to the farthest rows during the iteration (the ablation "retain"), or keep them in
+        place.
     weighted : bool, default=True
-        Whether the server weighs a centre by its number of rows.
+        Whether the server weights a centre by its number of rows.
     server_seeding : {"weighted", "unweighted"}, default="weighted"
-        Whether the server's k-means++ looks at the weights.
+        Whether the server's k-means++ draws centres by weight.
     server_n_init : int, default=10
         Restarts of the server's k-means.
     tol : float, default=0
-        Stop when the squared Frobenius norm of the centres' move is at most ``tol`` times the
-        mean variance of a column of the received centres. The paper has no such test: with 0
-        every round is done.
+        Stop when the squared Frobenius norm of the centres' move is at most ``tol`` times the mean
+        variance of a column of the received centres. The paper has no such test: with 0, all rounds
+        are run.
 
     Notes
     -----
@@ -104,7 +105,7 @@ class FKM:
     client_additive = server_additive = needs_centers = False
     min_cluster_size = 2
     objective = Inertia
-    """The paper's p, which a site applies unless it decides otherwise."""
+    """The p of the paper, which a site applies unless it sets its own limit."""
 
     n_clusters: int
     local_iterations: int = 1
@@ -131,8 +132,8 @@ class FKM:
     def paper(cls, n_clusters: int) -> Self:
         """Return algorithm 1 of the texts (arXiv 2310.01195, ICPR 2024).
 
-        Sites send their seeds, which are rows. The server runs weighted k-means; how it starts
-        the texts leave open, and here it is the best of ten runs from seeds drawn by weight. So it
+        Sites send their seeds, which are rows. The server runs weighted k-means; the texts leave
+        its start open, and here it is the best of ten runs from seeds drawn by weight. So it
         differs from `program_2023` in ``server_seeding``, and finds better clusters.
 
         Parameters
@@ -152,9 +153,9 @@ class FKM:
     def program_2023(cls, n_clusters: int) -> Self:
         """Return the program of 2023, which made all figures of the ICPR paper but 4 and 7.
 
-        As the texts; the server's k-means is scikit-learn's of the time: the best of ten runs, the
-        seeds drawn without regard to weights (archive/fed_kmeans_V2.py of swiergarst/fedKMeans at
-        b1f39cf; the version, 1.0.2 or before, is inferred from the numbers).
+        As in the texts; the server's k-means is scikit-learn's of the time: the best of ten runs,
+        with seeds drawn without regard to weights (archive/fed_kmeans_V2.py of swiergarst/fedKMeans
+        at b1f39cf; the version, 1.0.2 or before, is inferred from the numbers).
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class FKM:
         return None, n_columns
 
     def line_bounds(self, state: State, box: ranges.Box) -> ranges.LineBounds:
-        """Return the bounds of an answer: of means of rows; an empty centre stays."""
+        """Return the bounds of an answer: means of rows; an empty centre stays."""
         box = box.around(state.centers)
         return ranges.LineBounds(box.low, box.high)
 
@@ -227,21 +228,21 @@ class FKM:
         return State(fit.centers, rows, round=state.round + 1, converged=settled)
 
     def _settled(self, before: Floats, after: Floats, tolerated: float) -> bool:
-        """Return whether the centres, in any order, moved by little enough."""
+        """Return whether the centres, in any order, moved by at most what is tolerated."""
         if not self.tol or before.shape != after.shape:
             return False
         before, after = (c[np.lexsort(c.T)] for c in (before, after))
         return float(((after - before) ** 2).sum()) <= tolerated
 
     def _init(self, data: Data, rng: Generator) -> LloydFit:
-        """Return the best of ``client_n_init`` draws of min(n, k) seeds, by inertia."""
+        """Return the best, by inertia, of ``client_n_init`` draws of min(n, k) seeds."""
         data = data.canonical()
         k = min(len(data), self.n_clusters)
         fits = [self._seeded(data, k, rng) for _ in range(self.client_n_init)]
         return min(fits, key=lambda fit: fit.inertia)
 
     def _seeded(self, data: Data, k: int, rng: Generator) -> LloydFit:
-        """Draw seeds, and run Lloyd iterations on them if asked for."""
+        """Draw seeds, and run Lloyd iterations on them if requested."""
         if callable(self.client_init):
             seeds = self.client_init(data.X, k, random_state=int(rng.integers(2**31)))
         elif self.client_init == "k-means++":
@@ -254,7 +255,7 @@ class FKM:
 def _iterate(
     data: Data, centers: Floats, iterations: int, *, empty: Literal["drop", "relocate", "keep"]
 ) -> LloydFit:
-    """Run Lloyd iterations; sizes are counted at the updated centres, as scikit-learn does."""
+    """Run Lloyd iterations; count rows at the updated centres, as scikit-learn does."""
     return lloyd(
         data.X,
         centers.astype(np.float64),
@@ -266,5 +267,5 @@ def _iterate(
 
 
 def site_seeding(init: Any) -> Any:
-    """Return how sites draw their seeds, where ``init`` says so; k-means++ otherwise."""
+    """Return the seeding at the sites that ``init`` names; k-means++ if it names none."""
     return init if callable(init) or (isinstance(init, str) and init == "random") else "k-means++"

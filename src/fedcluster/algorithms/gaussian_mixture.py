@@ -11,10 +11,10 @@ equations (3.9) and (3.10).
               pi_j <- N_j / sum_l N_l,   mu_j <- mu_j + a_j,   S_j <- Q_j / N_j - a_j a_j^T
 
 The same mixture as EM on the pooled rows, whatever the partition. Moments are about the current
-means: of raw ones, at an offset of 1e6, nothing of S_j would be left.
+means: raw moments would lose all digits of S_j at an offset of 1e6.
 
-Beyond the equations, each by a field: noise, levels of texts, one estimate of the spread within
-all components to lean on, and a least weight of a component.
+Extensions to the equations, each controlled by a field: noise, levels of text, shrinkage towards
+the pooled covariance, and a minimal weight of components.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from fedcluster.metrics.gaussians import (
 from fedcluster.options.choices import COVARIANCES
 
 NOISE = 0.05
-"""Share of noise at first, where the start has no weight of it."""
+"""Initial share of noise if the start gives it no weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +69,28 @@ class GaussianMixture:
     Parameters
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        The shape of the covariances S_j: any, one for all components, with axes along the
-        columns, or a multiple of the identity.
+        The shape of the covariances S_j: unrestricted, shared by all components, diagonal, or a
+        multiple of the identity.
     tol : float, default=1e-3
-        Converged when the mean log likelihood of a row changes by less.
+        Converged when the mean log likelihood of a row changes by less than ``tol``.
     reg_covar : float, default=1e-6
         Added to the variances, that is to the diagonals of S_j.
     log_noise : float, optional
-        With it, one more component is noise, of this log density everywhere (-log V of a box of
-        volume V), times that of the levels' overall shares.
+        If given, one more component is noise with this log density everywhere (-log V for a box of
+        volume V), times the density of the levels' overall shares.
     levels : bool, default=False
-        Whether the columns that ``memory["texts"]`` numbers are levels of texts. Within a
-        component, text and numbers are independent.
+        Whether ``memory["texts"]`` marks columns that are levels of texts. Within a component, text
+        and numbers are independent.
     shrinkage : float, default=0
         nu: S_j <- (Q_j + nu W) / (N_j + nu), W being the pooled covariance within components.
     min_weight : float, default=0
-        A component of less weight is dropped: its share is 0 from then on, and it keeps its place.
+        A component of less weight is dropped: its share is 0 from then on, but it keeps its index.
     floors : bool, default=False
-        Whether ``memory["floors"]`` has a least variance for each column.
+        Whether ``memory["floors"]`` has a minimal variance for each column.
 
-    Notes
-    -----
-    **The state.** ``centers`` are the means, ``weights`` the N_j; all 0 means equal shares.
-    ``inertia`` is minus the log likelihood of the rows in the mixture *that was asked about*. The
-    memory holds
+    Notes ----- **The state.** ``centers`` are the means, ``weights`` the N_j; all 0 means equal
+    shares. ``inertia`` is minus the log likelihood of the rows in the mixture *that was asked
+    about*. The memory holds
 
     - ``precisions_cholesky``, shaped as scikit-learn's: (k, d, d), (d, d), (k, d) or (k,). Without
       it, or where all of it is 0, the first round takes each row for its nearest centre's, as
@@ -107,17 +105,17 @@ class GaussianMixture:
     the weight of level l in component j and m_l its share of all rows.
 
     **A site sends** for each component N_j, A_j (of levels h_j), the squares or products, and L_j:
-    k (d + 3), k (2 d + 2), or k (d + 2 + d (d + 1) / 2) numbers a round for spherical, diagonal
-    and full covariances; for a tied one k (d + 2), and d (d + 1) / 2 of all components together.
-    Noise is one component more. A component that a site's limit holds back is held back whole:
-    the others remain means over the rows that were sent. One that all sites hold back stays as it
-    is, its weight included, so that its rows go to no other.
+    k (d + 3), k (2 d + 2), or k (d + 2 + d (d + 1) / 2) numbers a round for spherical, diagonal and
+    full covariances; for a tied one k (d + 2), and d (d + 1) / 2 of all components together. Noise
+    is one component more. If a site's limit holds back a component, it holds back all of its sums:
+    the others remain means over the rows that were sent. A component that all sites hold back stays
+    as it is, including its weight, so that its rows go to no other.
 
-    Rows may lack values: they count with those that they have, and with what is expected of the
-    others. A text that a row lacks counts as the mix of all rows.
+    Rows may lack values: they count with the values that they have and with the expected values of
+    the others. A missing text counts with the overall shares of its levels.
 
-    Of rows that are means of groups, the variance of the site's rows about these means is added
-    to each S_j, and to its densities what that costs.
+    If rows are means of groups, the variance of the site's rows about these means is added to each
+    S_j, and the log densities are lowered accordingly.
 
     Examples
     --------
@@ -156,18 +154,18 @@ class GaussianMixture:
 
     @property
     def allowed(self) -> Allowed:
-        """Return what a site may be asked."""
+        """The ranges of what a site may be asked."""
         numbers = dict.fromkeys(("tol", "reg_covar", "shrinkage", "min_weight"), TOLERANCE)
         fields = {**FIELDS, **numbers, "floors": EITHER}
         memory, sizes = self._memory(), sizes_of(self)
         return Allowed(fields, CENTERS, memory, optional=True, sizes=sizes, gaps=True)
 
     def objective(self) -> Metric:
-        """Return what the algorithm makes small: minus the log likelihood."""
+        """Return the metric that the algorithm minimises: minus the log likelihood."""
         return LogLikelihood(self.covariance_type, self.log_noise, self.levels)
 
     def start(self, centers: Floats, weights: Floats | None = None, **memory: Floats) -> State:
-        """Return a state to start from, at given means (k, d); what is not given is 0."""
+        """Return a state to start from given means (k, d); anything else that is not given is 0."""
         (k, d), given = centers.shape, dict(memory)
         sizes = {"k": k, "d": d, "one": 1}
         for name, array in self._memory().items():
@@ -175,11 +173,11 @@ class GaussianMixture:
         return State(centers, np.zeros(k) if weights is None else weights, memory=given)
 
     def assign(self, state: State, X: Rows) -> Floats:
-        """Return the probability of each component for each row, (n, k); the rest is noise."""
+        """Return the probability of each component for each row, (n, k); the rest to 1 is noise."""
         return responsibilities(self, state, X)[:, : len(state.centers)]
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: a line for each component, some for what all share."""
+        """Return the shape of an answer: a line for each component, and more for what all share."""
         layout = Layout.from_state(self, state, n_columns)
         return layout.n_lines, layout.width
 
@@ -195,12 +193,12 @@ class GaussianMixture:
         return layout.pack(sums, state, variance_within(data))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Divide: shares, means and covariances; the likelihood is of what was asked about."""
+        """Return the next shares, means and covariances, and the likelihood of the previous."""
         layout = Layout.from_state(self, state, state.centers.shape[1])
         return self.updated(state, layout.unpack(total(answers)), layout)
 
     def updated(self, state: State, sums: ComponentSums, layout: Layout) -> State:
-        """Return the next state, from the sums of all rows about one."""
+        """Return the next state, from the sums over all rows for the present one."""
         alive = sums.weights > self.min_weight
         moved = means(sums.first, sums.weights, otherwise=np.zeros_like(sums.first))
         kept = np.where((sums.weights > 0) | (self.min_weight > 0), 0.0, state.weights)
@@ -228,7 +226,7 @@ class GaussianMixture:
     def _precisions(
         self, state: State, sums: ComponentSums, moved: Floats, layout: Layout
     ) -> Floats:
-        """Return the factors of the precisions; those of components without weight stay."""
+        """Return the factors of the precisions; components without weight keep theirs."""
         shape = [{"k": layout.k, "d": layout.d}[name] for name in SHAPES[self.covariance_type]]
         before = state.memory.get("precisions_cholesky", np.zeros(shape))
         if not sums.pooled > 0:
@@ -250,7 +248,7 @@ class GaussianMixture:
         return now
 
     def _extras(self, state: State, centers: Floats, sums: ComponentSums) -> dict[str, Floats]:
-        """Return what the memory holds besides the precisions."""
+        """Return the arrays of the memory other than the precisions."""
         extras, d = {}, centers.shape[1]
         if self.log_noise is not None:
             first = NOISE * sums.total if not is_fitted(state) else sums.noise
@@ -274,15 +272,15 @@ class MergedMixture:
 
     C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif. 4, 2010;
     J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo & R. Gottardo, Combining mixture components for
-    clustering, J. Comput. Graph. Stat. 19, 2010. `merged_state` makes its state; a round of it
-    tells the likelihood, and changes nothing.
+    clustering, J. Comput. Graph. Stat. 19, 2010. `merged_state` builds its state; a round returns
+    the likelihood and changes nothing.
 
     Parameters
     ----------
     covariance_type, log_noise, levels
-        Of the mixture, as in `GaussianMixture`.
+        Parameters of the mixture, as in `GaussianMixture`.
     noise_apart : bool, default=False
-        Whether a row that is most likely noise is of no cluster; else it is of the likeliest one.
+        Whether a row that is most likely noise belongs to no cluster instead of the likeliest one.
 
     Notes
     -----
@@ -310,13 +308,13 @@ class MergedMixture:
 
     @property
     def allowed(self) -> Allowed:
-        """Return what a site may be asked."""
+        """The ranges of what a site may be asked."""
         memory, fields = memory_of_clusters(self), {**FIELDS, "noise_apart": EITHER}
         sizes = sizes_of(self, merged=True)
         return Allowed(fields, CENTERS, memory, sizes=sizes, gaps=True)
 
     def objective(self) -> LogLikelihood:
-        """Return what the mixture made small: minus the log likelihood."""
+        """Return the metric that the mixture minimised: minus the log likelihood."""
         return LogLikelihood(self.covariance_type, self.log_noise, self.levels, merged=True)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -324,7 +322,7 @@ class MergedMixture:
         return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return the log likelihood of the rows, and their weight."""
+        """Return the log likelihood of the rows and their weight."""
         return self.objective().client_step(state, data, rng)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
@@ -333,7 +331,7 @@ class MergedMixture:
         return replace(state, round=state.round + 1, inertia=inertia, converged=True)
 
     def assign(self, state: State, X: Rows) -> Floats:
-        """Return the probability of each cluster for each row, (n, k); the rest is noise."""
+        """Return the probability of each cluster for each row, (n, k); the rest to 1 is noise."""
         cluster = state.memory["cluster"].astype(int)
         belongs = np.eye(len(state.centers))[cluster]
         mixture = components_of(self, state)
@@ -350,18 +348,18 @@ def merged_state(
     shift: Floats | None = None,
     scale: Floats | None = None,
 ) -> State:
-    """Return the state of clusters that are sets of a mixture's components, by falling weight.
+    """Return the state whose clusters are sets of components, ordered by decreasing weight.
 
     Parameters
     ----------
     step : MergedMixture
-        Of what kind the mixture is.
+        The algorithm, which determines the kind of mixture.
     mixture : State
-        The mixture, as `GaussianMixture` has it.
+        The mixture, a state of `GaussianMixture`.
     groups : sequence of sequence of int
         The components of each cluster.
     shift, scale : ndarray of shape (d,), optional
-        What turns rows into those that the mixture sees.
+        Shift and scale that turn rows into those that the mixture was fitted to.
     """
     d = mixture.centers.shape[1]
     shift = np.zeros(d) if shift is None else shift

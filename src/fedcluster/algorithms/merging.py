@@ -1,4 +1,4 @@
-"""Sums of centres and their means: made at sites, added and divided at the server.
+"""Weighted sums and means of centres: made at the sites, added and divided at the server.
 
 The only two places that divide by a weight are here, and neither divides by zero.
 """
@@ -15,12 +15,12 @@ from fedcluster.errors import HeldBackError
 
 
 def total(answers: Sequence[Summary]) -> Summary:
-    """Return the exact sum of all answers, correctly rounded: the order does not matter."""
+    """Return the exact sum of all answers, correctly rounded; their order does not matter."""
     return Summary.total(answers)
 
 
 def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:
-    """Return weighted means, (k, d); a line of weight 0 (or less) stays at ``otherwise``.
+    """Return weighted means, (k, d); a line of weight 0 or less becomes that of ``otherwise``.
 
     Examples
     --------
@@ -34,12 +34,12 @@ def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:
 
 
 def as_sums(centers: Floats, weights: Floats, counts: NDArray[np.integer | np.bool_]) -> Summary:
-    """Return a site's own centres, (k, d), as sums: each times the weight of its rows."""
+    """Return a site's own centres, (k, d), as sums: each multiplied by the weight of its rows."""
     return Summary(centers * weights[:, None], weights, counts.astype(np.float64))
 
 
 def pool(answers: Sequence[Summary]) -> tuple[Floats, Floats]:
-    """Return every mean that was sent, one under the other, and their weights: (q, d), (q,)."""
+    """Return all means that were sent, stacked, and their weights: (q, d), (q,)."""
     sums = np.concatenate([a.sums for a in answers])
     weights = np.concatenate([a.weights for a in answers])
     some = weights > 0
@@ -47,7 +47,7 @@ def pool(answers: Sequence[Summary]) -> tuple[Floats, Floats]:
 
 
 def too_few(name: str, n_clusters: int, received: int) -> HeldBackError:
-    """Return the error that a first round brought fewer than ``n_clusters`` centres."""
+    """Return the error for a first round that brought fewer than ``n_clusters`` centres."""
     return HeldBackError(
         f"{name} needs at least {n_clusters} centres from the sites in its first round "
         f"and received {received}: clusters smaller than the sites' limits are not sent; "
@@ -56,12 +56,12 @@ def too_few(name: str, n_clusters: int, received: int) -> HeldBackError:
 
 
 def tolerance(X: Rows, tol: float) -> float:
-    """Return ``tol`` times the mean variance of a column of (n, d) rows, as in scikit-learn."""
+    """Return ``tol`` times the mean variance of the columns of X, (n, d), as in scikit-learn."""
     return tol * float(X.var(axis=0, dtype=np.float64).mean()) if tol else 0.0
 
 
 def site_tolerance(data: Data, tol: float) -> float:
-    """Return the `tolerance` of a site's rows, whose variance is computed once."""
+    """Return the `tolerance` for a site's rows, whose variance is computed only once."""
     if "variance" not in data.cache:
         data.cache["variance"] = tolerance(data.X, 1.0)
     return tol * float(data.cache["variance"])

@@ -1,6 +1,6 @@
 """Steps of a private clustering: moments, directions, and cells of a grid.
 
-Where rows lie and along which directions they vary, from sums that one record hardly changes.
+Location of the rows and directions of their variation, from sums that one record hardly changes.
 
 C. Dwork, K. Talwar, A. Thakurta & L. Zhang, Analyze Gauss: optimal bounds for privacy-preserving
 principal component analysis, STOC 2014, algorithm 1: noise on the matrix of second moments itself,
@@ -13,8 +13,8 @@ clip(y, R) is y where |y| <= R, and else the nearest point of that ball. A matri
 d (d + 1) / 2 entries on and above the diagonal, those above it times sqrt(2), so that the length
 of the answer is the matrix's Frobenius norm.
 
-Deviation: the rows lie about a mean m, and in a ball of a radius R, that noisy sums told before,
-not in the unit ball about the origin; wide public bounds then cost little.
+Deviation: the rows lie about a mean m in a ball of radius R, both estimated from earlier noisy
+sums, not in the unit ball about the origin; wide public bounds then cost little.
 
 Cells of a grid with the rows in each: a start from few noisy sums.
 
@@ -25,13 +25,13 @@ the cells' middles, weighted by their noisy counts, gives the centres.
     y = x - m,  z_j = a_j . y,  j = 1 ... q      along q axes, from a middle m
     n_b = number,  S_b = sum of clip(z, R) / R   over the rows whose z lies in cell b
 
-Few cells along many axes are wide, and their middles say little; then the sums S_b give the means
-of their rows, as A. Chang & P. Kamath have it (Google, Practical differentially private
-clustering, 2021), who make cells by hashing.
+If there are few cells along many axes, they are wide and their middles inaccurate; then the sums
+S_b give the means of their rows, as in A. Chang & P. Kamath (Google, Practical differentially
+private clustering, 2021), who make cells by hashing.
 
-Deviations: the axes, the middle, the ends and R come from noisy sums before (`BoxMoments`,
-`BallScatter`); the axes have different numbers of bins; rows beyond the ends count in the
-outermost cells.
+Deviations: the axes, the middle, the ends and R come from earlier noisy sums (`BoxMoments`,
+`BallScatter`); the axes have different numbers of bins; rows beyond the ends count in the outermost
+cells.
 
 Lloyd's algorithm by moves of limited length, so that noise on its sums can be small.
 
@@ -68,7 +68,7 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import by_cluster, in_parts, no_rows, one_line, row_weights
 
 COUNTS = 0.1
-"""Part of the privacy cost of an answer that its one weight takes."""
+"""Part of an answer's privacy cost that is spent on its single weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class BoxMoments:
         return 1, 2 * n_columns
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
-        """Return how much one record changes the answer: at most 1 in each of 2 d sums."""
+        """Return the sensitivity of the answer: at most 1 in each of 2 d sums."""
         return Sensitivity(sqrt(2 * n_columns), 1.0, COUNTS)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -109,7 +109,7 @@ class BoxMoments:
 
 @dataclass(frozen=True, slots=True)
 class BallScatter:
-    """Second moments about a centre of the rows in units of a radius, clipped to length 1.
+    """Second moments about a centre, with rows in units of a radius and clipped to length 1.
 
     The state's memory has ``radius``, (1,), above 0.
 
@@ -139,7 +139,7 @@ class BallScatter:
         return 1, n_columns * (n_columns + 1) // 2
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
-        """Return how much one record changes the answer: a matrix y y' of norm |y|^2 <= 1."""
+        """Return the sensitivity of the answer: a matrix y y' of norm |y|^2 <= 1."""
         return Sensitivity(1.0, 1.0, COUNTS)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -155,7 +155,7 @@ class BallScatter:
 
     @staticmethod
     def matrix(total: Summary) -> Floats:
-        """Return the matrix (d, d) of the sums of y y' that a total answer holds."""
+        """Return the matrix (d, d) of the sums of y y' from a total answer."""
         entries = total.sums[0]
         d = (int(sqrt(8 * len(entries) + 1)) - 1) // 2
         matrix = np.zeros((d, d))
@@ -164,7 +164,7 @@ class BallScatter:
 
 
 def clipped(rows: Floats, radius: Floats | float) -> Floats:
-    """Return rows (n, d), those longer than a radius, or each its own (n,), shortened to it.
+    """Return rows (n, d), shortened to a radius, common or of each (n,), if they are longer.
 
     Examples
     --------
@@ -178,18 +178,18 @@ def clipped(rows: Floats, radius: Floats | float) -> Floats:
 
 
 MOST_CELLS = 1 << 16
-"""Cells of a grid, at most."""
+"""Largest number of cells of a grid."""
 
 NARROWEST = 1e-12
-"""Distance of the ends of an axis, at least."""
+"""Smallest distance between the ends of an axis."""
 
 CELL_COUNTS = 0.2
-"""Part of the privacy cost of sums and counts that the counts take."""
+"""Part of the privacy cost of sums and counts that is spent on the counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridCells:
-    """Number of the rows in each cell of a uniform grid along q axes, and perhaps their sums.
+    """Number of rows in each cell of a uniform grid along q axes, optionally with their sums.
 
     The state has the middle m as its one centre; its memory has ``axes`` (q, d), ``low``, ``high``
     and ``bins``, (q,) each, and ``radius``, (1,), to which rows are clipped in sums. Cells are
@@ -198,11 +198,9 @@ class GridCells:
     Parameters
     ----------
     means : bool, default=False
-        Whether the sums are asked for, too.
+        Whether the sums are asked for too.
 
-    Notes
-    -----
-    A site sends a number for each cell, or q + 1.
+    Notes ----- A site sends one number for each cell, or q + 1 with sums.
 
     Examples
     --------
@@ -240,7 +238,7 @@ class GridCells:
         return prod(_bins(state)), len(state.memory["axes"]) if self.means else 0
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
-        """Return how much one record changes the answer: 1 in one count, a sum of length 1."""
+        """Return the sensitivity of the answer: 1 in one count, and a sum of length 1."""
         return Sensitivity(float(self.means), 1.0, CELL_COUNTS)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -274,9 +272,9 @@ class GridCells:
 
 
 def along(part: Data, state: State) -> Floats:
-    """Return rows about the centre of a state along its axes, (n, q).
+    """Return the rows about the centre of a state, along its axes, (n, q).
 
-    Each row by itself: the same bits among others.
+    Each row is computed by itself, so its bits do not depend on the other rows.
     """
     apart = np.ascontiguousarray(part.X - state.centers[0], dtype=np.float64)
     places: Floats = np.einsum("nd,qd->nq", apart, state.memory["axes"])
@@ -289,34 +287,32 @@ def _bins(state: State) -> tuple[int, ...]:
 
 
 ROUND_COUNTS = 0.25
-"""Part of the privacy cost of an answer that its counts take."""
+"""Part of the privacy cost of an answer that is spent on its counts."""
 
 SQUARES = 0.5
-"""What a squared length of 1 is in an answer: the squares add little to its sensitivity."""
+"""Value of a squared length of 1 in an answer: squares then add little to the sensitivity."""
 
 SMALLEST, APART = 1e-6, 0.5
-"""Smallest radius, and the first one in median distances of a centre to the nearest other one."""
+"""Smallest radius, and the first one as a multiple of the median distance between centres."""
 
 FEWEST = 0.25
-"""Part of an even share of the rows that a cluster is taken to have at least."""
+"""Smallest number of rows that a cluster is assumed to have, in parts of an even share."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelativeLloyd:
-    """Lloyd's algorithm whose rows move a centre by a limited length; starts at centres.
+    """Lloyd's algorithm in which a row moves its centre by a limited length; starts at centres.
 
-    The state's memory has ``radius``, (k,), above 0; without it, half the median distance of a
-    centre to the nearest other one, or the length of the row of ones for a single centre.
+    The state's memory has ``radius``, (k,), above 0; by default half the median distance of a
+    centre to its nearest other one, or sqrt(d) for a single centre.
 
     Parameters
     ----------
     spread : float, default=2.0
-        s: the next radius in root mean squared distances of rows to their centres.
+        s: the next radius, in units of the root mean squared distance of rows to their centres.
 
-    Notes
-    -----
-    A site sends k (d + 2) numbers a round. Without noise and with radii beyond all rows a round
-    is one of `Lloyd`, but for clusters of few rows.
+    Notes ----- A site sends k (d + 2) numbers a round. Without noise, and with radii larger than
+    all distances, a round equals one of `Lloyd` except for clusters with few rows.
 
     Examples
     --------
@@ -350,7 +346,7 @@ class RelativeLloyd:
         return len(state.centers), n_columns + 1
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
-        """Return how much one record changes the answer: a move of length 1, and its square."""
+        """Return the sensitivity of the answer: a move of length 1, and its square."""
         return Sensitivity(sqrt(1.0 + SQUARES**2), 1.0, ROUND_COUNTS)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -386,7 +382,7 @@ class RelativeLloyd:
 
 
 def radii(state: State) -> Floats:
-    """Return the radius of each centre, (k,): that of the memory, or what their distances give.
+    """Return the radius of each centre, (k,), from the memory or from the centres' distances.
 
     Examples
     --------

@@ -1,12 +1,12 @@
 """Site summaries: one round in which every site describes its rows by weighted means.
 
-    site i:   where its rows are many, the leaves of a variance tree of its own stand for them;
+    site i: where its rows are many, the leaves of a variance tree of its own replace them;
               k-means of its rows with L clusters; a cluster of fewer than q rows gives its rows
               to the nearest other one; -> at most L means, each with its number of rows
     server:   lays them side by side
 
-Means that are many for each cluster stand for the rows in any search: weighted k-means of them
-costs no further round. Unlike k-FED's message every row is counted.
+With many means for each cluster, the means can replace the rows in any search: weighted k-means of
+them costs no further round. Unlike in k-FED's message, every row is counted.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from fedcluster.kernels import hard_pass, kmeans
 from fedcluster.metrics import Inertia
 
 MOST_POINTS = 2048
-"""Rows beyond which the leaves of a variance tree stand for them, and the most leaves."""
+"""Number of rows above which the leaves of a variance tree replace them; also the most leaves."""
 
 PASSES = 10
-"""Iterations of k-means at a site: a description need not have converged."""
+"""Iterations of k-means at a site: a description need not be converged."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSummaries:
-    """Describe each site by at most ``n_means`` weighted means.
+    """Description of each site by at most ``n_means`` weighted means.
 
     Parameters
     ----------
     n_means : int
         L, the largest number of means that a site sends.
     min_rows : int, default=1
-        q, the smallest number of rows that a mean stands for. A site with fewer than 2 q rows
-        sends their common mean.
+        q, the smallest number of rows of a mean. A site with fewer than 2 q rows sends their common
+        mean.
     rows_per_mean : int, default=1
-        A site sends at most one mean for so many of its rows.
+        A site sends at most one mean per this many of its rows.
 
     Notes
     -----
@@ -82,7 +82,7 @@ class SiteSummaries:
         return LineBounds(box.low, box.high)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return means of local clusters that are large enough."""
+        """Return the means of the local clusters that are large enough."""
         data = data.weighed().canonical()
         points = Points.of(data, rng)
         k = min(self.n_means, max(1, len(data) // self.rows_per_mean), len(points.X))
@@ -90,21 +90,21 @@ class SiteSummaries:
         return points.summary(fit.centers, self.min_rows)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Return every mean of every site, with their weights."""
+        """Return all means of all sites, with their weights."""
         centers, weights = pool(answers)
         return State(centers, weights, round=state.round + 1, converged=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Rows of a site, or means of few of them each.
+    """Rows of a site, or means of a few rows each.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
         The points.
     weights, counts : ndarray of shape (n,)
-        The weight and the number of the rows behind each.
+        The weight and the number of rows of each point.
     """
 
     X: Rows
@@ -113,7 +113,7 @@ class Points:
 
     @classmethod
     def of(cls, data: Data, rng: Generator, most: int = MOST_POINTS) -> Points:
-        """Return the rows themselves or, where they are many, the leaves of a variance tree."""
+        """Return the rows themselves or, if there are many, the leaves of a variance tree."""
         ones = np.ones(len(data))
         weights = ones if data.sample_weight is None else data.sample_weight
         if len(data) <= most:
@@ -127,9 +127,10 @@ class Points:
         return cls(state.centers, leaves.weights * weights.min(), leaves.support)
 
     def summary(self, centers: Floats, min_rows: int) -> Summary:
-        """Return sums over the points of each centre, dropping centres until none is too small.
+        """Return sums over the points of each centre, dropping centres until no cluster is small.
 
-        Of those that are, half go at a time, the smallest first.
+        Of the centres with fewer than ``min_rows`` rows, half are dropped at a time, the smallest
+        first.
         """
         while True:
             groups = hard_pass(self.X, centers, self.weights)

@@ -14,8 +14,8 @@ Both halves from sums, in one round, with the r of the round before:
     server:   means from the sums;  r^2 <- the upper end of the cell that holds the quantile, and
               the next cells lie closely around it: its own 1/6 of the width as long as it stays
 
-No site tells a distance. As long as r is not known within a factor of two, centres stay. A centre
-that no row within r is nearest to goes beside the one of the largest error, which names no row.
+No site sends a distance. Centres stay in place until r is known within a factor of two. A centre
+without rows within r is moved next to the centre of the largest error, which reveals no row.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_weights
 
 EDGES = np.geomspace(1e-30, 1e30, 31)
-"""Between the cells of squared distances in the first round."""
+"""Number of edges between the cells of squared distances in the first round."""
 
 KNOWN = 4.0
-"""Ends of a cell within this factor: then r is known within a factor of two."""
+"""Ratio of a cell's ends above which r is not known within a factor of two."""
 
 ASIDE = 0.01
-"""How far from another centre an empty one is put, in standard deviations of its cluster."""
+"""Distance at which an empty centre is put beside another, in its standard deviations."""
 
 RESOLUTION = 2.0**-30
-"""The width of a cell, as a share of its upper end, that is not divided any more."""
+"""Width of a cell, relative to its upper end, at which it is not divided any more."""
 
 MEMORY: Mapping[str, Array] = {
     "radius": Array(("one",), least=0.0),
@@ -62,7 +62,7 @@ class TrimmedLloyd:
     trim : float
         alpha, the share of the weight of all rows that belongs to no cluster, 0 to 0.5.
     tol : float, default=1e-4
-        As of `Lloyd`, with the variance of the rows that are kept.
+        As in `Lloyd`, with the variance of the rows that are kept.
 
     Notes
     -----
@@ -99,20 +99,20 @@ class TrimmedLloyd:
         return len(state.centers) + len(EDGES) + 1, n_columns + 1
 
     def assign(self, state: State, X: Rows) -> Labels:
-        """Return the nearest centre of each row, -1 of one that is farther than r."""
+        """Return the nearest centre of each row, or -1 for a row that is farther away than r."""
         labels, squared = nearest(X, state.centers)
         radius = state.memory["radius"][0] if state.memory else np.inf
         return np.where(squared <= radius, labels, -1).astype(np.int32)
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
-        """Return the bounds of an answer: as of `Lloyd`; cells have no sums."""
+        """Return the bounds of an answer: as for `Lloyd`; cells have no sums."""
         kept = box.sums_and_errors(state.centers)
         cells = np.zeros((len(EDGES) + 1, len(box.low) + 1))
         low, high = (np.vstack([side, cells]) for side in (kept.low, kept.high))
         return LineBounds(low, high, disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return sums over the rows within r of each centre, and numbers of rows in cells."""
+        """Return sums over the rows within r of each centre, and the cells' counts of rows."""
         radius, edges = _memory(state, "radius", [0.0])[0], _memory(state, "edges", EDGES)
         k, d = len(state.centers), data.X.shape[1]
         scatter = 0.0 if data.within is None else data.within.sum() / row_weights(data).sum()
@@ -152,9 +152,9 @@ class TrimmedLloyd:
 
 
 def _without_empty(centers: Floats, errors: Floats, weights: Floats, rng: Generator) -> Floats:
-    """Return centres of which those without rows have gone beside those of the largest errors.
+    """Return centres, with those without rows moved next to those of the largest errors.
 
-    A centre whose rows are all trimmed would stay among outliers for ever.
+    Otherwise, a centre whose rows are all trimmed would stay among outliers for ever.
     """
     empty = np.flatnonzero(weights <= 0)
     crowded = np.argsort(-errors, kind="stable")[: len(empty)]
@@ -170,10 +170,11 @@ def _without_empty(centers: Floats, errors: Floats, weights: Floats, rng: Genera
 def share_below(squared: Floats, scatter: float, d: int, bounds: Floats) -> Floats:
     """Return the share of each row whose squared distance is at most each bound, (n, b).
 
-    Of a row that is as it is, 0 or 1. A mean of a group stands for rows around it, whose squares
-    about it are ``scatter`` on average: taken as normal, theirs to a centre at a squared distance
-    s have the mean s + scatter and the variance (4 s scatter + 2 scatter^2) / d, and nearly the
-    gamma distribution with these (E. B. Wilson & M. M. Hilferty, PNAS 17, 1931, for its shares).
+    For a single row, 0 or 1. A group mean represents rows around it, whose squared distance to it
+    is ``scatter`` on average: if they are normal, their squared distances to a centre at a squared
+    distance s have the mean s + scatter and the variance (4 s scatter + 2 scatter^2) / d, and
+    nearly the gamma distribution with these (E. B. Wilson & M. M. Hilferty, PNAS 17, 1931, for its
+    shares).
 
     Examples
     --------
@@ -194,13 +195,13 @@ def share_below(squared: Floats, scatter: float, d: int, bounds: Floats) -> Floa
 
 
 def _memory(state: State, name: str, otherwise: Floats | list[float]) -> Floats:
-    """Return an array of the memory; of a state without memory, what is asked first."""
+    """Return an array of the memory, or ``otherwise`` if the state has no memory."""
     return np.asarray(state.memory.get(name, otherwise), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RadiusSearch:
-    """What is known of r^2 after a round.
+    """Search for r^2: what is known of it after a round.
 
     Parameters
     ----------
@@ -211,12 +212,12 @@ class RadiusSearch:
     seen : float
         The weight of all rows.
     target : float
-        The weight that is kept: of unweighted rows a whole number.
+        The weight that is kept: a whole number for unweighted rows.
     exact : bool
         Whether no smaller radius keeps as much.
     hidden : bool
-        Whether limits hid rows. Half of them are taken to be within the radius, and cells do not
-        become smaller, as these would hide more.
+        Whether limits hid rows. Half of these are assumed to be within the radius, and cells are
+        not narrowed, which would hide more rows.
     """
 
     radius: float
@@ -227,7 +228,7 @@ class RadiusSearch:
     hidden: bool
 
     def memory(self) -> dict[str, Floats]:
-        """Return what goes into the state."""
+        """Return the arrays for the memory of the state."""
         one, seen = np.array([self.radius]), np.array([self.seen])
         return {"radius": one, "edges": self.edges, "seen": seen}
 
@@ -256,13 +257,13 @@ class RadiusSearch:
 
 
 def _wider(edges: Floats, cell: int) -> Floats:
-    """Return edges that reach nine times as far to the side where the quantile lies."""
+    """Return edges that reach nine times as far on the side of the quantile."""
     reach = 8 * (edges[-1] - edges[0])
     low, high = (edges[0], edges[-1] + reach) if cell else (edges[0] - reach, edges[-1])
     return np.linspace(max(low, 0.0), high, len(edges))
 
 
 def _closer(low: float, high: float) -> Floats:
-    """Return edges around a cell, so that a quantile that moves with the centres stays within."""
+    """Return edges around a cell, with room for a quantile that moves with the centres."""
     aside = 2 * (high - low)
     return np.linspace(max(low - aside, 0.0), high + aside, len(EDGES))

@@ -1,7 +1,7 @@
-"""A start from sums alone: a tree of cuts where the rows vary most.
+"""A start from sums alone: a tree of cuts along the columns of largest variance.
 
 T. Su & J. G. Dy, In search of deterministic methods for initializing k-means and Gaussian mixture
-clustering, Intelligent Data Analysis 11 (2007): variance partition, carried on past k leaves.
+clustering, Intelligent Data Analysis 11 (2007): variance partition, continued past k leaves.
 
     round t, leaves with reference points m_l:
       site i:   for each leaf l and its rows x:  sum of x,  sum of (x - m_l)^2 by column,  number
@@ -11,11 +11,11 @@ clustering, Intelligent Data Analysis 11 (2007): variance partition, carried on 
                 the leaves with the largest sums of squares, at most doubling their number and
                 never past L, are cut at their mean in their column of largest variance
 
-The leaves' means with their weights are as good a description of all rows as the sites' own
-centres, and nobody's own centres are seen. About log2(L) + 2 rounds.
+The leaves' weighted means describe all rows as well as the sites' own centres would, without
+revealing any site's own centres. It takes about log2(L) + 2 rounds.
 
-Leaves are boxes, and a row of a long one may be nearer to the mean of another. So passes of Lloyd's
-algorithm may follow, in which each row counts for the nearest mean.
+Leaves are boxes, and a row in a long box may be nearer to the mean of another. Therefore passes of
+Lloyd's algorithm may follow, in which each row counts for the nearest mean.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from fedcluster.kernels.rows import Cuts, Places, leaf_sums
 from fedcluster.metrics import Inertia
 
 ROUNDED = 1e-9
-"""Relative difference that is only the rounding of sums."""
+"""Relative difference that is attributed to the rounding of sums."""
 
 TRIES = 6
-"""Cuts of one leaf that are undone before it is left as it is."""
+"""Number of cuts of one leaf that are undone before the leaf is left uncut."""
 
 SINGLE_LEAF = {
     **dict.fromkeys(("parent", "child", "feature", "threshold"), np.zeros(0)),
     **dict.fromkeys(("undone", "column", "value"), np.zeros(1)),
 }
-"""Tree without cuts."""
+"""The tree without cuts."""
 
 PASS = "pass"
-"""Name in a state's memory of the pass that is asked for, (1,): 0 while the tree grows."""
+"""Name in a state's memory of the number of the pass, (1,): 0 while the tree grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class VarianceTree:
-    """Describe all rows by the weighted means of a tree's leaves.
+    """Description of all rows by the weighted means of a tree's leaves.
 
     Parameters
     ----------
     n_leaves : int
         L, the largest number of leaves.
     min_rows : int, default=1
-        q: a leaf of less weight is not kept.
+        q: a leaf of smaller weight is not kept.
     passes : int, default=0
         Passes in which rows count for the nearest mean, after the tree has grown.
 
@@ -104,11 +104,11 @@ class VarianceTree:
     passes: int = 0
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: sums and, of leaves, squares of each column for each."""
+        """Return the shape of an answer: sums for each leaf and, before passes, also squares."""
         return max(1, len(state.centers)), n_columns if pass_number(state) else 2 * n_columns
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
-        """Return the bounds of an answer: of means of rows, and squares about the reference."""
+        """Return the bounds of an answer: of means of rows and of squares about the reference."""
         sums = box.means(max(1, len(state.centers)))
         if pass_number(state):
             return sums
@@ -119,7 +119,7 @@ class VarianceTree:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return for each leaf the sums of its rows and of their centred squares.
 
-        In a pass, the sums of the rows that are nearest to each mean.
+        In a pass, return the sums of the rows that are nearest to each mean.
         """
         if pass_number(state):
             groups = hard_pass(data.X, state.centers, data.sample_weight)
@@ -128,7 +128,7 @@ class VarianceTree:
         return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight, data.cache))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
+        """Measure the leaves, undo cuts that left too few rows, and cut the most varied leaves."""
         answer = total(answers)
         if number := pass_number(state):
             return self._nearest(state, answer, number)
@@ -148,14 +148,14 @@ class VarianceTree:
         return State(centers, weights, round=state.round + 1, converged=done, memory=memory)
 
     def _nearest(self, state: State, answer: Summary, number: int) -> State:
-        """Return the means of the rows that are nearest to each; one without rows stays."""
+        """Return the means of the rows nearest to each old mean; one without rows stays."""
         centers = means(answer.sums, answer.weights, otherwise=state.centers)
         memory = {**state.memory, PASS: np.array([number + 1.0])}
         done = number >= self.passes
         return State(centers, answer.weights, round=state.round + 1, converged=done, memory=memory)
 
     def _to_cut(self, tree: _Tree, squares: Floats, weights: Floats) -> Places:
-        """Return the leaves to cut: by falling sum of squares, as many as there is room for."""
+        """Return the leaves to cut, by decreasing sum of squares, as many as there is room for."""
         room = min(len(weights), self.n_leaves - len(weights))
         within = squares.sum(axis=1)
         able = (weights >= 2 * self.min_rows) & (within > 0) & (tree.undone < TRIES)
@@ -165,13 +165,13 @@ class VarianceTree:
 
 
 def leaves(state: State, n_columns: int) -> tuple[Cuts, Floats]:
-    """Return the cuts of the tree in a state, and the point about which each leaf's squares are."""
+    """Return the cuts of the tree in a state, and the reference point of each leaf's squares."""
     reference = state.centers if len(state.centers) else np.zeros((1, n_columns))
     return _Tree.from_state(state).cuts(*reference.shape), reference
 
 
 def pass_number(state: State) -> int:
-    """Return the number of the pass that a state asks for, from 1; 0 while the tree grows."""
+    """Return the number, from 1, of the pass that a state asks for; 0 while the tree grows."""
     return int(state.memory[PASS][0]) if PASS in state.memory else 0
 
 
@@ -179,9 +179,9 @@ def pass_number(state: State) -> int:
 class _Tree:
     """Cuts of a tree: rows with ``X[:, feature] <= threshold`` stay, the others go to a new leaf.
 
-    In the order in which they were made, cut c parts leaf ``parent[c]``, which keeps the one
-    side, from leaf ``child[c]``, the other. Of each leaf: how many cuts of it were ``undone``,
-    and where the next one is to fall, ``column`` and ``value``, after the last was.
+    In order, cut c splits leaf ``parent[c]``, which keeps one side, and creates leaf ``child[c]``
+    for the other. For each leaf, ``undone`` counts its undone cuts; after one, ``column`` and
+    ``value`` say where the next cut is made.
     """
 
     parent: Places
@@ -203,12 +203,12 @@ class _Tree:
         return cls(*(memory[name].astype(kind) for name, kind in kinds.items()))
 
     def memory(self, number: int = 0) -> dict[str, Floats]:
-        """Return the tree as arrays that travel, with the number of the pass that follows."""
+        """Return the tree as arrays that can be sent, with the number of the next pass."""
         tree = {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
         return {**tree, PASS: np.array([float(number)])}
 
     def cuts(self, n_leaves: int, d: int) -> Cuts:
-        """Return the cuts alone; compiled code follows them, so none may point outside."""
+        """Return only the cuts, checked, because compiled code follows them without checks."""
         cuts = self.parent, self.child, self.feature, self.threshold
         places = zip(cuts, (n_leaves, n_leaves, d), strict=False)
         inside = all(((place >= 0) & (place < limit)).all() for place, limit in places)
@@ -219,8 +219,8 @@ class _Tree:
     def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:
         """Cut leaves at their mean, in their column of largest sum of squares.
 
-        Of columns with the same sum but for rounding, as all have that are standardised, in the
-        first: the order in which rows were added may not choose between them.
+        If columns have equal sums up to rounding, as standardised columns do, the first is taken,
+        so that the order in which rows were added does not decide.
         """
         again = self.undone[chosen] > 0
         varying = squares[chosen]
@@ -236,9 +236,9 @@ class _Tree:
 def _undo(
     tree: _Tree, sums: Floats, weights: Floats, reference: Floats, min_rows: int
 ) -> tuple[_Tree, Floats, Floats, Floats]:
-    """Give a leaf of too few rows back to the leaf that it was cut from, if that was just now.
+    """Give a leaf with too few rows back to the leaf that it was cut from, if cut in this round.
 
-    Both have the same reference point then, so their sums add up.
+    Then both have the same reference point, so their sums add up.
     """
     if not len(reference):
         return tree, sums, weights, np.zeros((1, sums.shape[1] // 2))
@@ -271,7 +271,7 @@ def _undo(
 
 
 def _among(places: Places, n: int) -> NDArray[np.bool_]:
-    """Return of each of n leaves whether it is one of these."""
+    """Return a mask of length n that is True at the given places."""
     among = np.zeros(n, dtype=bool)
     among[places] = True
     return among

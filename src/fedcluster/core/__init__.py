@@ -1,7 +1,7 @@
 """The vocabulary: every message of federated clustering is a set of weighted sums.
 
-Values are frozen dataclasses, protocols are structural. These modules import nothing else of
-the package. ``__all__`` is for users; the package uses the other names too.
+Values are frozen dataclasses, protocols are structural. These modules import nothing else from the
+package. ``__all__`` lists the names for users; the package uses the other names too.
 """
 
 from __future__ import annotations

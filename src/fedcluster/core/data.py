@@ -1,4 +1,4 @@
-"""Rows of a site, and what describes them."""
+"""The rows of a site, and the classes that describe them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = NDArray[np.floating[Any]]
 Labels = NDArray[np.int32]
 
 GRID = 1 << 20
-"""Multiples of 1 / GRID are the values of rows that are asked with noise: see `on_grid`."""
+"""On the grid, values are multiples of 1 / GRID; see `on_grid`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Column:
     name : str
         The name.
     kind : {"number", "text", "date", "mixed", "empty"}
-        What it holds; mixed are numbers and text, empty is a column without any value.
+        What the column holds; "mixed" means numbers and text, "empty" no value at all.
     levels : tuple of str
-        The texts that the codes 0, 1, ... in the rows stand for, where it holds text.
+        The texts that the codes 0, 1, ... in the rows stand for, if the column holds text.
     """
 
     name: str
@@ -41,27 +41,27 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouped:
-    """What stands behind rows each of which is the mean of a group of rows.
+    """The rows behind a data set in which each row is the mean of a group of rows.
 
     Parameters
     ----------
     counts : ndarray of shape (n,)
-        How many rows each stands for.
+        The number of rows in each group.
     shares : mapping of int to sparse array of shape (n, l)
-        Of each column of text, by its place: the share of each of its l levels.
+        For each column of text, by its position: the share of each of its l levels in each group.
     classes : tuple of str, optional
-        The reference labels; None of rows without labels.
+        The reference labels; None stands for rows without a label.
     labels : ndarray of shape (n, q), optional
-        The weight of the rows of each label.
+        The weight of the rows with each label.
     scatter : mapping of str to float
-        Of columns of numbers: the sum of w (x - m)^2 over all rows, m being the mean of the row's
-        group, nearly. One number for the whole site, never one for a group; and none of products
-        of two columns: where one of them is rare, these are values of its few rows.
+        For each column of numbers: nearly the sum of w (x - m)^2 over all rows, m being the mean of
+        the row's group. One number for the whole site, never one per group; and no products of two
+        columns, which would reveal values of single rows if one of the columns is rare.
     behind : ndarray of shape (n,), optional
-        The fewest rows, or persons where rows say whose they are, with a value in any column that
-        the group tells: what limits count. By default ``counts``.
+        The smallest number of rows (of persons, if the rows have an owner) with a value in any
+        column that the group reports. This is what limits count. By default ``counts``.
     even : bool, default=True
-        Whether a share of a group's weight is that of its rows, or persons.
+        Whether a share of a group's weight is the same share of its rows, or persons.
     """
 
     counts: Floats
@@ -74,12 +74,12 @@ class Grouped:
 
     @property
     def smallest_first(self) -> Floats:
-        """The fewest rows, or persons, behind 0, 1, ..., n of the groups, (n + 1,)."""
+        """Smallest number of rows, or persons, in any 0, 1, ..., n of the groups, (n + 1,)."""
         sizes = self.counts if self.behind is None else self.behind
         return np.concatenate([[0.0], np.cumsum(np.sort(sizes))])
 
     def part(self, share: Any) -> Any:
-        """Return for how much of a group its rows of a text or label count, by their share.
+        """Return the part of each group's rows that counts for a text or label, from its share.
 
         Parameters
         ----------
@@ -89,7 +89,8 @@ class Grouped:
         Returns
         -------
         ndarray or sparse array of shape (n, l)
-            The share where that is one of rows; else only one row, or person, is sure to be there.
+            The share itself if it is a share of rows; otherwise the share of a single row, or
+            person, as no more is certain.
         """
         if self.even:
             return share
@@ -97,7 +98,7 @@ class Grouped:
         return (share > 0) / sizes[:, None]
 
     def take(self, rows: NDArray[Any] | slice) -> Grouped:
-        """Return what stands behind some of the groups."""
+        """Return the groups at the given places."""
         shares = {j: share[rows] for j, share in self.shares.items()}
         labels, behind = _part(self.labels, rows), _part(self.behind, rows)
         return replace(self, counts=self.counts[rows], shares=shares, labels=labels, behind=behind)
@@ -105,30 +106,31 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
-    """The rows that one site holds. They never leave it.
+    """The rows of one site. They never leave it.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), float32 or float64
-        The rows; before they are prepared, NaN where a value is missing.
+        The rows; before preparation, NaN marks a missing value.
     sample_weight : ndarray of shape (n,), optional
-        Weight of each row, at least 0; without it each row weighs 1.
+        Weight of each row, at least 0; by default each row weighs 1.
     y : ndarray of shape (n,), optional
         Reference labels, for metrics that compare with them.
     columns : tuple of Column, optional
-        What the d columns are, of rows that are still to be prepared.
+        The d columns of rows that are not prepared yet.
     groups : ndarray of shape (n,), int64, optional
-        Whose row each is, as numbers that mean nothing else: where one person has many rows,
-        limits count persons.
+        The owner of each row, as an arbitrary number: if one person has many rows, limits count
+        persons.
     grouped : Grouped, optional
-        What stands behind rows that are means of groups of rows; see `fedcluster.privacy.Groups`.
+        The groups behind the rows, if these are means of groups; see `fedcluster.privacy.Groups`.
     assigned : ndarray of shape (n,), int32, optional
-        The cluster of each row, where it is not that of the nearest centre.
+        The cluster of each row, if it is not that of the nearest centre.
 
     Attributes
     ----------
     cache : dict of str to anything
-        What steps keep between rounds; it never changes an answer. Other rows have another.
+        What steps keep between rounds; it never changes an answer. Derived data has a cache of its
+        own.
     """
 
     X: Rows
@@ -144,7 +146,7 @@ class Data:
         return int(self.X.shape[0])
 
     def take(self, rows: NDArray[Any] | slice) -> Data:
-        """Return the rows at the given places, where given booleans are true, or of a slice."""
+        """Return the rows at the given places, or those selected by booleans or a slice."""
         weight, y, groups, assigned = (
             _part(each, rows) for each in (self.sample_weight, self.y, self.groups, self.assigned)
         )
@@ -153,12 +155,12 @@ class Data:
 
     @property
     def n_rows(self) -> float:
-        """Number of rows that stand behind these, which is their own where they are not grouped."""
+        """Number of original rows: of those behind the groups if the rows are grouped."""
         return float(len(self) if self.grouped is None else self.grouped.counts.sum())
 
     @property
     def within(self) -> Floats | None:
-        """Scatter (d,) of the rows about the means of their groups; None where not grouped."""
+        """Scatter (d,) of the rows about the means of their groups; None if not grouped."""
         if self.grouped is None:
             return None
         names = [column.name for column in self.columns]
@@ -166,12 +168,12 @@ class Data:
         return np.array([self.grouped.scatter.get(name, 0.0) for name in names])
 
     def with_scatter(self, scatter: Mapping[str, float]) -> Data:
-        """Return groups with another scatter within them, by column."""
+        """Return the data with another scatter within groups, by column."""
         assert self.grouped is not None
         return replace(self, grouped=replace(self.grouped, scatter=scatter))
 
     def spread_within(self, weights: Floats) -> Floats:
-        """Return each cluster's part of the squares within groups, by its weight, (k,)."""
+        """Return the scatter within groups, divided among clusters by their weights, (k,)."""
         within, total = self.within, weights.sum()
         if within is None or not total:
             return np.zeros(len(weights))
@@ -179,7 +181,7 @@ class Data:
         return spread
 
     def labelled(self) -> Data:
-        """Return rows with one label each: of groups, one for each label that occurs in one."""
+        """Return rows with one label each: a group is repeated for each label that occurs in it."""
         if self.grouped is None or self.grouped.labels is None:
             return self
         group, label = np.nonzero(self.grouped.labels)
@@ -187,7 +189,7 @@ class Data:
         return Data(self.X[group], weight, y, assigned=_part(self.assigned, group))
 
     def label_parts(self) -> Floats:
-        """Return for how much of a row each of the `labelled` rows counts; see `Grouped.part`."""
+        """Return the part of a row that each `labelled` row counts for; see `Grouped.part`."""
         if self.grouped is None or self.grouped.labels is None:
             return np.ones(len(self))
         labels, counts = self.grouped.labels, self.grouped.counts
@@ -195,13 +197,13 @@ class Data:
         return parts
 
     def weighed(self) -> Data:
-        """Return the rows without those of weight 0, which say nothing."""
+        """Return the rows without those of weight 0, which do not count."""
         if self.sample_weight is None or (self.sample_weight > 0).all():
             return self
         return self.take(self.sample_weight > 0)
 
     def canonical(self) -> Data:
-        """Return the rows in lexicographic order: then no draw depends on the given one."""
+        """Return the rows in lexicographic order, so that no random draw depends on their order."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
         return self.take(lexicographic([*self.X.T, *weight]))
 
@@ -211,10 +213,10 @@ def _part(values: Any, rows: NDArray[Any] | slice) -> Any:
 
 
 def on_grid(values: Rows) -> Rows:
-    """Return values shortened, towards 0, to multiples of 2^-20.
+    """Return values truncated towards 0 to multiples of 2^-20.
 
-    Sums of 2^33 of them that lie in [-1, 1] are exact, in any order. So one record changes a sum by
-    what it adds to it and by no rounding, as an answer with noise needs; no norm becomes larger.
+    Sums of up to 2^33 such values in [-1, 1] are exact in any order. One record therefore changes a
+    sum by exactly what it adds, as an answer with noise requires. No norm becomes larger.
 
     Examples
     --------
@@ -226,10 +228,10 @@ def on_grid(values: Rows) -> Rows:
 
 
 def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
-    """Return the order of rows by their columns, the first before all others.
+    """Return the order that sorts rows by their columns, the first column being decisive.
 
-    The one of ``np.lexsort``, in less time where few rows share a value: a column is only asked
-    for those that the ones before it leave tied.
+    The order is that of ``np.lexsort``, found faster if few rows share a value: a column is only
+    compared for rows that the columns before it leave tied.
 
     Examples
     --------
@@ -253,13 +255,13 @@ def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
 
 @runtime_checkable
 class RowStream(Protocol):
-    """The rows of one site where they are too many to be held at once."""
+    """The rows of one site that are too many to be held in memory at once."""
 
     def __len__(self) -> int:
-        """Return the number of rows, those without weight too."""
+        """Return the number of rows, including those without weight."""
 
     def chunks(self) -> Iterator[Data]:
-        """Return the rows in parts, read anew by every call."""
+        """Yield the rows in parts; each call reads them anew."""
 
     def load(self) -> Data:
         """Return all rows at once."""

@@ -1,4 +1,4 @@
-"""Engines, the answers that they bring, and the records of a run."""
+"""Engines, the answers that they bring back, and the records of a run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fedcluster.core.summary import Summary
 from fedcluster.core.task import SiteInfo, Task
 
 ALL_SITES = "all sites"
-"""Name of the sum of all sites among answers, where the sums are secure."""
+"""Name under which answers hold the sum of all sites if sums are secure."""
 
 
 class Sent(Mapping[str, int]):
-    """Mapping of sites to how many numbers each sent, made where somebody looks into it.
+    """Mapping from site to the number of values that it sent, built when it is first read.
 
     Parameters
     ----------
     names : tuple of str
         The sites.
     numbers : ndarray of shape (s,)
-        How many numbers each sent.
+        How many numbers each site sent.
 
     Examples
     --------
@@ -54,24 +54,24 @@ class Sent(Mapping[str, int]):
         return len(self._names)
 
     def items(self) -> ItemsView[str, int]:
-        """Return the names with their numbers."""
+        """Return the names and their numbers as pairs."""
         return self._by_site.items()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """The sites' answers to one task, in the order of their names, and who gave none.
+    """The sites' answers to one task, in the order of their names, and the sites that sent none.
 
     Parameters
     ----------
     by_site : mapping of str to Summary
-        The answers; only their sum, under the name `ALL_SITES`, where the sums are secure.
+        The answers; with secure sums only their sum, under the name `ALL_SITES`.
     missing : tuple of str
-        The sites that gave none.
+        The sites that sent no answer.
     enough : int, optional
-        The fewest answers with which a run goes on; by default all that came.
+        The smallest number of answers with which a run continues; by default all that arrived.
     summed : tuple of str
-        The sites that a secure sum is over.
+        The sites that a secure sum adds up.
     """
 
     by_site: Mapping[str, Summary]
@@ -80,13 +80,13 @@ class Answers:
     summed: tuple[str, ...] = ()
 
     def without(self, name: str) -> Answers:
-        """Return the answers of the other sites."""
+        """Return the answers without that of the named site."""
         others = {site: answer for site, answer in self.by_site.items() if site != name}
         return Answers(others, tuple(sorted({*self.missing, name})), self.enough)
 
     @property
     def n_spare(self) -> int:
-        """Number of answers without which a run goes on."""
+        """Number of answers that a run can do without."""
         return 0 if self.enough is None else max(0, len(self.by_site) - self.enough)
 
     @property
@@ -96,12 +96,12 @@ class Answers:
 
     @property
     def summaries(self) -> list[Summary]:
-        """Answers without the names."""
+        """The summaries without the names of their sites."""
         return list(self.by_site.values())
 
     @property
     def numbers_sent(self) -> NDArray[np.int64]:
-        """Count of the numbers that each site sent, (s,), in the order of `answered`."""
+        """Number of values that each site sent, (s,), in the order of `answered`."""
         if self.summed:  # masked, a line of weight 0 is as long as any other
             [total] = self.summaries
             return np.full(len(self.summed), total.sums.size + total.weights.size)
@@ -109,11 +109,11 @@ class Answers:
 
     @property
     def values_sent(self) -> Mapping[str, int]:
-        """How many numbers each site sent."""
+        """Number of values that each site sent, by name."""
         return Sent(self.answered, self.numbers_sent)
 
     def too_large(self) -> list[str]:
-        """Return the names of the sites whose answers are too large to go on with."""
+        """Return the names of the sites whose answers are too large to continue with."""
         return [name for name, summary in self.by_site.items() if summary.is_too_large]
 
     def total(self) -> Summary:
@@ -122,7 +122,7 @@ class Answers:
 
 
 class Engine(Protocol):
-    """Carrier of tasks to the sites and of their answers."""
+    """An engine, which carries tasks to the sites and brings back their answers."""
 
     def introduce(
         self,
@@ -134,25 +134,25 @@ class Engine(Protocol):
     ) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, in the order of their names.
 
-        Names, limits and whether rows come in chunks are asked for once; calling it again costs
+        Names, limits and whether rows come in chunks are asked for once; further calls cost
         nothing.
 
         Parameters
         ----------
         columns : bool, default=False
-            Whether the sites describe their columns, with the levels of text that several rows
-            share and the limits let out.
+            Whether the sites describe their columns, with those levels of text that several rows
+            share and the limits allow out.
         texts : collection of str
-            Columns whose numbers are names, and are described as text.
+            Columns whose numbers are codes, to be described as text.
         labels : bool, default=False
-            Whether the sites tell their reference labels, with the same restriction.
+            Whether the sites send the names of their reference labels, with the same restriction.
         steps : sequence of Step or type, default=()
             The steps that will be asked. A site that does not know one of them, or must not answer
-            it, answers nothing from now on.
+            it, sends no answers from now on.
         """
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Carry all tasks of one round to the named sites (to all without names)."""
+        """Carry all tasks of one round to the named sites, by default to all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,9 @@ class Iteration:
     round : int
         The number of the round, from 1.
     step : str
-        What was asked.
+        The name of the step.
     inertia : float
-        Inertia of the centres that were broadcast; nan where the algorithm does not learn it.
+        Inertia of the centres that were broadcast; nan if the algorithm does not measure it.
     shift : float
         Largest distance by which a centre moved, in the units of the rows; nan at a start.
     answered, missing : tuple of str
@@ -186,7 +186,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """Result of a run: the final state, its rounds, why it stopped, and the algorithm."""
+    """Result of a run: the final state, its rounds, the reason for its end, and the algorithm."""
 
     state: State
     history: tuple[Iteration, ...]

@@ -1,14 +1,15 @@
 """Exact sums of many floating-point numbers, cell by cell of arrays of one shape.
 
-A sum that is rounded after every addition depends on the order, and on who adds first: a relay that
-adds its sites and a coordinator that adds relays would get other bits than a coordinator that adds
-all sites. So sums are carried as expansions (J. R. Shewchuk, Adaptive precision floating-point
+A sum that is rounded after every addition depends on the order and on the grouping of the terms: a
+coordinator that adds the sums of relays would get other bits than one that adds all sites itself.
+Therefore sums are carried as expansions (J. R. Shewchuk, Adaptive precision floating-point
 arithmetic and fast robust geometric predicates, 1997): several numbers whose exact sum is the exact
 sum of all terms. Terms are cut where their sums are exact, as in S. M. Rump, T. Ogita & S. Oishi,
 Accurate floating-point summation part I (2008).
 
-An expansion is *canonical* if each number is the exact rest, correctly rounded. Then it is the only
-one of its sum: its bits tell nothing of the terms, of their order or of how they were added.
+An expansion is *canonical* if each number is the exact rest, correctly rounded. Each sum has
+exactly one such expansion, so its bits reveal nothing about the terms, their order or how they were
+added.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MOST_PLANES = 40
-"""Numbers of the longest canonical expansion: 53 bits each, from 2^-1074 to 2^1024."""
+"""Length of the longest canonical expansion: 53 bits a number, from 2^-1074 to 2^1024."""
 
 FEW = 4
-"""Arrays up to which nothing is cut before they are added."""
+"""Number of arrays up to which they are added without being cut first."""
 
 AT_ONCE = 1 << 15
-"""Terms, of all cells together, that are cut at once: they stay in the processor's cache."""
+"""Number of terms, over all cells, that are cut at once, so that they stay in the cache."""
 
 LARGEST = 2.0**960
-"""Where a term is as large as this, or not finite, all are added as floating-point numbers."""
+"""Magnitude of a term from which all terms are added as plain floating-point numbers."""
 
 
 def exact_sum(terms: Sequence[Floats]) -> Floats:
@@ -44,8 +45,8 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
     Returns
     -------
     ndarray of shape (c, ...)
-        The sum, correctly rounded, then what that leaves out, correctly rounded, and so on; as many
-        as are needed, at least one.
+        The sum, correctly rounded, then the remainder, correctly rounded, and so on, until nothing
+        remains; at least one.
 
     Examples
     --------
@@ -64,9 +65,9 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
 
 
 def exact_group_sums(values: Floats, group: NDArray[np.intp], n_groups: int) -> list[Floats]:
-    """Return a few arrays (g,) whose exact sum is that of the values (n,) of each group.
+    """Return a few arrays (g,) that together hold the exact sum of the values (n,) of each group.
 
-    Values are cut where sums of as many as the largest group has are exact in any order.
+    Values are cut into parts, whose sums over the largest group are exact in any order.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def exact_group_sums(values: Floats, group: NDArray[np.intp], n_groups: int) -> 
 
 
 class ExactSums:
-    """Sums of the values of some groups, correctly rounded in whatever order they come.
+    """Sums of values by group, correctly rounded whatever the order of the values.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ class ExactSums:
         self._planes = np.zeros((1, n_groups))
 
     def add(self, values: Floats, group: NDArray[np.intp]) -> None:
-        """Add values (n,), each to the group (n,) of that place."""
+        """Add values (n,) to the sums of their groups (n,)."""
         if not len(group):
             return
         here, place = np.unique(group, return_inverse=True)
@@ -120,16 +121,16 @@ class ExactSums:
 
     @property
     def total(self) -> Floats:
-        """The sums, (g,)."""
+        """The correctly rounded sums, (g,)."""
         total: Floats = self._planes[0]
         return total
 
 
 def exact_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return products (n,), rounded, and what that takes from them.
+    """Return the rounded products (n,) and their rounding errors.
 
     T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18,
-    1971. Nothing is taken where a number is too large or too small to be split.
+    1971. The error is given as 0 if a number is too large or too small to be split.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def exact_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def _halves(numbers: Floats) -> tuple[Floats, Floats]:
-    """Return two parts (n,) of numbers, of half as many digits each."""
+    """Return each number (n,) as the sum of two numbers with half as many digits."""
     large = 134217729.0 * numbers  # 2^27 + 1
     high = large - (large - numbers)
     return high, numbers - high
@@ -181,17 +182,17 @@ def is_canonical(planes: Floats) -> bool:
 
 
 def _magnitude(terms: Floats) -> Floats:
-    """Return the largest magnitude of each cell; NaN where a term is NaN."""
+    """Return the largest magnitude in each cell; NaN if a term is NaN."""
     largest: Floats = np.maximum(terms.max(axis=0), -terms.min(axis=0))
     return largest
 
 
 def _cut(terms: Sequence[Floats]) -> list[Floats] | None:
-    """Return a few arrays with the exact sum of many: one for each cut through their digits.
+    """Return a few arrays with the same exact sum as many: one for each segment of their digits.
 
     With s = 2^(e + b) above n terms of at most 2^e, (s + x) - s is x to a multiple of ulp(s): sums
     of n of these are exact in any order, and what is left of x is smaller than its last digit.
-    Returns None where sums may overflow.
+    Returns None if sums may overflow.
     """
     left = np.stack(terms)
     head, extra = np.empty_like(left), len(left).bit_length() + 1
@@ -210,7 +211,7 @@ def _cut(terms: Sequence[Floats]) -> list[Floats] | None:
 
 
 def _distil(parts: Floats) -> bool:
-    """Move what fits to the number before, from the last on; return whether any number changed."""
+    """Renormalise from the last number to the first; return whether any number changed."""
     moved = False
     for j in range(len(parts) - 1, 0, -1):
         high, low = parts[j - 1], parts[j]
@@ -223,9 +224,9 @@ def _distil(parts: Floats) -> bool:
 
 
 def _break_tie(parts: Floats) -> None:
-    """Round the first number up where the rest is half of its last digit, and more follows.
+    """Round the first number up if the rest is half of its last digit and more follows.
 
-    Half of a last digit alone was rounded to even, which what follows it may make wrong.
+    A tie was rounded to even, which is wrong if the remaining numbers break the tie upwards.
     """
     if len(parts) < 3 or not parts[2].any():
         return

@@ -1,12 +1,13 @@
-"""Ranges of what a step may be asked: its parameters, and the state that it is asked about.
+"""Ranges of a step's parameters and of the state that a site may be asked about.
 
-A step declares them as its ``allowed``; a site answers what lies within, see `fedcluster.privacy`.
+A step declares the ranges as its ``allowed``, and a site answers only questions within them, see
+`fedcluster.privacy`.
 
-Bounds of the answers of a step about rows that lie within a box.
+Also bounds on a step's answers about rows that lie within a box.
 
-A step whose lines are sums over rows declares them, as its ``line_bounds``: the mean of numbers
-between two bounds lies between them, too. So a coordinator that knows a range of each column knows
-a range of every sum of so much weight.
+A step whose lines are sums over rows declares these as its ``line_bounds``: a mean of numbers
+between two bounds lies between them too. A coordinator that knows the range of each column
+therefore knows the range of a sum of given weight.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster.core import Floats, State, Step, Summary
 
 LARGEST = 1e100
-"""Largest size of a number in a question: its square is finite, and so is a sum of squares."""
+"""Largest magnitude of a number in a question: its square is finite, as are sums of squares."""
 
 MOST_ROUNDS = 1_000_000
 MOST_TEXTS = 1000
@@ -34,10 +35,10 @@ Sizes = Mapping[str, int]
 
 
 class Range(Protocol):
-    """Set of values, which says in words what it holds."""
+    """A set of allowed values that can describe itself in words."""
 
     def holds(self, value: Any, sizes: Sizes) -> bool:
-        """Return whether a value is among them."""
+        """Return whether the value is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Whole:
     none: bool = False
 
     def holds(self, value: Any, sizes: Sizes) -> bool:
-        """Return whether a value is among them; a truth value is none."""
+        """Return whether the value is a whole number in the range; True and False are not."""
         if value is None:
             return self.none
         return type(value) is int and self.least <= value <= self.most * sizes.get(self.of, 1)
@@ -77,7 +78,7 @@ class Real:
     none: bool = False
 
     def holds(self, value: Any, sizes: Sizes) -> bool:
-        """Return whether a value is among them; NaN is in no interval."""
+        """Return whether the value is in the range; NaN is not."""
         if value is None:
             return self.none
         return type(value) in (int, float) and self.least <= value <= self.most
@@ -88,12 +89,12 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The values given; a truth value is no number."""
+    """One of the given values; True and False do not count as numbers."""
 
     values: tuple[Any, ...]
 
     def holds(self, value: Any, sizes: Sizes) -> bool:
-        """Return whether a value is among them."""
+        """Return whether the value is one of those given."""
         booleans = isinstance(value, bool)
         return any(each == value and isinstance(each, bool) == booleans for each in self.values)
 
@@ -103,10 +104,10 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """JSON lists of different texts, at most ``MOST_TEXTS``."""
+    """JSON lists of distinct texts, at most ``MOST_TEXTS``."""
 
     def holds(self, value: Any, sizes: Sizes) -> bool:
-        """Return whether a text is such a list."""
+        """Return whether the text is such a list."""
         try:
             texts = json.loads(value)
         except (TypeError, ValueError, RecursionError):
@@ -122,18 +123,18 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Arrays of a shape, whose numbers lie between ``least`` and ``most``.
+    """Arrays of a given shape whose numbers lie between ``least`` and ``most``.
 
     Parameters
     ----------
     *shape : str
-        The name of each length: ``k`` centres, ``d`` columns, or another in ``Allowed.sizes``.
+        The name of each dimension: ``k`` centres, ``d`` columns, or a name in ``Allowed.sizes``.
     least, most : float
-        Of each number; NaN is none.
+        The bounds of each number; NaN is not allowed.
     below : str
-        Where they are places: whole numbers from 0, below this size.
+        For indices: the size below which these whole numbers from 0 must lie.
     rising : bool
-        Whether no number of a line is smaller than the one before.
+        Whether the numbers of a line must not decrease.
     """
 
     shape: tuple[str, ...]
@@ -143,7 +144,7 @@ class Array:
     rising: bool = False
 
     def holds(self, value: Floats, sizes: Sizes) -> bool:
-        """Return whether an array is one of them."""
+        """Return whether the array has the shape and numbers in the range."""
         if value.shape != tuple(sizes.get(name) for name in self.shape):
             return False
         least, most = (0, sizes[self.below] - 1) if self.below else (self.least, self.most)
@@ -175,34 +176,34 @@ class Array:
 
     @property
     def numbers(self) -> str:
-        """Return in words what each number is."""
+        """Describe in words what each number must be."""
         if self.below:
             return f"places below {self.below}"
         return f"{self.least:g} to {self.most:g}"
 
 
 CLUSTERS, CENTERS = (Whole(1, times, "max_clusters") for times in (1, 2))
-"""Clusters; centres of a state, as breathing tries up to as many besides."""
+"""Ranges of the number of clusters, and of centres: breathing tries up to twice as many."""
 MEANS = Whole(1, 1000)
-"""Means that a site describes itself by, and leaves of a tree: many more than clusters."""
+"""Range of the number of means of a site, or leaves of a tree: many more than clusters."""
 NO_CENTERS, ONE_CENTER = Whole(0, 0), Whole(1, 1)
 TOLERANCE, FUZZIFIER = Real(0, LARGEST), Real(1, 100)
 EITHER = OneOf((True, False))
 UNTOLD = "\0untold "
-"""Beginning of what a site calls texts of a question that it does not tell of; none begins so."""
+"""Prefix that replaces, at a site, those texts of a question that the site does not disclose."""
 WEIGHTS = Array(("k",), least=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Declaration of what a step may be asked. What is not declared is its default, or not there.
+    """Declaration of what a step may be asked; anything undeclared must be at its default.
 
     Parameters
     ----------
     fields : mapping of str to Range
-        The values of its parameters; those of others are their defaults.
+        The ranges of parameters; any other parameter must be at its default.
     centers : Whole
-        How many centres its state has.
+        The number of centres in its state.
     memory : mapping of str to Array
         The arrays of the state's memory: all of them or, if ``optional``, none.
     optional : bool
@@ -210,7 +211,7 @@ class Allowed:
     sizes : mapping of str to Whole
         Other lengths of these arrays.
     gaps : bool
-        Whether it may be asked about rows with missing values.
+        Whether the step may be asked about rows with missing values.
 
     Examples
     --------
@@ -233,7 +234,7 @@ class Allowed:
         Raises
         ------
         ValueError
-            Naming the parameter and its range.
+            If a parameter is out of its range; the message names both.
         """
         for each in fields(step):
             held = self.fields.get(each.name, OneOf((each.default,)))
@@ -241,17 +242,17 @@ class Allowed:
                 raise ValueError(f"{each.name} must be {held}")
 
     def lines(self, step: Any) -> int:
-        """Return the most lines of an answer of any number of lines, by the step's parameters."""
+        """Return the largest number of lines of an answer whose length is not fixed."""
         counts = [name for name, held in self.fields.items() if held in (CLUSTERS, MEANS)]
         return max((int(getattr(step, name, None) or 0) for name in counts), default=0)
 
     def check_state(self, state: State, sizes: Sizes) -> None:
-        """Check a state: numbers that are finite, and arrays of the shapes that are declared.
+        """Check that a state has finite numbers and arrays of the declared shapes.
 
         Raises
         ------
         ValueError
-            Naming the part of the state, and its range.
+            If a part of the state is out of its range; the message names both.
         """
         k = len(state.centers) if state.centers.ndim == 2 else -1
         sizes = {**sizes, "k": k}
@@ -267,14 +268,14 @@ class Allowed:
         self._check_memory(state.memory, sizes)
 
     def check_kept(self, step: Any, memory: Mapping[str, Floats], sizes: Sizes) -> None:
-        """Check a step and the memory of a final state as far as they are declared.
+        """Check a step and the memory of its final state as far as they are declared.
 
-        Sites are never asked about a final state, so it may hold more.
+        Sites are never asked about a final state, so it may hold undeclared arrays too.
 
         Raises
         ------
         ValueError
-            Naming the parameter or the array, and its range.
+            If a parameter or an array is out of its range; the message names both.
         """
         sizes = {"max_clusters": sizes["k"], **sizes}
         for name, held in self.fields.items():
@@ -301,25 +302,25 @@ class Allowed:
 
 ANY_CENTERS = Whole(0, 2, "max_clusters")
 UNDECLARED = Allowed({"n_clusters": CLUSTERS}, ANY_CENTERS)
-"""What a step of one's own may be asked that declares nothing: its defaults, and its k."""
+"""Declaration for a user's step that has none: its parameters at their defaults, any k."""
 
 
 def allowed_of(step: Any) -> Allowed:
-    """Return what a step, or its class, declares; `UNDECLARED` where it does not."""
+    """Return the declaration of a step or of its class; `UNDECLARED` if it has none."""
     declared: Allowed = getattr(step, "allowed", UNDECLARED)
     return declared
 
 
 EVERYTHING = (-np.inf, np.inf)
-"""Range of a column of which none is known."""
+"""Range of a column for which none is known."""
 
 ROUNDING = 1e-6
-"""Share of a bound by which rounding may pass it; rows may have 32 bits."""
+"""Relative amount by which rounding may exceed a bound; rows may have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """Smallest and largest value of each column, (d,) each; infinite where none is known.
+    """Smallest and largest value of each column, (d,) each; infinite if unknown.
 
     Examples
     --------
@@ -332,38 +333,38 @@ class Box:
 
     @classmethod
     def unbounded(cls, d: int) -> Self:
-        """Return the box that holds all rows of d columns."""
+        """Return the box that contains all rows with d columns."""
         return cls(np.full(d, -np.inf), np.full(d, np.inf))
 
     def around(self, points: Floats) -> Box:
-        """Return the box that holds points (q, d), too."""
+        """Return the box enlarged to contain points (q, d)."""
         if not len(points):
             return self
         low, high = points.min(axis=0), points.max(axis=0)
         return Box(np.minimum(self.low, low), np.maximum(self.high, high))
 
     def squares(self, points: Floats) -> Floats:
-        """Return the largest (x - c)^2 of a row in the box, of points c (k, d), (k, d)."""
+        """Return the largest (x - c)^2 by column of a row in the box, for points c (k, d)."""
         farthest: Floats = np.maximum(np.abs(self.low - points), np.abs(self.high - points)) ** 2
         return farthest
 
     def distances(self, points: Floats) -> Floats:
-        """Return the largest sum of squares about points (k, d) for a row, (k,).
+        """Return the largest sum of squares about points (k, d) of a row in the box, (k,).
 
-        A group of rows counts with its mean and its part of the squares within all groups, which
-        are at most a quarter of the squared side.
+        A group contributes its mean and its part of the scatter within groups, which is at most a
+        quarter of the squared side of the box.
         """
         within = (self.high - self.low) ** 2 / 4
         largest: Floats = (self.squares(points) + within).sum(axis=1)
         return largest
 
     def means(self, k: int) -> LineBounds:
-        """Return the bounds of k lines that are sums of disjoint sets of rows."""
+        """Return the bounds of k lines that are sums over disjoint sets of rows."""
         shape = (k, len(self.low))
         return LineBounds(np.broadcast_to(self.low, shape), np.broadcast_to(self.high, shape))
 
     def sums_and_errors(self, centers: Floats) -> LineBounds:
-        """Return the bounds of sums of rows and of their squared distances to centres (k, d)."""
+        """Return the bounds of sums of rows and of squared distances to the centres (k, d)."""
         sums, errors = self.means(len(centers)), self.distances(centers)[:, None]
         low = np.where(np.isfinite(errors), 0.0, -np.inf)
         return LineBounds(np.hstack([sums.low, low]), np.hstack([sums.high, errors]))
@@ -371,14 +372,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineBounds:
-    """Bounds of the sums (k, p) of an answer, for a weight of 1 each.
+    """Bounds on the sums (k, p) of an answer per unit of weight.
 
     Parameters
     ----------
     low, high : array-like that broadcasts to shape (k, p)
         The smallest and the largest value.
     disjoint : bool, default=True
-        Whether no row is in two lines, so that all together weigh no more than all rows.
+        Whether no row counts in two lines, so that all lines together weigh no more than all rows.
     """
 
     low: ArrayLike
@@ -386,7 +387,7 @@ class LineBounds:
     disjoint: bool = True
 
     def beyond(self, summary: Summary) -> str | None:
-        """Return which mean of an answer is out of bounds, in words; None where none is.
+        """Describe which mean of an answer is out of bounds; None if none is.
 
         Examples
         --------
@@ -411,43 +412,43 @@ class LineBounds:
 
 
 def _finite(bound: Floats) -> Floats:
-    """Return the sizes of bounds, 0 of those that are infinite."""
+    """Return bounds with infinite ones replaced by 0."""
     size: Floats = np.where(np.isfinite(bound), np.abs(bound), 0.0)
     return size
 
 
 @runtime_checkable
 class Bounded(Step, Protocol):
-    """Step that knows bounds of its answers; one of one's own need not."""
+    """A step that declares bounds on its answers; a user's step need not."""
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
-        """Return the bounds of its answers about rows within a box.
+        """Return the bounds of the answers about rows within a box.
 
         Parameters
         ----------
         state : State
-            The state that is asked about.
+            The state that the question is about.
         box : Box
-            The values of the rows, as they are prepared.
+            The ranges of the prepared rows.
         """
 
 
 @runtime_checkable
 class Enclosed(Protocol):
-    """Transform of rows that knows the box of what it makes."""
+    """A transform of rows that can tell the box of the rows that it returns."""
 
     def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
-        """Return the box of prepared rows, from ranges of the columns before."""
+        """Return the box of the prepared rows, from the ranges of the raw columns."""
 
 
 def raw_box(names: Sequence[str], ranges: Mapping[str, tuple[float, float]]) -> Box:
-    """Return the box of rows that are taken as they are."""
+    """Return the box of rows that are used without preparation."""
     ends = np.array([ranges.get(name, EVERYTHING) for name in names]).reshape(-1, 2)
     return Box(ends[:, 0], ends[:, 1])
 
 
 def turned(box: Box, mean: Sequence[float], components: Floats) -> Box:
-    """Return the box of the rows of another one along components (q, d), about their mean (d,).
+    """Return the box of rows after projection on components (q, d) about their mean (d,).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Steps, the questions to the sites, and the state that they are asked about."""
+"""Steps, which are the questions to the sites, and the state that they are about."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fedcluster.core.summary import Summary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """State of the server, which it broadcasts; empty before the first round.
+    """State of the server that it broadcasts; empty before the first round.
 
     Parameters
     ----------
     centers : ndarray of shape (k, d)
         Cluster centres.
     weights : ndarray of shape (k,)
-        The weight of the rows that stood behind each centre.
+        The weight of the rows that each centre was made from.
     round : int, default=0
         Rounds done so far.
     inertia : float
-        Sum of squared distances to the centres *that this round was asked about*, that is the
-        previous ones; nan where the algorithm does not learn it.
+        Sum of squared distances to the centres *that this round asked about*, which are the
+        previous ones; nan if the algorithm does not measure it.
     converged : bool, default=False
-        Whether the algorithm says that further rounds change nothing.
+        Whether the algorithm has converged, so that further rounds change nothing.
     memory : mapping of str to ndarray
-        What an algorithm carries from round to round besides (a momentum, a tree).
+        Whatever else an algorithm carries from round to round (a momentum, a tree).
     """
 
     centers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -45,31 +45,31 @@ class State:
 
     @classmethod
     def at(cls, centers: ArrayLike) -> Self:
-        """Return a start at the given centres, (k, d)."""
+        """Return a starting state with the given centres, (k, d)."""
         start = np.array(centers, dtype=np.float64)
         return cls(start, np.zeros(len(start)))
 
 
 Describe = Callable[[Collection[str]], Sequence[Column]]
-"""Describes the columns of a site, those that are named as text."""
+"""Type of the function that describes a site's columns, the named ones as text."""
 
 
 class RowTransform(Protocol):
-    """Transform that a site applies to its rows, each for itself, before a step sees them.
+    """A transform that a site applies to each of its rows before a step sees them.
 
-    Equal ones do the same: a site may keep what one has made of its rows.
+    Equal transforms give equal results, so a site may cache the rows that one returned.
     """
 
     @property
     def missing(self) -> str:
-        """What becomes of missing values; prepared rows may have some where they are kept.
+        """How missing values are treated; "keep" and "ignore" leave them in the prepared rows.
 
-        "keep" and "ignore" do; "ignore" has values to fill them in for steps that take none.
+        With "ignore", they are filled in for steps that accept no missing values.
         """
 
     @property
     def box(self) -> bool:
-        """True if every prepared row lies in the box [-1, 1]^d, whatever the row was."""
+        """True if every prepared row lies in the box [-1, 1]^d, whatever the raw row is."""
 
     @property
     def n_columns_out(self) -> int:
@@ -77,26 +77,26 @@ class RowTransform(Protocol):
 
     @property
     def n_columns_assigned(self) -> int:
-        """Number of columns of the rows as they are assigned to clusters, where they are."""
+        """Number of columns of the assigned rows, if this transform assigns rows to clusters."""
 
     @property
     def assigned(self) -> Any:
-        """Task of the algorithm and the state that assign prepared rows; None where none does."""
+        """Task whose algorithm and state assign the prepared rows; None if nothing does."""
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows."""
 
     def completing(self) -> Self:
-        """Return the transform that fills in missing values which this one ignores."""
+        """Return the transform that also fills in the missing values that this one ignores."""
 
     def check(self, columns: Sequence[str]) -> None:
-        """Raise ValueError, with the rule, where no site with these columns may be asked so."""
+        """Raise ValueError, naming the rule, if no site with these columns may be asked so."""
 
     def disclosed_only(self, describe: Describe) -> Self:
-        """Return the transform bound to what a site tells of its columns; it may refuse, too."""
+        """Return the transform restricted to what a site discloses about its columns, or refuse."""
 
     def plain(self) -> Mapping[str, Any]:
-        """Return the transform as JSON can hold it, to travel to the sites."""
+        """Return the transform as JSON-compatible values, to be sent to the sites."""
 
 
 class Step(Protocol):
@@ -107,13 +107,13 @@ class Step(Protocol):
 
     @property
     def client_additive(self) -> bool:
-        """True if the answers of two parts of the rows add up to the answer of both."""
+        """True if the answers about two parts of the rows add up to the answer about both."""
 
     @property
     def server_additive(self) -> bool:
         """True if the sum of the sites' answers serves as well as the answers themselves.
 
-        Of an algorithm: server([a, b]) = server([a + b]). Then a secure sum or a tree of sums can
+        For an algorithm: server([a, b]) = server([a + b]). Then a secure sum or a tree of sums can
         stand between the sites and the server.
         """
 
@@ -123,26 +123,26 @@ class Step(Protocol):
         Parameters
         ----------
         state : State
-            The state that is asked about.
+            The state that the question is about.
         n_columns : int
-            The columns of the rows, as they are prepared.
+            The number of columns of the prepared rows.
 
         Returns
         -------
         tuple of (int or None, int)
-            The number of lines, None where any is right, and the number of sums in a line.
+            The number of lines, or None if it is not fixed, and the number of sums in a line.
         """
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Compute the answer: sums over the rows of one site."""
+        """Return the answer of one site: sums over its rows."""
 
 
 PlannedStep = Step | type[Step]
-"""Step that will be asked, or its class where its parameters are not known yet."""
+"""A step that will be asked, or its class if its parameters are not known yet."""
 
 
 class Algorithm(Step, Protocol):
-    """A step whose answers make the next state."""
+    """A step whose answers are combined into the next state."""
 
     @property
     def needs_centers(self) -> bool:
@@ -150,20 +150,20 @@ class Algorithm(Step, Protocol):
 
     @property
     def min_cluster_size(self) -> int:
-        """Smallest cluster, in rows, that a site sends unless it decides otherwise."""
+        """Smallest cluster, in rows, that a site sends unless the site sets a limit itself."""
 
     def objective(self) -> Metric:
-        """Return the metric that the algorithm makes small: of several runs, the least wins."""
+        """Return the metric that the algorithm minimises; the best of several runs minimises it."""
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Compute the next state from the answers, in the order of the sites' names."""
+        """Return the next state, computed from the answers in the order of the sites' names."""
 
 
 @runtime_checkable
 class Assigns(Protocol):
-    """An algorithm that says itself which clusters rows belong to.
+    """An algorithm with its own rule for which cluster a row belongs to.
 
-    Rows of one that does not belong to the cluster of the nearest centre.
+    Without such a rule, a row belongs to the cluster of the nearest centre.
     """
 
     def assign(self, state: State, X: Rows) -> Labels | Floats:
@@ -174,29 +174,29 @@ class Assigns(Protocol):
         state : State
             The final state, with its memory.
         X : ndarray of shape (n, d)
-            Rows, as they are prepared; without missing values unless ``allowed.gaps``.
+            Prepared rows; without missing values unless ``allowed.gaps``.
 
         Returns
         -------
         ndarray of shape (n,), int, or (n, k), float
-            Labels from 0, -1 of a row of no cluster; or memberships of at least 0, whose row sums
-            to 1. What it lacks to 1 is of no cluster.
+            Labels from 0, or -1 for a row of no cluster; or memberships of at least 0 that sum to
+            at most 1 in each row. The rest to 1 belongs to no cluster.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Largest L2 change of an answer by one record more or less, whose row lies in [-1, 1]^d.
+    """Largest L2 change of an answer if one record with a row in [-1, 1]^d is added or removed.
 
     Parameters
     ----------
     sums : float
-        Largest change of the sums, all together as one vector; 0 where no sum depends on rows.
+        Largest change of all sums, taken as one vector; 0 if no sum depends on rows.
     weights : float
-        Largest change of the weights, all together as one vector.
+        Largest change of all weights, taken as one vector.
     share : float, default=0.5
-        Part of an answer's privacy cost that the weights take, above 0 and below 1; the sums take
-        the rest. Where one of the two cannot change, the other takes all.
+        Part of an answer's privacy cost that is spent on the weights, above 0 and below 1; the rest
+        is spent on the sums. If one of the two cannot change, all is spent on the other.
     """
 
     sums: float
@@ -206,15 +206,15 @@ class Sensitivity:
 
 @runtime_checkable
 class Sensitive(Protocol):
-    """A step that can be asked with noise, as it says how much one record changes its answer."""
+    """A step that can be asked with noise, because it declares the sensitivity of its answer."""
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
-        """Return how much one record more or less changes the answer; it depends on no row.
+        """Return the sensitivity of the answer to one record; it depends on no row.
 
         Parameters
         ----------
         state : State
-            The state that is asked about.
+            The state that the question is about.
         n_columns : int
             The columns d of the rows, each of which lies in [-1, 1]^d.
         """
@@ -222,20 +222,20 @@ class Sensitive(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitParameters:
-    """The parameters of a fit that an algorithm with a name is built from.
+    """The parameters of a fit from which an algorithm that is given by name is built.
 
     Parameters
     ----------
     n_clusters : int
         The number of clusters k.
     init : str, ndarray of shape (k, d) or callable
-        The start: a name, centres, or what draws seeds at a site.
+        The start: a name, centres, or a function that draws seeds at a site.
     n_init : int, optional
-        The number of starts, by default the algorithm's own.
+        The number of starts; by default the algorithm decides.
     tol : float, default=1e-4
-        When centres count as settled.
+        Tolerance of the test of convergence.
     m : float, optional
-        The fuzzifier, of fuzzy clusters.
+        The fuzzifier of fuzzy algorithms.
     """
 
     n_clusters: int
@@ -250,26 +250,26 @@ class Metric(Step, Protocol):
 
     @property
     def maximise(self) -> bool:
-        """True if a higher score is a better one."""
+        """True if a higher score is better."""
 
     def score(self, state: State, total: Summary) -> float:
-        """Compute the score from the sum of all answers."""
+        """Return the score, computed from the sum of all answers."""
 
 
 def check_step(step: object, protocol: type = Step) -> None:
-    """Check that an object, or a class, has all that a step declares.
+    """Check that an object or a class has everything that a step must declare.
 
     Parameters
     ----------
     step : object
         A step from outside the package.
     protocol : type, default=Step
-        What it must be: `Step`, `Algorithm` or `Metric`.
+        The protocol that it must follow: `Step`, `Algorithm` or `Metric`.
 
     Raises
     ------
     TypeError
-        Naming all that is lacking.
+        If something is missing; the message names everything that is.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Random numbers, the same on every engine: a stream for each seed, round and site."""
+"""Random numbers that are the same on every engine: one stream per seed, round and site."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 
 def stream(seed: int, round: int, site: str = "") -> Generator:
-    """Return the random numbers of one (seed, round, site); without a site, the server's own.
+    """Return the random generator for a seed, round and site; without a site, the server's.
 
-    The same on every engine and in any order of sites, as ``default_rng([seed, round, *site])``.
+    It is the same on every engine and in any order of sites: ``default_rng([seed, round, *site])``.
     """
     return _Stream([seed, round, *site.encode()])
 
 
 def sampled(n: int, fraction: float, seed: int, round: int) -> NDArray[np.intp]:
-    """Return which of n sites are asked in a round: max(int(C n), 1) of them, in their order.
+    """Return which of n sites are asked in a round: max(int(C n), 1) of them, in order.
 
     Drawn from a stream that no site and no server step draws from.
     """
@@ -31,10 +31,10 @@ def sampled(n: int, fraction: float, seed: int, round: int) -> NDArray[np.intp]:
 class _Stream(Generator):
     """A generator that is seeded when it is first used.
 
-    Most steps draw nothing, and seeding costs 20 microseconds: FKM over a hundred sites of twenty
-    rows takes 1.4 times as long with it. A generator's methods read memory that only seeding
-    fills, so that every access has to come through here; a stand-in that is no `Generator` would
-    be refused by NumPy and SciPy where a step hands it on.
+    Most steps draw nothing, and seeding takes 20 microseconds: it would make FKM over a hundred
+    sites of twenty rows 1.4 times slower. A generator's methods read memory that only seeding
+    fills, so every access has to pass through this class. It must be a real `Generator`, because
+    NumPy and SciPy refuse anything else.
     """
 
     def __init__(self, words: list[int]) -> None:

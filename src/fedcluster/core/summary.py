@@ -1,4 +1,4 @@
-"""Weighted sums: the only thing that a site ever sends."""
+"""Weighted sums, the only thing that a site ever sends."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from fedcluster.core.data import Floats
 from fedcluster.core.exact import exact_sum
 
 MOST_FOR_A_ROW = 1e150
-"""Sum for a row beyond which squares overflow, so that other sites could not answer."""
+"""Value in a row from which on squares overflow, so that other sites could not answer."""
 
 ADDED_AT_ONCE = 1024
-"""Summaries that are added at once, of many."""
+"""Number of summaries that are added at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
     """The only thing that a site ever sends: weighted sums and their weights.
 
-    A line of weight 0 says nothing. Summaries of the same shape add up.
+    A line of weight 0 carries no information. Summaries of the same shape add up.
 
     Parameters
     ----------
     sums : ndarray of shape (k, p), float64
         Weighted sums, one line for each cluster (or for whatever the step counts).
     weights : ndarray of shape (k,), float64
-        The weight behind each line.
+        The weight of the rows in each line.
     support : ndarray of shape (k,), float64, optional
-        How many rows, or persons, stand behind each line, where that is not the weight itself
-        (rows may have weights of their own); a step counts the rows that it sees, which may be
-        groups. The site's filters read it; it never leaves the site.
+        The number of rows, or persons, in each line, if that is not the weight itself (rows may be
+        weighted); a step counts the rows that it sees, which may be groups. The site's filters read
+        it; it never leaves the site.
     rest : ndarray of shape (c, k, p + 1), float64, optional
-        What rounding took from the sums, and in the last column from the weights, where the summary
-        is a total: numbers whose exact sum with these is the exact total.
+        For a total: the rounding errors of the sums and, in the last column, of the weights. Added
+        exactly to the rounded numbers, they give the exact total.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class Summary:
 
     @staticmethod
     def total(answers: Iterable[Summary]) -> Summary:
-        """Return the sum of summaries of one shape, correctly rounded, and what that leaves out.
+        """Return the sum of summaries of one shape, correctly rounded, with its rounding errors.
 
         Parameters
         ----------
         answers : iterable of Summary
-            At least one; one alone is returned as it is.
+            At least one; a single one is returned unchanged.
 
         Examples
         --------
@@ -90,7 +90,7 @@ class Summary:
 
     @property
     def planes(self) -> Floats:
-        """Sums and, in the last column, weights, then what rounding took: (c, k, p + 1)."""
+        """Sums and, in the last column, weights, followed by the rounding errors: (c, k, p + 1)."""
         first = np.column_stack([self.sums, self.weights])[None]
         return first if self.rest is None else np.concatenate([first, self.rest])
 
@@ -109,7 +109,7 @@ class Summary:
 
     @property
     def n_values(self) -> int:
-        """Number of values that say something: those of the lines with a weight."""
+        """Number of values that carry information: those in lines with a weight."""
         n_planes = 1 if self.rest is None else 1 + len(self.rest)
         return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1)) * n_planes
 
@@ -120,7 +120,7 @@ class Summary:
 
     @property
     def is_too_large(self) -> bool:
-        """True if numbers are not finite, or squares of means would not be.
+        """True if numbers are not finite, or if squares of means would not be.
 
         Examples
         --------
@@ -134,21 +134,21 @@ class Summary:
         return bool((np.abs(self.sums) > most[:, None]).any())
 
     def keep(self, lines: NDArray[np.bool_]) -> Summary:
-        """Return the summary with the lines that are not kept, (k,) booleans, set to zero."""
+        """Return the summary with all lines zero but those in ``lines``, (k,) booleans."""
         support = None if self.support is None else np.where(lines, self.support, 0.0)
         rest = None if self.rest is None else np.where(lines[:, None], self.rest, 0.0)
         sums = np.where(lines[:, None], self.sums, 0.0)
         return Summary(sums, np.where(lines, self.weights, 0.0), support, rest)
 
     def leaving(self) -> Summary:
-        """Return what leaves the site: everything but the support, and what rounding took."""
+        """Return what leaves the site: everything but the support and the rounding errors."""
         if self.support is None and self.rest is None:
             return self
         return Summary(self.sums, self.weights)
 
 
 def _added(answers: Sequence[Summary]) -> Summary:
-    """Return the sum of some summaries."""
+    """Return the sum of a few summaries."""
     support = None
     if any(answer.support is not None for answer in answers):
         support = np.sum([answer.rows for answer in answers], axis=0)

@@ -16,36 +16,36 @@ SCALARS = (bool, int, float, str, NoneType)
 
 
 class Filter(Protocol):
-    """Rule of a site on what may leave it; no task can switch it off."""
+    """A site's rule on what may leave it; no task can switch it off."""
 
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
-        """Return what may leave of a summary over a site's ``n_rows`` rows."""
+        """Return the part of a summary over a site's ``n_rows`` rows that may leave."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Question to the sites: a step, the state that it is asked about, a seed.
+    """A question to the sites: a step, a state and a seed.
 
     Parameters
     ----------
     step : Step
-        What is asked.
+        The step to carry out.
     state : State
-        What it is asked about.
+        The state that the question is about.
     seed : int, default=0
-        Makes the random choices at the sites.
+        Determines the random choices at the sites.
     preprocessor : RowTransform, optional
-        What each site does to its rows first.
+        The transform that each site applies to its rows first.
     everyone : bool, default=False
-        Whether all sites are asked, also where only a sample of them is asked in a round.
+        Whether all sites are asked even if a round asks only a sample of them.
     resampled : int, optional
-        The seed of a bootstrap: each site is asked about rows that it draws from its own.
+        The seed of a bootstrap: each site answers about a resample of its rows.
     noise : float, optional
         The noise multiplier: the standard deviation of the Gaussian noise that is added to the
         answer over the answer's L2 sensitivity. Without it the answer is exact.
     shares : int, default=1
-        By how many sites the noise is shared: each adds 1 / shares of its variance. Only a site
-        itself sets it, where a secure sum is over so many; it does not travel.
+        The number of sites that share the noise: each adds 1 / shares of the variance. Only a site
+        sets it itself, for a secure sum over that many sites; it does not travel.
     """
 
     step: Step
@@ -59,7 +59,7 @@ class Task:
 
 
 def first_alike(tasks: Sequence[Task]) -> list[int]:
-    """Return for each task the place of the first one with the same preprocessor.
+    """Return for each task the position of the first task with the same preprocessor.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def first_alike(tasks: Sequence[Task]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on what leaves a site, as the site states it: a name and its parameters.
+    """A limit on what leaves a site, as the site reports it: a name and its parameters.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Limit:
 
     @classmethod
     def from_filter(cls, rule: Filter) -> Self:
-        """Return the name and the fields of a filter; its repr where it is no dataclass."""
+        """Return the limit with a filter's name and fields, or its repr if it is no dataclass."""
         if not is_dataclass(rule):
             return cls(repr(rule))
         named = tuple((each.name, getattr(rule, each.name)) for each in fields(rule))
@@ -105,7 +105,7 @@ class Limit:
 
     @classmethod
     def from_plain(cls, content: Any) -> Self:
-        """Return the limit that `plain` gave, or JSON made of it.
+        """Return the limit that was written by `plain`, possibly by way of JSON.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Limit:
         return cls(content["name"], tuple(parameters.items()))
 
     def plain(self) -> dict[str, Any]:
-        """Return the limit as JSON can hold it."""
+        """Return the limit as JSON-compatible values."""
         return {"name": self.name, **dict(self.parameters)}
 
     def __str__(self) -> str:
@@ -130,36 +130,37 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """Metadata that a site states before it answers tasks.
+    """Metadata that a site reports before it answers tasks.
 
     Parameters
     ----------
     name : str
         Its name.
     limits : tuple of Limit
-        The limits that it puts on what leaves.
+        The site's limits on what leaves it.
     streams : bool, default=False
-        Whether its rows come in chunks, because they are too many to be held at once.
+        Whether its rows come in chunks, because they do not fit into memory.
     columns : tuple of Column
-        Its columns, where they were asked for; over a network always their names.
+        Its columns, if they were asked for; over a network, their names are always reported.
     labels : tuple of str or None
-        Its reference labels, where they were asked for; None of rows without labels.
+        Its reference labels, if they were asked for; None stands for rows without a label.
     answered : bool, default=True
-        Whether it answered; of a site that did not, the name is known and what it told before.
+        Whether it answered; if not, only its name and its earlier reports are known.
     n_rows, weight : float or None
-        How many rows it holds and what they weigh, as far as it told. Sites with other rows are
-        the same sites: these do not count in a comparison.
+        Number and total weight of its rows, if reported. They are ignored in comparisons, because a
+        site whose rows change remains the same site.
     n_columns : int or None
-        How many columns its rows have, where it told that; it does not count in a comparison.
+        Number of columns of its rows, if reported; ignored in comparisons.
     secure : bool, default=False
-        Whether it tells sums of all sites only: then the next is known instead of its own.
+        Whether it takes part in sums over all sites only; then ``total_rows`` is known instead of
+        its own number.
     total_rows : float or None
-        How many rows all sites hold together; it does not count either.
+        Number of rows of all sites together; ignored in comparisons.
     log : str
-        The hash of the last line of its log, where it keeps one; it does not count either.
+        The hash of the last line of its log, if it keeps one; ignored in comparisons.
     refuses : str
-        Why its rows cannot be asked with noise, by the key in
-        `fedcluster.options.refusals.table`; "" if they can. It does not count either.
+        The reason why its rows cannot be asked with noise, as a key of
+        `fedcluster.options.refusals.table`; "" if they can. Ignored in comparisons.
     """
 
     name: str
@@ -178,7 +179,7 @@ class SiteInfo:
 
 
 class Introduction(TypedDict, total=False):
-    """Metadata that sites may be asked for, see `Engine.introduce`."""
+    """Metadata that sites may be asked for; see `Engine.introduce`."""
 
     columns: bool
     texts: Collection[str]

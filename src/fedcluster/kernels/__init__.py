@@ -1,4 +1,4 @@
-"""Compiled inner loops, from arrays to arrays: the only home of numba."""
+"""Compiled inner loops, which map arrays to arrays: the only modules that use numba."""
 
 from __future__ import annotations
 

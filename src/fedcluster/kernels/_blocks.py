@@ -1,12 +1,13 @@
-"""Centres and sums in the layouts of a sweep, and what is done with one block or one row of it.
+"""Layouts of centres and sums for a sweep, and the operations on one block or one row.
 
-The labels come from the expanded form, half of the squared distance less what all centres share,
+The labels come from the expanded form, half of the squared distance less a term that all centres
+share,
 
     1/2 ||x - c||^2 - 1/2 ||x - s||^2  =  1/2 ||c - s||^2 - (x - s).(c - s),
 
 with the shift s one of the centres: an offset that all rows share cancels before anything is
-rounded, and whole numbers stay whole, so that ties are ties. All that is added up is added from
-the differences x - c themselves, in float64.
+rounded, and whole numbers stay whole, so that ties are ties. All sums are computed from the
+differences x - c themselves, in float64.
 """
 
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ LARGEST_ANCHOR = 1e38
 
 
 class HardSums(NamedTuple):
-    """Sums over the rows x of each centre c, w their weights.
+    """Sums over the rows x of each centre c with weights w.
 
     Attributes
     ----------
@@ -44,7 +45,7 @@ class HardSums(NamedTuple):
     errors : ndarray of shape (k,), float64
         Sums of w ||x - c||^2, in squared units of the rows.
     sums : ndarray of shape (k, d), float64
-        Sums of w x. The same bits for the same rows, as long as c moves by rounding only.
+        Sums of w x. They have the same bits for the same rows, as long as c moves by rounding only.
     """
 
     residuals: Floats
@@ -55,7 +56,7 @@ class HardSums(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Sums over the rows of one chunk, in the layout that rows are added to.
+    """Sums over the rows of one chunk, in the layout to which rows are added.
 
     Attributes
     ----------
@@ -64,7 +65,7 @@ class Parts(NamedTuple):
     weights, counts : ndarray of shape (k,)
         As in ``HardSums``.
     errors : ndarray of shape (k, ADD_LANES), float64
-        Sums of w ||x - c||^2, whose columns are still to be added up.
+        Sums of w ||x - c||^2, not added up over the lanes yet.
     """
 
     residuals: Floats
@@ -74,7 +75,7 @@ class Parts(NamedTuple):
 
 
 class PackedCenters(NamedTuple):
-    """Centres in the layouts that the rows are scored by and added to.
+    """Centres in the layouts by which rows are scored and added.
 
     Attributes
     ----------
@@ -87,8 +88,8 @@ class PackedCenters(NamedTuple):
     centers : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
         The centres c.
     anchors : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
-        The centres rounded to float32: what is added up in reference to these does not change
-        its bits with the last bits of a centre, so that centres come to rest.
+        The centres rounded to float32. Sums relative to these do not depend on the last bits of a
+        centre, so that centres come to rest.
     """
 
     shift: Rows
@@ -128,13 +129,13 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
 
 @inner
 def whole(d: int, lanes: int) -> int:
-    """Return the number of columns that whole vectors hold."""
+    """Return the number of columns after padding to whole vectors."""
     return ((d - 1) // lanes + 1) * lanes
 
 
 @inner
 def _most_central(centers: Floats) -> int:
-    """Return the centre closest to the mean of all: it has their offset, and is no outlier."""
+    """Return the centre nearest to the mean of all, which shares their offset and is no outlier."""
     k, d = centers.shape
     mean = aligned_zeros(centers.dtype, 1, d)
     for j in range(k):
@@ -150,7 +151,7 @@ def _most_central(centers: Floats) -> int:
 
 @inner
 def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
-    """Return zeros (rows, columns) that begin a cache line, so that no vector lies in two."""
+    """Return zeros (rows, columns) aligned to cache lines, so that no vector lies in two."""
     flat = np.zeros(rows * columns + CACHE_LINE, dtype)
     start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
     return flat[start : start + rows * columns].reshape(rows, columns)
@@ -173,7 +174,7 @@ def clear(parts: Parts) -> None:
 
 @native
 def add_up(total: Parts, part: Parts) -> None:
-    """Add the sums of one chunk to a total; whole arrays take seconds longer to compile."""
+    """Add the sums of one chunk to a total; whole-array operations compile seconds longer."""
     k, width = total.residuals.shape
     for j in range(k):
         total.weights[j] += part.weights[j]
@@ -186,7 +187,7 @@ def add_up(total: Parts, part: Parts) -> None:
 
 @native
 def finish(parts: Parts, packed: PackedCenters, d: int) -> HardSums:
-    """Return sums (k, d) from those of all chunks, which are filled up to whole vectors."""
+    """Return sums (k, d) from the padded ones of all chunks."""
     k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
     residuals, totals, errors = np.empty((k, d)), np.empty((k, d)), np.zeros(k)
     for j in range(k):
@@ -209,9 +210,9 @@ def score_block(
     nearest: Labels,
     second: tuple[Rows, ...],
 ) -> None:
-    """Write the nearest centres and the lowest scores of a block of rows from the first.
+    """Write the nearest centres and the lowest scores of a block of rows, starting at ``first``.
 
-    And the second lowest scores, where ``second`` is a tuple of an array of infinity.
+    Also write the second lowest scores if ``second`` is a tuple of an array of infinity.
     """
     for r in range(0, block.shape[1], lanes(block)):
         for f in range(0, len(block), lanes(block)):
@@ -234,7 +235,7 @@ def add(
 
 @inner_in_any_order
 def squared_distance(these: Rows, i: int, those: Rows, j: int) -> float:
-    """Return ||a_i - b_j||^2 from the differences, in float64, over the columns of the first."""
+    """Return ||a_i - b_j||^2 from the differences, in float64, over the columns of ``these``."""
     total = 0.0
     for f in range(these.shape[1]):
         difference = np.float64(these[i, f]) - np.float64(those[j, f])

@@ -1,6 +1,6 @@
 """Groups of at least p rows that lie close together (microaggregation).
 
-Cuts of rows in two, across the axis along which they lie widest apart.
+Cuts of rows in two, across the axis of their largest variance.
 
 Groups of p rows and a few more from Ward's hierarchy, found by chains of nearest neighbours.
 
@@ -13,12 +13,12 @@ Partition of rows into groups of at least p that lie close together (microaggreg
 
 J. Domingo-Ferrer and J. M. Mateo-Sanz, "Practical data-oriented microaggregation for statistical
 disclosure control", IEEE TKDE 2002. Ours in four steps: rows are pulled a little towards the
-centres of clusters of several sizes, so that fewer groups lie across what may be a border of
-clusters later; they are cut into blocks; the smallest branches of at least p rows of Ward's
-hierarchy of a block are groups; rows change places between these, and groups are split.
+centres of clusters of several sizes, so that fewer groups straddle a later border between clusters;
+they are cut into blocks; the smallest branches of at least p rows of Ward's hierarchy of a block
+are groups; rows change places between these, and groups are split.
 
-Nothing is drawn at random. Rows are first brought into an order that only what they hold decides,
-so that neither the order in which they come nor the number of threads matters.
+Nothing is drawn at random. Rows are first sorted by their content, so that neither their original
+order nor the number of threads matters.
 """
 
 from typing import NamedTuple
@@ -38,16 +38,16 @@ SAMPLE_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
 
 
 def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
-    """Cut rows in two, reorder them in place, and return how many come first.
+    """Cut rows in two, reorder them in place, and return the size of the first part.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
-        The rows; those of the first part come first afterwards.
+        The rows; afterwards, those of the first part come first.
     order : ndarray of shape (n,)
-        What belongs to the rows, reordered alike.
+        Numbers of the rows, reordered with them.
     least : int
-        The fewest rows of a part; at most n / 2.
+        The smallest number of rows in a part; at most n / 2.
     """
     places = _along(rows, _widest_axis(rows[:: -(-len(rows) // SAMPLE_ROWS)].copy()))
     is_first = places < _threshold(places, least)
@@ -62,10 +62,10 @@ def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
 
 
 def _threshold(places: Floats, least: int) -> float:
-    """Return the first place of the second part, so that the cut leaves the least squares.
+    """Return the first place of the second part for the cut that minimises the sum of squares.
 
-    Both parts have at least an eighth of the rows, unless more than that are equal: then these are
-    parted from the greater of the other parts.
+    Each part has at least an eighth of the rows, unless that would split equal rows: then these are
+    separated from the larger of the remaining parts.
     """
     step = 1 if len(places) <= SORTED_ROWS else len(places) // SAMPLE_ROWS
     ordered = np.sort(places[::step])
@@ -84,7 +84,7 @@ def _threshold(places: Floats, least: int) -> float:
 
 @native_in_any_order
 def _widest_axis(rows: Floats) -> Floats:
-    """Return the first principal axis, (d,), nearly; the rows are centred in place."""
+    """Return an approximate first principal axis, (d,); the rows are centred in place."""
     n, d = rows.shape
     axis, squares = np.zeros(d), np.zeros(d)
     for j in range(d):
@@ -112,7 +112,7 @@ def _widest_axis(rows: Floats) -> Floats:
 
 @native_in_any_order
 def _along(rows: Floats, axis: Floats) -> Floats:
-    """Return where the rows lie along an axis, from the first of them on."""
+    """Return the coordinates of the rows along an axis, relative to the first row."""
     places = np.empty(len(rows))
     for i in range(len(rows)):
         place = 0.0
@@ -131,11 +131,11 @@ class Clusters(NamedTuple):
     Attributes
     ----------
     costs : ndarray of shape (n, n)
-        By how much the sum of squares grows if two clusters are merged.
+        The increase of the sum of squares if two clusters are merged.
     sizes : ndarray of shape (n,)
-        Rows of each cluster, or what they weigh.
+        The number, or the weight, of the rows in each cluster.
     alive : ndarray of shape (n,)
-        The numbers of the clusters; those that are left come first.
+        The numbers of the clusters; those not merged yet come first.
     home : ndarray of shape (n,)
         The cluster of each row, while it has fewer than p rows.
     """
@@ -155,7 +155,7 @@ def ward_groups(columns: Floats, p: int) -> Labels:
     columns : ndarray of shape (d, n)
         The rows, column by column.
     p : int
-        The fewest rows of a group, at least 2.
+        The smallest number of rows in a group, at least 2.
     """
     n = columns.shape[1]
     each, ones = np.arange(n), np.ones(n)
@@ -172,10 +172,10 @@ def ward_groups(columns: Floats, p: int) -> Labels:
 
 @native
 def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """Return the pairs of clusters (n - 1, 2) that Ward's method merges, and the costs of each.
+    """Return the pairs of clusters (n - 1, 2) that Ward's method merges, and their costs.
 
-    A cluster has the number of the first of its pair; of the pairs by rising cost, the first n - k
-    make k clusters.
+    A merged cluster takes the number of the first of its pair. With the pairs sorted by increasing
+    cost, the first n - k leave k clusters.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Fl
 
 @inner
 def _pair_costs(columns: Floats, weights: Floats) -> Floats:
-    """Return what it costs to merge two points (n, n), infinite from a point to itself."""
+    """Return the costs of merging two points, (n, n); infinite on the diagonal."""
     n = columns.shape[1]
     costs = np.zeros((n, n))
     for i in range(n):
@@ -218,7 +218,7 @@ def _pair_costs(columns: Floats, weights: Floats) -> Floats:
 
 @inner
 def _grow(clusters: Clusters, n_alive: int, chain: NDArray[np.int64], length: int) -> int:
-    """Go on to the nearest cluster until two are nearest to each other; they end the chain."""
+    """Extend the chain to nearest clusters until its last two are nearest to each other."""
     if not length:
         chain[0], length = clusters.alive[0], 1
     while True:
@@ -236,7 +236,7 @@ def _grow(clusters: Clusters, n_alive: int, chain: NDArray[np.int64], length: in
 
 @inner
 def _keep(clusters: Clusters, labels: Labels, n_groups: int, pair: tuple[int, int], p: int) -> bool:
-    """Label the rows of two clusters if they are a group now; a cluster below p gets no label."""
+    """Label the rows of two clusters if they form a group together; smaller ones get no label."""
     (a, b), home = pair, clusters.home
     size_a, size_b = clusters.sizes[a], clusters.sizes[b]
     is_group = max(size_a, size_b) < p <= size_a + size_b
@@ -250,7 +250,7 @@ def _keep(clusters: Clusters, labels: Labels, n_groups: int, pair: tuple[int, in
 
 @inner
 def _merge(clusters: Clusters, n_alive: int, a: int, b: int) -> None:
-    """Merge cluster b into cluster a, with the costs after Lance and Williams."""
+    """Merge cluster b into cluster a and update the costs by Lance and Williams."""
     costs, sizes, alive, _ = clusters
     size_a, size_b, cost = sizes[a], sizes[b], costs[a, b]
     for k in range(n_alive):
@@ -268,7 +268,7 @@ def _merge(clusters: Clusters, n_alive: int, a: int, b: int) -> None:
 
 @native
 def join_nearest(rows: Floats, labels: Labels) -> None:
-    """Give each row without a group to the group whose sum of squares grows least."""
+    """Add each row without a group to the group whose sum of squares grows least."""
     n_groups = labels.max() + 1
     means, sizes = np.zeros((n_groups, rows.shape[1])), np.zeros(n_groups)
     for is_joining in (False, True):
@@ -304,17 +304,17 @@ MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 
 
 def partition(Z: ArrayLike, p: int) -> Labels:
-    """Return the group of each row: p to 2 p - 1 rows that lie close together.
+    """Return the group of each row: groups of p to 2 p - 1 rows that lie close together.
 
-    The groups are a function of the rows alone: of their order only in which of equal rows is in
-    which group, and in how groups are numbered.
+    The groups depend on the rows only; their order decides at most which of equal rows is in which
+    group, and how groups are numbered.
 
     Parameters
     ----------
     Z : array_like of shape (n, d)
         The rows, standardised and complete.
     p : int
-        The fewest rows of a group, at least 2.
+        The smallest number of rows in a group, at least 2.
 
     Returns
     -------
@@ -324,7 +324,7 @@ def partition(Z: ArrayLike, p: int) -> Labels:
     Raises
     ------
     ValueError
-        Where there are fewer than p rows.
+        If there are fewer than p rows.
 
     Examples
     --------
@@ -346,7 +346,7 @@ def partition(Z: ArrayLike, p: int) -> Labels:
 
 @native
 def _content_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a number for each row (n,), the same for equal rows, and in no order of values."""
+    """Return a hash of each row (n,): equal for equal rows, and unrelated to the values' order."""
     keys = np.zeros(len(bits), np.uint64)
     for i in range(len(bits)):
         key = np.uint64(0)
@@ -358,9 +358,9 @@ def _content_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _equal_rows(keys: NDArray[np.uint64], p: int) -> tuple[Labels, int]:
-    """Return groups of p equal rows, as far as 2 p of a kind are left, and how many these are.
+    """Form groups of p equal rows while 2 p of a kind are left; return labels and their number.
 
-    The rows that are left, up to 2 p - 1 of a kind, have the label -1.
+    The remaining rows, up to 2 p - 1 of a kind, have the label -1.
     """
     begins = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
     counts = np.diff(begins, append=len(keys))
@@ -372,7 +372,7 @@ def _equal_rows(keys: NDArray[np.uint64], p: int) -> tuple[Labels, int]:
 
 
 def _close_rows(rows: Floats, p: int) -> Labels:
-    """Return groups of rows that lie close together, (n,)."""
+    """Return the labels of groups of rows that lie close together, (n,)."""
     rows, order = _pulled(rows, p), np.arange(len(rows))
     block_rows, n_passes = BLOCK_ROWS, PASSES
     if len(rows) > MANY_ROWS:
@@ -392,7 +392,7 @@ def _close_rows(rows: Floats, p: int) -> Labels:
 
 
 def _pulled(rows: Floats, p: int) -> Floats:
-    """Return rows about their mean, pulled towards the centres of clusters of several sizes."""
+    """Return rows centred on their mean and pulled towards cluster centres at several sizes."""
     rows = rows - rows.mean(axis=0)
     rows /= abs(rows).max() or 1.0
     sample, pulled = rows[:: -(-len(rows) // SAMPLE_ROWS)], rows.copy()
@@ -421,7 +421,7 @@ def _blocks(rows: Floats, order: NDArray[np.int64], p: int, most: int) -> list[s
 
 
 def _block_groups(rows: Floats, p: int, n_passes: int) -> Labels:
-    """Return the groups of the rows of a block, (n,)."""
+    """Return the group of each row in a block, (n,)."""
     labels = np.zeros(len(rows), np.int32)
     if len(rows) >= 2 * p:
         labels = ward_groups(np.ascontiguousarray(rows.T), p)
@@ -432,7 +432,7 @@ def _block_groups(rows: Floats, p: int, n_passes: int) -> Labels:
 
 
 def _cut_large(rows: Floats, labels: Labels, p: int) -> None:
-    """Cut groups of 2 p rows and more until there are none."""
+    """Cut groups of at least 2 p rows until there are none."""
     large = [
         np.flatnonzero(labels == group) for group in np.flatnonzero(np.bincount(labels) >= 2 * p)
     ]

@@ -1,19 +1,19 @@
-"""Hard passes that follow one another: a row whose nearest centre is certain is not scored again.
+"""Successive hard passes: a row whose nearest centre is certain is not scored again.
 
 Hamerly's bounds [1]_, a simpler form of Elkan's [2]_. For every row with its label a
 
     u >= ||x - c_a||    and    l <= ||x - c_j||  for all other centres c_j.
 
-When the centres move, u grows by the displacement of c_a and l shrinks by the longest one of
-another centre; besides, l is at least the distance from c_a to its next centre, less u. While l is
-enough above u, the label stands. What "enough" is comes from the rounding of a full pass, so that
-the label is the one that a full pass would give, in the arithmetic of the rows' type: where scores
-are wrong by at most E, it is certain if  l^2 - u^2 > 4 E.
+When the centres move, u grows by the displacement of c_a and l shrinks by the largest displacement
+of another centre; also, l is at least the distance from c_a to its nearest other centre, less u.
+While l is sufficiently above u, the label stays. The margin is derived from the rounding of a full
+pass, so that the label is the one that a full pass would give in the arithmetic of the rows' type:
+if scores are wrong by at most E, it is certain if l^2 - u^2 > 4 E.
 
-What is kept of l has the displacements of the other centres up to now added to it, so that it is
-not touched while they move. The sums of a cluster over a chunk of rows are kept as well: where
-neither its centre nor a label changed they stay as they are, and else its rows are added anew, in
-order, as in a full pass. So the bits are the same.
+The stored value is l plus all displacements of the other centres so far, so that it need not be
+updated as they move. The sums of a cluster over a chunk of rows are kept as well: if neither its
+centre nor a label changed, they are reused; otherwise its rows are added anew, in order, as in a
+full pass. Thus the bits are the same.
 
 .. [1] G. Hamerly, "Making k-means even faster", SDM 2010.
 .. [2] C. Elkan, "Using the triangle inequality to accelerate k-means", ICML 2003.
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
     labels : ndarray of shape (n,), int32
         The nearest centre a.
     lower : ndarray of shape (n,), float32
-        l, plus the displacements of the centres other than a up to now.
+        l, plus all displacements so far of the centres other than a.
     above : ndarray of shape (n,), float32
         ``lower`` less u.
     """
@@ -62,18 +62,18 @@ class Bounds(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """Moves of the centres, and the rounding of scores.
+    """Moves of the centres, and the rounding errors of scores.
 
     Attributes
     ----------
     is_same : ndarray of shape (k,), bool
-        True for a centre that is where it was at the last pass.
+        True for a centre that has not moved since the last pass.
     others : ndarray of shape (k,), float32
-        The longest displacement of another centre in each pass, added up.
+        The largest displacement of another centre, summed over the passes.
     enough : ndarray of shape (k,), float32
-        A row is certain if it is above by more than this.
+        A row is certain if its ``above`` is larger than this.
     apart : ndarray of shape (k,), float32
-        From each centre to the next one.
+        The distance from each centre to its nearest other one.
     rounding : tuple of two floats
         4 E is at most the first number times u plus the second one.
     """
@@ -87,13 +87,13 @@ class Moves(NamedTuple):
 
 @native
 def empty_bounds(n: int) -> Bounds:
-    """Return bounds of n rows, still to be written."""
+    """Return uninitialised bounds for n rows."""
     return Bounds(np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.float32))
 
 
 @native
 def displacements(before: Floats, after: Floats) -> Floats:
-    """Return at least how far each centre moved, (k,); 0 only where it is the same."""
+    """Return lower bounds of how far each centre moved, (k,); 0 only for an unmoved centre."""
     moved = np.zeros(len(before))
     for j in range(len(before)):
         if (before[j] != after[j]).any():
@@ -103,7 +103,7 @@ def displacements(before: Floats, after: Floats) -> Floats:
 
 @native
 def next_centers(centers: Floats) -> Floats:
-    """Return at most the distance from each centre to the next one, (k,), capped at FARTHEST."""
+    """Return upper bounds of the distance to the nearest other centre, (k,), at most FARTHEST."""
     k = len(centers)
     distances = np.full(k, np.float64(FARTHEST))
     for j in range(k):
@@ -124,10 +124,10 @@ def bounded_chunk(
     parts: Parts,
     is_known: bool,
 ) -> tuple[int, int, int]:
-    """Update the sums and bounds of a chunk: ``sweep_chunk`` by bounds.
+    """Update the sums and bounds of a chunk, as ``sweep_chunk`` does, but with bounds.
 
-    Or fill them in, if nothing is known. Returns how many rows looked uncertain, how many were
-    scored, and how many were added.
+    If nothing is known, all bounds are computed. Returns the numbers of rows that looked uncertain,
+    that were scored, and that were added.
     """
     n, same = len(bounds.labels), moves.is_same.copy()
     doubtful, members = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -153,7 +153,7 @@ def _sort_out(
     doubtful: NDArray[np.int32],
     members: NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Write the rows that may have another nearest centre now, and those to be added anew."""
+    """Write the rows whose nearest centre may have changed, and those to be added anew."""
     labels, above, n_doubtful, n_members = bounds.labels, bounds.above, 0, 0
     for i in range(len(labels)):
         j = np.uint32(labels[i])  # numba asks of other integers whether they are negative
@@ -167,7 +167,7 @@ def _sort_out(
 def _uncertain(
     X: Rows, packed: PackedCenters, bounds: Bounds, moves: Moves, rows: NDArray[np.int32]
 ) -> int:
-    """Write those of the rows first that stay uncertain when u is known; return how many."""
+    """Move the rows that remain uncertain with u measured to the front; return their number."""
     labels, lower, centers, count = bounds.labels, bounds.lower, packed.centers, 0
     others, apart, (per_distance, besides) = moves.others, moves.apart, moves.rounding
     for i in rows:
@@ -182,7 +182,7 @@ def _uncertain(
 
 @native
 def _upper(squared: np.float32) -> np.float32:
-    """Return u: the distance, with room for the rounding of all that is done with it."""
+    """Return u, the distance plus a margin for the rounding of all operations on it."""
     return np.sqrt(squared) * (np.float32(1) + SLACK) + TINY
 
 
@@ -190,7 +190,7 @@ def _upper(squared: np.float32) -> np.float32:
 def _lower(
     squared: np.float32, gap: np.float32, others: np.float32, wrong: np.float32
 ) -> np.float32:
-    """Return l as it is kept, from the distance and the gap between the two lowest scores."""
+    """Return the stored form of l, from the distance and the gap of the two lowest scores."""
     least = np.float32(1) - SLACK
     far = np.sqrt(max(squared * least + gap + gap - wrong, np.float32(0)))
     return (min(far, FARTHEST) + others) * least - TINY
@@ -205,9 +205,9 @@ def _score_some(
     same: NDArray[np.bool_],
     rows: NDArray[np.int32],
 ) -> bool:
-    """Score some rows, gathered a few blocks at a time; return whether others are to be added.
+    """Score some rows, gathered a few blocks at a time; return whether sums must be recomputed.
 
-    A cluster that wins or loses a row is not the same any more.
+    A cluster that gains or loses a row is marked as changed.
     """
     has_others = False
     d, step = X.shape[1], max(min(_rows_in_cache(X), len(rows)), 1)
@@ -254,7 +254,7 @@ def _score_all(
 
 @inner
 def _bound(bounds: Bounds, moves: Moves, start: int, stop: int) -> None:
-    """Make bounds of gaps of scores, in the place of lower, and squared distances, of above."""
+    """Replace score gaps in ``lower`` and squared distances in ``above`` by bounds."""
     (labels, lower, above), others, (per_distance, besides) = bounds, moves.others, moves.rounding
     for i in range(start, stop):
         squared = above[i]
@@ -272,7 +272,7 @@ def _rows_in_cache(X: Rows) -> int:
 
 @inner
 def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int) -> None:
-    """Write the labels of consecutive rows and, for l, the gap of their two lowest scores."""
+    """Write the labels of consecutive rows and, for l, the gap between their two lowest scores."""
     (labels, gap, _), size = bounds, block_rows(X)
     block, nearest = aligned_zeros(X.dtype, len(packed.shift), size), np.empty(size, np.int32)
     lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
@@ -285,7 +285,7 @@ def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int
 
 @inner
 def _forget(parts: Parts, same: NDArray[np.bool_]) -> None:
-    """Set the sums of the clusters that are not the same to 0."""
+    """Reset the sums of the changed clusters to 0."""
     residuals, weights, counts, errors = parts
     for j in range(len(same)):
         if not same[j]:
@@ -301,7 +301,7 @@ def _add(
     parts: Parts,
     rows: NDArray[np.int32],
 ) -> None:
-    """Add rows to the sums of their centres, which gives their u."""
+    """Add rows to the sums of their centres, which also gives their u."""
     labels, lower, above = bounds
     for i in rows:
         squared = add(X, sample_weight, i, labels[i], packed, parts)

@@ -1,7 +1,7 @@
-"""Hard passes: each row belongs to its nearest centre; late rounds score few rows anew.
+"""Hard passes: each row belongs to its nearest centre; late rounds rescore few rows.
 
-``hard_sums`` remembers, in a cache that a site keeps between rounds, what bounds say of its rows
-(see ``_hamerly``), for several runs that may take turns.
+``hard_sums`` keeps bounds for the rows (see ``_hamerly``) in a cache that a site keeps between
+rounds, for several runs that may take turns.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HardPass:
     Attributes
     ----------
     labels : ndarray of shape (n,), int32
-        The nearest centre of each row; of several, the one of lowest index.
+        The nearest centre of each row; in a tie, the one of lowest index.
     sums : ndarray of shape (k, d), float64
         Sums of w x over the rows x of each centre.
     weights : ndarray of shape (k,), float64
@@ -92,13 +92,11 @@ def hard_pass(X: ArrayLike, centers: ArrayLike, sample_weight: ArrayLike | None 
     Returns
     -------
     HardPass
-        Labels of the rows; sums, weights, counts and errors of the centres, 0 where a centre
-        has no row.
+        Labels of the rows; sums, weights, counts and errors of the centres, 0 for a centre without
+        rows.
 
-    Notes
-    -----
-    Labels of float32 rows come from float32 arithmetic: rows whose two nearest centres are
-    equally far but for float32's rounding may go to either.
+    Notes ----- Labels of float32 rows come from float32 arithmetic: a row whose two nearest centres
+    are equally far up to float32 rounding may go to either.
 
     References
     ----------
@@ -136,14 +134,15 @@ def nearest(
     centers : array_like of shape (k, d)
         The centres.
     sample_weight : array_like of shape (n,), optional
-        The rows' weights, where there is a cache: those of its ``hard_sums``.
+        The rows' weights, if a cache is given: those of its ``hard_sums``.
     cache : dict, optional
-        What ``hard_sums`` left: bounds for similar centres save time. It never changes a result.
+        The cache of ``hard_sums``: its bounds for similar centres save time. It never changes a
+        result.
 
     Returns
     -------
     labels : ndarray of shape (n,), int32
-        The nearest centre; of several, the one of lowest index.
+        The nearest centre; in a tie, the one of lowest index.
     squared : ndarray of shape (n,), float64
         ||x - c||^2, from the differences, in squared units of the rows.
 
@@ -170,7 +169,7 @@ def hard_sums(
     *,
     cache: dict[str, Any],
 ) -> HardSums:
-    """Compute the sums of ``hard_pass``, in less time where the cache knows similar centres.
+    """Compute the sums of ``hard_pass``, in less time if the cache knows similar centres.
 
     Parameters
     ----------
@@ -181,8 +180,8 @@ def hard_sums(
     sample_weight : array_like of shape (n,), optional
         The rows' weights w >= 0; 1 each by default.
     cache : dict
-        What earlier calls with these rows and weights left, and where this one leaves more, at
-        most 256 MiB; empty at first. It never changes a result.
+        Bounds from earlier calls with these rows and weights, updated by this one, at most 256 MiB;
+        empty at first. It never changes a result.
 
     Returns
     -------
@@ -205,10 +204,11 @@ def hard_sums(
 
 
 class Memory:
-    """Memory of the runs that were asked last, with what is known of the rows for each.
+    """Memory of the most recent runs, with bounds of the rows for each.
 
-    Several runs may take turns: a question belongs to the run whose centres are nearest. While
-    it is answered the run is not in the list, so that two threads never write the same bounds.
+    Several runs may take turns: a question belongs to the run whose centres are nearest. While it
+    is being answered, the run is taken off the list, so that two threads never write the same
+    bounds.
     """
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class Memory:
         return Memory, ()  # a copy of the rows elsewhere starts anew
 
     def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> HardSums:
-        """Return the sums over all rows, by bounds where they pay and there is room for them."""
+        """Return the sums over all rows, using bounds if they pay off and fit into memory."""
         apart = next_centers(centers)
         run = self._take(centers, apart) or Run(centers)
         own = self._moved(run, X, centers)
@@ -232,7 +232,7 @@ class Memory:
         return sums
 
     def labels(self, X: Rows, centers: Floats, sample_weight: Weights) -> Labels | None:
-        """Return the nearest centres of all rows by bounds, where there are any that pay."""
+        """Return the nearest centres of all rows, using bounds if some exist and pay off."""
         if all(run.bounds is None for run in self.runs):
             return None
         apart = next_centers(centers)
@@ -247,7 +247,7 @@ class Memory:
         return None if bounds is None else bounds.rows.labels.copy()
 
     def _moved(self, run: Run, X: Rows, centers: Floats) -> Floats:
-        """Move a run to new centres, without bounds that would not pay; return by how much."""
+        """Move a run to new centres, dropping bounds that would not pay off; return the moves."""
         self.asked += 1
         own, run.centers, run.asked = displacements(run.centers, centers), centers, self.asked
         if run.bounds is not None and run.least_time(X, own) > 1.0:
@@ -260,13 +260,13 @@ class Memory:
             self._remove(self.runs[0])
 
     def _tries(self, run: Run, X: Rows, own: Floats, apart: Floats) -> bool:
-        """Return whether bounds of the rows are worth a try, and there is room for them."""
+        """Return whether bounds for the rows are worth trying, and fit into memory."""
         if run.waits(X, own, apart) or not self._has_room(X, len(own)):
             return False
         return not run.is_hopeless(X, own, apart)
 
     def _take(self, centers: Floats, apart: Floats) -> Run | None:
-        """Take out the run of the most similar centres, if they are similar enough."""
+        """Remove and return the run with the most similar centres, if similar enough."""
         similar = [run for run in self.runs if run.centers.shape == centers.shape]
         if not similar:
             return None
@@ -284,7 +284,7 @@ class Memory:
         return run
 
     def _has_room(self, X: Rows, k: int) -> bool:
-        """Return whether more bounds fit, once runs give up theirs that take no turns."""
+        """Return whether more bounds fit once runs that do not take turns have dropped theirs."""
         total = bytes_needed(X, k)
         for run in sorted(self.runs, key=lambda run: run.asked, reverse=True):
             if run.bounds is not None:
@@ -297,21 +297,21 @@ class Memory:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Run of questions about centres, each of which are near those before.
+    """A run of questions about centres, each set of which is near the previous one.
 
     Attributes
     ----------
     centers : ndarray of shape (k, d), float64
-        The centres asked last.
+        The centres of the last question.
     asked : int
-        When, in questions.
+        The number of the last question.
     bounds : BoundedSweep, optional
-        What is known of the rows for these centres.
+        Bounds of the rows for these centres.
     counts : ndarray of shape (k,), int64, optional
         The rows of each centre in the last pass.
     far : float
-        Displacements, in distances to the next centre, from which on bounds are not tried: half of
-        what they did not pay at.
+        Displacement, relative to the distance to the nearest other centre, from which on bounds are
+        not tried: half of that at which they did not pay off.
     """
 
     centers: Floats
@@ -327,7 +327,7 @@ class Run:
         return self.least_time(X, own) > ENOUGH
 
     def is_hopeless(self, X: Rows, own: Floats, apart: Floats) -> bool:
-        """Return whether most rows of a few would be uncertain, if centres moved again as now."""
+        """Return whether, in a sample, most rows would be uncertain after another such move."""
         some: Rows = X[::FEW].copy()
         if len(some) < FEWEST:
             return False
@@ -340,10 +340,10 @@ class Run:
         return is_hopeless
 
     def least_time(self, X: Rows, own: Floats) -> float:
-        """Return the time of a pass by bounds in that of a full one, if no row were uncertain.
+        """Return the relative time of a pass with bounds if no row were uncertain.
 
-        The rows of centres that moved are added anew. Where centres are few and columns too, that
-        is most of a full pass.
+        The rows of centres that moved are added anew, which is most of a full pass if there are few
+        centres and few columns. 1 is the time of a full pass.
         """
         if self.counts is None:
             return np.inf
@@ -364,7 +364,7 @@ class Run:
 
 
 def bytes_needed(X: Rows, k: int) -> int:
-    """Estimate the bytes that a ``BoundedSweep`` of these rows for k centres takes."""
+    """Estimate the bytes of a ``BoundedSweep`` for these rows and k centres."""
     (n, d), n_chunks = X.shape, len(chunk_bounds(len(X), k, X.shape[1])) - 1
     return 12 * n + 8 * n_chunks * k * (d + 2 * ADD_LANES)
 
@@ -377,11 +377,11 @@ class BoundedSweep:
     rows : Bounds
         Labels and bounds of the rows, once they are known.
     others : ndarray of shape (k,), float64
-        The longest displacement of another centre in each pass, added up.
+        The largest displacement of another centre, summed over the passes.
     parts : list of Parts
         The sums of each chunk.
     n_doubtful, n_scored, n_added : int
-        Rows that looked uncertain in the last pass, that were scored, and that were added.
+        Numbers of rows in the last pass that looked uncertain, were scored, and were added.
     """
 
     def __init__(self, X: Rows, packed: PackedCenters, k: int) -> None:
@@ -392,15 +392,16 @@ class BoundedSweep:
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of all arrays."""
+        """The number of bytes of all arrays."""
         return sum(array.nbytes for arrays in (self.rows, *self.parts) for array in arrays)
 
     def sweep(
         self, X: Rows, sample_weight: Weights, packed: PackedCenters, own: Floats, apart: Floats
     ) -> HardSums:
-        """Return the sums at new centres; all is known for these afterwards.
+        """Return the sums at new centres, for which bounds are known afterwards.
 
-        ``own`` (k,) are the displacements of the centres, ``apart`` (k,) the distances to the next.
+        ``own`` (k,) are the displacements of the centres, ``apart`` (k,) the distances to the
+        nearest other ones.
         """
         moves = self._moves(own, apart, _rounding(X, packed))
         sources, (labels, lower, above) = chunks(X, self.limits), self.rows
@@ -419,12 +420,12 @@ class BoundedSweep:
         return finish(add_all(self.parts), packed, X.shape[1])
 
     def doubtful_share(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> float:
-        """Return the share of rows that look uncertain once centres have moved so far."""
+        """Return the share of rows that look uncertain after these displacements."""
         enough = self._moves(own, apart, rounding).enough
         return 1 - float(np.mean(self.rows.above > enough[self.rows.labels]))
 
     def _moves(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> Moves:
-        """Add the longest displacement of another centre to ``others``."""
+        """Return the moves, and add the largest displacement of another centre to ``others``."""
         longest = int(own.argmax())
         most = np.full(len(own), own[longest])
         most[longest] = np.delete(own, longest).max()
@@ -442,22 +443,20 @@ class BoundedSweep:
         )
 
     def pay(self, X: Rows) -> bool:
-        """Return whether the last pass took about as long as a full one at most.
+        """Return whether the last pass took at most about as long as a full one.
 
-        It may take a little longer, a quarter: the next ones will not.
+        It may take up to a quarter longer, as the next ones will be faster.
 
-        Notes
-        -----
-        Both times are estimated, in nanoseconds on one core of the machine of
+        Notes ----- Both times are estimated, in nanoseconds on one core of the machine of
         docs/performance.md, and only their ratio counts. In a full pass a row is transposed and
-        scored, by its bytes times k, and added, by its columns. In a bounded one every row's bounds
-        are looked at; a doubtful row is read, to measure u; one that stays uncertain is gathered
-        and scored, which is slower out of order; and one that is added is looked up first.
+        scored, by its bytes times k, and added, by its columns. In a pass with bounds, the bounds
+        of every row are checked; a doubtful row is read to measure u; one that remains uncertain is
+        gathered and scored, which is slower out of order; and one that is added is looked up first.
 
         The single timings behind the numbers were not kept. On a second, busy machine `hard_pass`
         took 1.4 to 2.1 times ``score + add``, at 2 to 784 columns: if anything, full passes are
-        rated too cheap, and bounds are given up early. Whether bounds pay as a whole, the rows
-        "30 rounds" of benchmarks/speed.py say.
+        rated too cheap, and bounds are given up early. The rows "30 rounds" of benchmarks/speed.py
+        show whether bounds pay off as a whole.
         """
         n, (score, add, read) = len(X), costs(X, len(self.others))
         spent = LOOK * n + (5.5 + read) * self.n_doubtful
@@ -466,19 +465,19 @@ class BoundedSweep:
 
 
 def costs(X: Rows, k: int) -> tuple[float, float, float]:
-    """Estimate what it takes to score a row, to add it and to read it, see `BoundedSweep.pay`."""
+    """Estimate the times to score a row, to add it and to read it; see `BoundedSweep.pay`."""
     d = X.shape[1]
     return 1.5 + 0.003 * X.itemsize * k * d, 2.6 + 0.3 * d, 0.25 * d
 
 
 def full_cost(X: Rows, k: int) -> float:
-    """Estimate what it takes a full pass to score a row, if in float32, and to add it."""
+    """Estimate the times of a full pass to score a row (perhaps in float32) and to add it."""
     score, add, read = costs(X, k)
     return (0.6 * score + read if is_worth_single(X, k) else score) + add
 
 
 def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:
-    """Return a bound of 4 E: a part per unit of u, and a constant one.
+    """Return a bound of 4 E, as a factor of u and a constant.
 
     The score of a centre is 1/2 ||c - s||^2 - (x - s).(c - s), both differences rounded, the
     product added up in d steps: wrong by at most E = (d + 8) eps M (||x - s|| + M / 2), with eps

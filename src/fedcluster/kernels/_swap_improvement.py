@@ -1,4 +1,4 @@
-"""Search for groups whose rows lie closer together: rows change places, groups are split."""
+"""Improvement of groups by exchanging rows between them and splitting groups."""
 
 from typing import NamedTuple
 
@@ -23,11 +23,11 @@ class Groups(NamedTuple):
     labels : ndarray of shape (n,)
         The group of each row.
     sizes : ndarray of shape (n // p,)
-        Rows of each group, 0 for those that do not exist yet.
+        Number of rows in each group, 0 for groups that do not exist yet.
     members : ndarray of shape (n // p, 2 p - 1)
-        The rows of each group, as many as its size says.
+        The rows of each group; entries beyond its size are unused.
     means : ndarray of shape (d, n // p)
-        The means of the groups, infinite for those that do not exist yet.
+        The means of the groups, infinite for groups that do not exist yet.
     """
 
     labels: Labels
@@ -38,7 +38,7 @@ class Groups(NamedTuple):
 
 @native
 def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
-    """Exchange rows between groups and split groups while that lowers the sum of squares.
+    """Exchange rows between groups and split groups as long as the sum of squares decreases.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
     labels : ndarray of shape (n,)
         The group of each row, changed in place; each has p to 2 p - 1 rows, before and after.
     p : int
-        The fewest rows of a group.
+        The smallest number of rows in a group.
     n_passes : int
-        The most passes over the rows.
+        The largest number of passes over the rows.
     """
     groups = _groups(rows, labels, p)
     n_groups = int(np.count_nonzero(groups.sizes))
@@ -79,7 +79,7 @@ def _groups(rows: Floats, labels: Labels, p: int) -> Groups:
 
 @inner
 def _write(rows: Floats, groups: Groups, group: int, members: Members) -> None:
-    """Let these rows be a group."""
+    """Make the given rows the members of a group."""
     groups.sizes[group] = len(members)
     for k in range(len(members)):
         groups.members[group, k] = members[k]
@@ -100,7 +100,7 @@ def _average(rows: Floats, groups: Groups, group: int) -> None:
 
 @inner
 def _exchange(rows: Floats, groups: Groups, i: int, p: int) -> bool:
-    """Move a row to one of the nearest groups, or swap it with a row of these, if that helps."""
+    """Move a row to a nearby group, or swap it with a row of one, if that helps."""
     labels, sizes, members, means = groups
     home, squares = labels[i], _squares(means, rows[i])
     gain, best, partner = LEAST_GAIN * squares[home], home, -1
@@ -135,9 +135,9 @@ def _squares(means: Floats, row: Floats) -> Floats:
 
 @inner_in_any_order
 def _best_swap(rows: Floats, groups: Groups, i: int, group: int) -> tuple[float, int]:
-    """Return by how much a swap with a row of a group lowers the sum of squares, and with which.
+    """Return how much the best swap with a row of a group lowers the sum of squares, and the row.
 
-    If x of a is swapped with y of b, by |y - x|^2 (1 / n_a + 1 / n_b) - 2 (y - x).(m_b - m_a).
+    Swapping x of a with y of b changes it by |y - x|^2 (1 / n_a + 1 / n_b) - 2 (y - x).(m_b - m_a).
     """
     home, best, partner = groups.labels[i], -np.inf, 0
     between = groups.means[:, group] - groups.means[:, home]
@@ -155,7 +155,7 @@ def _best_swap(rows: Floats, groups: Groups, i: int, group: int) -> tuple[float,
 
 @inner
 def _apply(rows: Floats, groups: Groups, i: int, to: tuple[int, int]) -> None:
-    """Move a row to a group, or swap it with the k-th row of that group, unless k is -1."""
+    """Move a row to a group or, unless k is -1, swap it with the k-th row of that group."""
     labels, sizes, members, _ = groups
     home, (group, k) = labels[i], to
     place = 0
@@ -176,7 +176,7 @@ def _apply(rows: Floats, groups: Groups, i: int, to: tuple[int, int]) -> None:
 
 @inner
 def _split(rows: Floats, groups: Groups, home: int, new: int, p: int) -> bool:
-    """Make three groups of one and a near one, if their rows are enough and lie closer so."""
+    """Make three groups of one group and a nearby one, if there are enough rows and it helps."""
     near = _near_with(groups, home, 3 * p)
     if near < 0 or new == len(groups.sizes):
         return False
@@ -198,7 +198,7 @@ def _split(rows: Floats, groups: Groups, home: int, new: int, p: int) -> bool:
 
 @inner
 def _near_with(groups: Groups, home: int, n_rows: int) -> int:
-    """Return the nearest group that has with this one so many rows; -1 if none of the near has."""
+    """Return the nearest group that has ``n_rows`` rows together with this one; -1 if none."""
     squares = _squares(groups.means, groups.means[:, home].copy())
     squares[home] = np.inf
     for _ in range(N_NEAR):
@@ -211,7 +211,7 @@ def _near_with(groups: Groups, home: int, n_rows: int) -> int:
 
 @inner
 def _bring_apart(rows: Floats, order: Members, p: int) -> None:
-    """Bring the row that is farthest from the mean to the front, and the p - 1 nearest to it."""
+    """Move the row farthest from the mean to the front, followed by the p - 1 nearest to it."""
     mean = _mean(rows, order)
     for place in range(p):
         best, least = place, np.inf

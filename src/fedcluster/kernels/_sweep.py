@@ -1,7 +1,7 @@
-"""Sweep over the rows: the nearest centre of each, and sums over the rows of each centre.
+"""Sweep over the rows: the nearest centre of each row, and the sums over each centre's rows.
 
 Rows are read in blocks that stay in the cache, each row by the same operations wherever it lies.
-Chunks of rows, which depend on the sizes only, have their own sums, added in the order of the
+Chunks of rows, which depend on the sizes only, have sums of their own, added in the order of the
 chunks: the number of threads never changes a bit.
 """
 
@@ -54,8 +54,8 @@ def sweep(
 ) -> tuple[Labels, HardSums]:
     """Return the labels (n,) of the rows and the sums over the rows of each centre.
 
-    Sweeps on several threads where that pays. Squared distances (n,) are written where an array
-    is given for them.
+    Several threads are used if that pays off. Squared distances (n,) are written if an array is
+    given for them.
     """
     if squared is None and is_small(X):
         labels, *sums = sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
@@ -82,17 +82,17 @@ def sweep(
 
 
 def is_worth_single(X: Rows, k: int) -> bool:
-    """Return whether rows of float64 are scored in float32 first."""
+    """Return whether float64 rows are scored in float32 first."""
     return X.dtype == np.float64 and k > 1 and k * X.shape[1] >= WORTH_SINGLE
 
 
 def _in_single(X: Rows, packed: PackedCenters, k: int) -> tuple[PackedCenters, Any] | None:
-    """Return centres by which float32 scores rows of float64, and what it may err, if that pays.
+    """Return float32 centres for scoring float64 rows, with an error bound, if that pays off.
 
     Scores are wrong by at most E = (d + 8) eps M (||x - s|| + M / 2), with eps the unit roundoff
     and M the longest ||c - s||: both differences are rounded, and the product is added up in d
-    steps. Where the two lowest are further apart than 2 E of both types, float64 finds the same
-    centre. Returned are this distance's parts: what ||x - s|| is multiplied by, and the rest.
+    steps. If the two lowest scores differ by more than 2 E of both types, float64 finds the same
+    centre. This bound is returned as a factor of ||x - s|| and a constant.
     """
     d = X.shape[1]
     if not is_worth_single(X, k):
@@ -116,7 +116,7 @@ def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
 
 
 def measured(X: Rows, centers: Floats, labels: Labels) -> Floats:
-    """Return the squared distances (n,) of rows to the centres of their labels, as `assign`."""
+    """Return the squared distances (n,) of rows to the centres of their labels, like `assign`."""
     packed, squared = pack_centers(X, centers), np.empty(len(X))
     limits = chunk_bounds(len(X), *centers.shape)
     sources = chunks(X, limits)
@@ -140,7 +140,7 @@ def add_all(parts: list[Parts]) -> Parts:
 
 @overload(sweep, inline="always")
 def _sweep_if_compiled(X: Rows, centers: Floats, sample_weight: Weights) -> Any:  # noqa: ARG001
-    """Return what compiled callers call as ``sweep``, with padded rows and a weight for each."""
+    """Return the form of ``sweep`` for compiled callers, with padded rows and explicit weights."""
     return _sweep_padded
 
 
@@ -151,7 +151,7 @@ def _sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Lab
 
 @native
 def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
-    """Sweep over padded rows of one chunk, or of one and the last: the sums are a plain tuple."""
+    """Sweep over padded rows of one chunk, or two with a short last one; return a plain tuple."""
     n, d = len(sample_weight), centers.shape[1]
     labels, packed, most = np.empty(n, np.int32), pack_centers(X, centers), n
     if n * d > SMALL:
@@ -208,9 +208,9 @@ def sweep_chunk_in_single(
     squared: Floats,
     parts: Parts,
 ) -> int:
-    """Do as ``sweep_chunk``, scoring in float32 first; return after how many rows.
+    """Act as ``sweep_chunk``, but score in float32 first; return the number of rows done.
 
-    It gives up where many rows have to be scored again.
+    It gives up if many rows have to be scored again.
     """
     size, n, d, doubts = block_rows(single.tiles), len(labels), packed.tiles.shape[1], 0
     block = aligned_zeros(single.tiles.dtype, whole(d, lanes(single.tiles)), size)
@@ -239,7 +239,7 @@ def _score_doubtful(
     block: Rows,
     scored: tuple[Rows, Rows, Labels],
 ) -> int:
-    """Score rows of a block again in float64, where float32 is not certain; return how many."""
+    """Score doubtful rows of a block again in float64; return how many."""
     (first, stop), (lowest, second, nearest), count = rows, scored, 0
     norms, scores = np.zeros_like(lowest), np.empty(packed.half_norms.shape)
     for f in range(packed.tiles.shape[1]):
@@ -255,7 +255,7 @@ def _score_doubtful(
 
 @inner
 def _nearest_in_double(X: Rows, i: int, packed: PackedCenters, scores: Floats) -> int:
-    """Return the nearest centre of a row of float64, as a block of its type would give it."""
+    """Return the nearest centre of a float64 row, with the bits of a float64 block."""
     for tile in range(0, len(scores), ROW_TILES):
         score_row(packed.tiles, tile, packed.half_norms, X, i, packed.shift, scores)
     nearest, lowest = 0, np.inf

@@ -1,14 +1,14 @@
 """Inner loops in vector instructions: transpose rows, score centres, add rows, multiply matrices.
 
-numba makes vector instructions of one loop, but keeps no matrix of sums in registers over a loop,
-nor transposes one there, nor knows that a row's end may be overrun. So the functions of this
-module write LLVM code on vectors, which LLVM translates for any machine. Every lane does the same
-and sums run over the columns in order: what is computed of a row does not depend on where it lies.
+numba vectorises single loops, but cannot keep a matrix of sums in registers over a loop, or
+transpose one there, and does not know that reading past a row's end is allowed. So the functions of
+this module write LLVM code on vectors, which LLVM translates for any machine. All lanes do the same
+and sums run over the columns in order: the result for a row does not depend on its position.
 
 Three layouts of a sweep: a *block* of ``block_rows(X)`` rows lies transposed, as an array (columns,
 rows), so that a vector holds one column of several rows; *packed* centres lie in tiles, as an array
-(tiles, d, TILE_CENTERS), one number after the other as they are read; and all that has columns
-only, the shift, centres and sums, is filled up to whole vectors.
+(tiles, d, TILE_CENTERS), one number after the other as they are read; and arrays with one entry per
+column (the shift, centres and sums) are padded to whole vectors.
 """
 
 from collections.abc import Callable
@@ -37,35 +37,35 @@ INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
 @register_jitable
 def lanes(X: Rows) -> int:
-    """Return how many numbers of the type of X one vector holds."""
+    """Return how many numbers of X's type fit into one vector."""
     return VECTOR_BYTES // X.itemsize
 
 
 @register_jitable
 def block_rows(X: Rows) -> int:
-    """Return how many rows of the type of X one block holds."""
+    """Return how many rows of X's type form one block."""
     return TILE_VECTORS * lanes(X)
 
 
 class Array(NamedTuple):
-    """A C array in the code: the pointer to its first number, and its shape."""
+    """A C array in generated code: the pointer to its first number, and its shape."""
 
     data: ir.Value
     shape: list[ir.Value]
 
 
 def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[..., Any]], Any]:
-    """Make a function that compiled code can call, of one that writes its code.
+    """Turn a function that writes code into one that compiled code can call.
 
-    The writer is called with a ``Code`` and the arguments: an array as an ``Array``, a tuple as
-    a list, a whole number as 64 bits. What it returns is the result.
+    The writer is called with a ``Code`` and the arguments: an array as an ``Array``, a tuple as a
+    list, an integer with 64 bits. Its return value is the result.
 
     Parameters
     ----------
     returns : numba.types.Type
         The type of the result.
     lanes : int, optional
-        The numbers in a vector; by default as many of the first argument's type as fit.
+        The number of lanes of a vector; by default as many as fit of the first argument's type.
     """
 
     def decorate(write: Callable[..., ir.Value | None]) -> Any:
@@ -89,11 +89,11 @@ def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[...,
 def transpose_tile(
     code: "Code", block: Array, r: ir.Value, X: Array, i: ir.Value, f: ir.Value, shift: Array
 ) -> None:
-    """Write rows, less the shift, into a block: as many as there are lanes, as many columns.
+    """Write the rows of one tile, less the shift, into a transposed block.
 
-    ``block[f + c, r + l] = X[i + l, f + c] - shift[f + c]`` for lanes l and columns c. What lies
-    beyond the last column is the next row: X must have one. Rows of float64 are rounded where the
-    block is of float32.
+    ``block[f + c, r + l] = X[i + l, f + c] - shift[f + c]`` for lanes l and columns c; both run up
+    to the number of lanes. Reads run past the last column into the next row, so X must have one
+    more row. Rows of float64 are rounded if the block is of float32.
     """
     builder, number = code.builder, X.data.type.pointee
     shifts = code.load(shift, f, number)
@@ -119,8 +119,9 @@ def score_tile(
 ) -> None:
     """Score a block of rows with one tile of centres: 1/2 ||c||^2 - x.c.
 
-    Lowers ``lowest[r]`` and sets ``nearest[r]`` where a centre's score is less. ``second`` is an
-    empty tuple, or one of an array whose element r becomes the lowest score of the other centres.
+    Lowers ``lowest[r]`` and sets ``nearest[r]`` if a centre's score is lower. ``second`` is an
+    empty tuple, or a tuple of an array whose element r becomes the lowest score of the other
+    centres.
     """
     builder = code.builder
     products, first = _products(code, block, tiles, tile), builder.mul(tile, INT64(TILE_CENTERS))
@@ -154,7 +155,7 @@ def score_row(
     shift: Array,
     scores: Array,
 ) -> None:
-    """Write a row's scores with a few tiles, or the last one again: the bits of ``score_tile``."""
+    """Write a row's scores for a few tiles, with the same bits as ``score_tile``."""
     builder, last = code.builder, code.builder.sub(tiles.shape[0], INT64(1))
     numbers = [builder.add(tile, INT64(v)) for v in range(ROW_TILES)]
     numbers = [builder.select(builder.icmp_signed("<", t, last), t, last) for t in numbers]
@@ -173,7 +174,7 @@ def score_row(
 
 
 def _products(code: "Code", block: Array, tiles: Array, tile: ir.Value) -> list[list[ir.Value]]:
-    """Write x.c for each centre of a tile and, in vectors, each row of a block."""
+    """Write code for x.c for each centre of a tile and, in vectors, each row of a block."""
 
     def rows(column: ir.Value) -> list[ir.Value]:
         places = [code.position(block, column, INT64(v * code.lanes)) for v in range(TILE_VECTORS)]
@@ -192,7 +193,7 @@ def _sums(
     number: Callable[[int, ir.Value], ir.Value],
     vectors: Callable[[ir.Value], list[ir.Value]],
 ) -> list[list[ir.Value]]:
-    """Write sums of ``number(i, l)`` times ``vectors(l)[v]`` over l < count, for i, v < shape."""
+    """Write code for sums of ``number(i, l) * vectors(l)[v]`` over l < count, for i, v < shape."""
     builder, zero = code.builder, ir.Constant(code.vector, [0.0] * code.lanes)
     height, width = map(range, shape)
     places = [[cgutils.alloca_once_value(builder, zero) for _ in width] for _ in height]
@@ -236,9 +237,9 @@ def add_row(
 ) -> ir.Value:
     """Add w (x - g) to the residuals of c, w (x - c)^2 to its errors, and return ||x - c||^2.
 
-    The pair (i, j) says which row x is, and which centre c. All in float64; g is the anchor of c.
-    The errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Beyond the last
-    column lies the next row: X must have one, and it is not added.
+    The pair (i, j) selects the row x and the centre c. All is in float64; g is the anchor of c. The
+    errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Reads run past the last
+    column into the next row, so X must have one more row; it is not added.
     """
     builder, d = code.builder, X.shape[1]
     weight, total = code.spread(weight), cgutils.alloca_once_value(builder, code.zeros(DOUBLE))
@@ -264,7 +265,7 @@ def _add_columns(
     f: ir.Value,
     is_column: ir.Value | None = None,
 ) -> None:
-    """Write what adds a vector of columns of row i to the residuals and, squared, to the total."""
+    """Add a vector of columns of row i to the residuals and, squared, to the total."""
     (X, centers, anchors, residuals), (i, j), builder = arrays, pair, code.builder
     x = code.to_double(code.load(X, code.position(X, i, f)))
     place = code.position(centers, j, f)
@@ -282,7 +283,7 @@ def _add_columns(
 def add_product(
     code: "Code", A: Array, i: ir.Value, first: ir.Value, B: Array, j: ir.Value, out: Array
 ) -> None:
-    """Add A B to a tile of an array, with as many of A's columns from the first as B has rows.
+    """Add A B to a tile of an array, with B's rows matching A's columns from ``first`` on.
 
     ``out[i + a, j + b] += sum of A[i + a, first + l] B[l, j + b]`` over l < len(B), in float64,
     for a < PRODUCT_ROWS and b < PRODUCT_COLUMNS.
@@ -313,7 +314,7 @@ class Code:
     dtype : numba.types.Type
         The type of the numbers.
     lanes : int
-        The numbers in a vector; 0 for as many as fit.
+        The number of lanes of a vector; 0 for as many as fit.
     """
 
     def __init__(
@@ -324,7 +325,7 @@ class Code:
         self.vector = ir.VectorType(context.get_data_type(dtype), self.lanes)
 
     def argument(self, kind: types.Type, value: ir.Value) -> Any:
-        """Return an argument in the form that a writer takes."""
+        """Return an argument in the form that a writer expects."""
         if isinstance(kind, types.BaseTuple):
             return list(map(self.argument, kind, cgutils.unpack_tuple(self.builder, value)))
         if isinstance(kind, types.Array):
@@ -335,7 +336,7 @@ class Code:
         return value
 
     def position(self, array: Array, *indices: ir.Value) -> ir.Value:
-        """Return how many numbers lie before an element of an array."""
+        """Return the offset of an element of an array, in numbers."""
         position, *others = indices
         for length, index in zip(array.shape[1:], others, strict=True):
             position = self.builder.add(self.builder.mul(position, length), index)
@@ -358,13 +359,13 @@ class Code:
         self.builder.store(vector, place).align = size
 
     def _place(self, array: Array, position: ir.Value, number: ir.Type) -> tuple[ir.Value, int]:
-        """Return where a vector lies, and the bytes of one of its numbers."""
+        """Return the address of a vector, and the size in bytes of one of its numbers."""
         pointer = self.builder.gep(array.data, [position])
         place = self.builder.bitcast(pointer, ir.VectorType(number, self.lanes).as_pointer())
         return place, 8 if number == DOUBLE else 4
 
     def spread(self, number: ir.Value) -> ir.Value:
-        """Return a vector of one number in every lane."""
+        """Return a vector with the number in every lane."""
         vector = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
         zeros = ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         one = self.builder.insert_element(vector, number, INT32(0))
@@ -375,11 +376,11 @@ class Code:
         return ir.Constant(ir.VectorType(number, self.lanes), [0.0] * self.lanes)
 
     def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """Return the lesser of two numbers in every lane; b if they do not compare."""
+        """Return the smaller number in every lane; b if they do not compare."""
         return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
 
     def sum(self, vector: ir.Value) -> ir.Value:
-        """Return the sum of a vector's numbers: one half of it plus the other half, and again."""
+        """Return the sum of a vector, halving it repeatedly."""
         half = self.lanes // 2
         while half:
             order = [(lane + half) % self.lanes for lane in range(self.lanes)]
@@ -394,7 +395,7 @@ class Code:
         return vector if vector.type == kind else self.builder.fpext(vector, kind)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """Return a b + c, rounded once where the machine can."""
+        """Return a b + c, rounded once if the machine can."""
         bits = 64 if a.type.element == DOUBLE else 32
         kind, name = ir.FunctionType(a.type, [a.type] * 3), f"llvm.fmuladd.v{self.lanes}f{bits}"
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)

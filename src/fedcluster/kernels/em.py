@@ -1,15 +1,14 @@
 """One pass of expectation and maximisation over rows, short of the division.
 
 A. P. Dempster, N. M. Laird & D. B. Rubin, Maximum likelihood from incomplete data via the EM
-algorithm, J. R. Stat. Soc. B 39, 1977. With log densities l_ij of row i in component j, shares
-included, log L_i = log sum_j exp l_ij and tau_ij = exp(l_ij - log L_i), the pass adds up over the
-rows, w being their weights:
+algorithm, J. R. Stat. Soc. B 39, 1977. With log densities l_ij of row i in component j, including
+shares, log L_i = log sum_j exp l_ij and tau_ij = exp(l_ij - log L_i), the pass adds up over the
+rows with weights w:
 
     w tau,   w tau log L,   w tau (x - mu_j),   w tau (x - mu_j)(x - mu_j)^T
 
-Moments are about the current means: raw ones lose all digits where rows lie far from 0. Rows are
-read in blocks that lie transposed, so that LLVM makes vectors of rows; no sum depends on the
-number of threads.
+Moments are about the current means: raw ones lose all digits if rows lie far from 0. Rows are read
+in transposed blocks, so that LLVM makes vectors of rows; no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ class Densities(NamedTuple):
     means : ndarray of shape (k, p)
         The means.
     factors : ndarray of shape (k, p), (1, p, p) or (k, p, p)
-        F_j: diagonal ones, one upper triangular one for all, or one for each component.
+        F_j: diagonal, one upper triangular factor for all, or one for each component.
     offsets : ndarray of shape (k + e,)
-        Constants, e of them of components without a quadratic part.
+        Constants, the last e for components without a quadratic part.
     slopes : ndarray of shape (k + e, q)
         Coefficients of the other columns.
     numeric, other : ndarray of shape (p,) and (q,)
-        The places of the columns in a row.
+        The positions of the columns in a row.
     """
 
     means: Floats
@@ -81,8 +80,8 @@ class Moments(NamedTuple):
     first : ndarray of shape (k, p)
         Sums of w tau (x - mu).
     second : ndarray of shape (k, p), (1, p, p) or (k, p, p)
-        Sums of the squares of these differences, or of their products (the upper triangle);
-        shaped as the factors, one for all components together if these have one factor.
+        Sums of the squares of these differences, or of their products (the upper triangle); shaped
+        like the factors, with one matrix for all components if they share a factor.
     other : ndarray of shape (k + e, q)
         Sums of w tau x of the other columns.
     """
@@ -133,7 +132,7 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
 
 
 def log_densities(X: ArrayLike, densities: Densities) -> Floats:
-    """Return the log density of each row in each component, shares included, (n, k + e)."""
+    """Return the log density of each row in each component, including shares, (n, k + e)."""
     rows, layout = as_rows(X), _layout(densities)
     logs = np.empty((len(rows), len(densities.offsets)))
     _write_logs(rows, layout, logs)
@@ -141,18 +140,18 @@ def log_densities(X: ArrayLike, densities: Densities) -> Floats:
 
 
 class Layout(NamedTuple):
-    """Components as the loops take them.
+    """Components in the layout that the loops expect.
 
     Attributes
     ----------
     means, offsets, slopes, numeric, other
         As in `Densities`.
     shift : ndarray of shape (p,)
-        Subtracted from rows first: where one factor serves all, the middle of the means.
+        Subtracted from rows first: if one factor serves all, the middle of the means.
     places, scales : ndarray of shape (k, p)
-        The means in the space where distances are taken, and the scale of each column there.
+        The means in the space in which distances are computed, and the scale of each column there.
     turns : ndarray of shape (0, p, p), (1, p, p) or (k, p, p)
-        The factors that are no diagonals.
+        The non-diagonal factors.
     """
 
     means: Floats
@@ -167,7 +166,7 @@ class Layout(NamedTuple):
 
 
 def _layout(densities: Densities) -> Layout:
-    """Return components as the loops take them, in the one order of memory they know."""
+    """Return components as C-ordered arrays in the layout that the loops expect."""
     means, factors, *rest = densities
     p, places, scales = means.shape[1], means, np.ones(means.shape)
     shift, turns = np.zeros(p), factors
@@ -197,10 +196,10 @@ def _add(sums: Moments, more: Moments) -> None:
 
 
 def _about_means(sums: Moments, densities: Densities, layout: Layout) -> Moments:
-    """Return the moments; where one factor serves all, products about the own means.
+    """Return the moments; with one factor for all, change products to be about the own means.
 
-    They were taken about the shift s: with b = mu - s, the sum of products about mu is
-    that about s less S b^T + b S^T + N b b^T, S and N being the first moment and the weight.
+    They were computed about the shift s: with b = mu - s, the sum of products about mu is that
+    about s less S b^T + b S^T + N b b^T, S and N being the first moment and the weight.
     """
     if densities.factors.ndim == 2:
         return sums._replace(second=sums.second[:, 0])
@@ -267,7 +266,7 @@ def _log_densities(
     turned: Floats,
     logs: Floats,
 ) -> None:
-    """Write log densities, (k + e, n); ``turned`` is overwritten."""
+    """Write log densities, (k + e, n); the array ``turned`` is overwritten."""
     k, one = len(layout.places), len(layout.turns) == 1
     for j in range(len(logs)):
         logs[j, :n] = layout.offsets[j]
@@ -290,7 +289,7 @@ def _log_densities(
 def _subtract_squares(columns: Floats, n: int, at: Floats, scales: Floats, log: Floats) -> None:
     """Subtract half the scaled squared distance of each row from its log density.
 
-    Two columns at a time: the log density is read and written half as often.
+    Two columns at a time are processed, so that the log density is read and written half as often.
     """
     whole = len(at) - len(at) % 2
     for c in range(0, whole, 2):
@@ -308,7 +307,7 @@ def _subtract_squares(columns: Floats, n: int, at: Floats, scales: Floats, log: 
 
 @inner_in_any_order
 def _turn(columns: Floats, n: int, at: Floats, factor: Floats, turned: Floats) -> None:
-    """Write (x - at) F, F being upper triangular."""
+    """Write (x - at) F for an upper triangular F."""
     for c in range(len(at)):
         turned[c, :n] = 0.0
         for b in range(c + 1):
@@ -358,11 +357,11 @@ def _weigh(
 
 @inner_as_written
 def _exponential(values: Floats, top: Floats, n: int, powers: Floats) -> None:
-    """Replace the first n numbers x by exp(x - top), top being at least x; to 4e-16 of it.
+    """Replace the first n numbers x by exp(x - top), top >= x, to a relative error of 4e-16.
 
     ``powers`` is overwritten.
 
-    exp x = 2^m exp r, |r| <= ln 2 / 2, with the Taylor sum of exp r; LLVM makes vectors of it.
+    exp x = 2^m exp r, |r| <= ln 2 / 2, with the Taylor sum of exp r; LLVM vectorises it.
     """
     bits = powers.view(np.int64)
     for i in range(n):
@@ -398,7 +397,7 @@ def _add_moments(
     apart: Floats,
     sums: Moments,
 ) -> None:
-    """Add first and second moments about the means; ``apart`` is overwritten."""
+    """Add first and second moments about the means; the array ``apart`` is overwritten."""
     k, p = layout.means.shape
     for j in range(k):
         if len(layout.turns) == 0:
@@ -422,7 +421,7 @@ def _add_moments(
 def _add_squares(
     columns: Floats, n: int, weight: Floats, mean: Floats, first: Floats, second: Floats
 ) -> None:
-    """Add the sums of w (x - mean) and of w (x - mean)^2, which read a column once."""
+    """Add the sums of w (x - mean) and w (x - mean)^2, reading each column once."""
     for c in range(len(mean)):
         center, sums, squares = mean[c], 0.0, 0.0
         for r in range(n):

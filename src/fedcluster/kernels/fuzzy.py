@@ -8,16 +8,16 @@ the nearest centre and 0 for a centre apart from a row that lies on another one:
     g_j = near_j^(1 / (m - 1))        T = sum_l g_l        u_j = g_j / T
     u_j^m = near_j g_j T^-m           u_j^m D_j = g_j T^-m min_l D_l
 
-so that there is one division for each row and centre, and no power where m = 2. Rows are read in
-blocks that lie transposed, so that LLVM makes vectors of rows.
+so that there is one division for each row and centre, and no power if m = 2. Rows are read in
+transposed blocks, so that LLVM makes vectors of rows.
 
-Rows of many columns take two matrix products a block, about the centres' mean s. With z = x - s
+Rows of many columns take two matrix products per block, about the centres' mean s. With z = x - s
 and c less the same s, the first product, z.c, gives the squared distances
 
     |x - c|^2 = |z|^2 - 2 z.c + |c|^2,
 
-and the second one adds w u^m z up. Matrices are filled up by 0 to whole tiles of products, and the
-rows of a block stay in the cache from one product to the other.
+and the second one sums w u^m z. Matrices are padded with 0 to whole tiles of products, and the rows
+of a block stay in the cache from one product to the other.
 
 ``tallies`` are an array (4, k) of sums over rows: of w u^m, of w u, of u where w > 0, and of
 w u^m D.
@@ -29,8 +29,8 @@ J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, 1981
     u_ij = 1 / sum_l (|x_i - c_j|^2 / |x_i - c_l|^2)^(1 / (m - 1))
     c_j  = sum_i u_ij^m x_i / sum_i u_ij^m            J_m = sum_ij u_ij^m |x_i - c_j|^2
 
-A row that coincides with centres belongs to these alone, in equal parts. With m near 1 a centre
-far from all rows may have memberships too small for numbers; below ``FAINTEST`` their sum is none.
+A row that coincides with centres belongs to these alone, in equal parts. With m near 1, memberships
+in a centre far from all rows may underflow; a sum below ``FAINTEST`` counts as 0.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def add_rows(
     residuals: Floats,
     tallies: Floats,
 ) -> float:
-    """Add w u^m (x - c) to the residuals (k, d), and to the tallies.
+    """Add w u^m (x - c) to the residuals (k, d), and update the tallies.
 
-    Writes the memberships u (n, k), unless they are empty, and returns their squared change.
+    Writes the memberships u (n, k), unless that array is empty, and returns their squared change.
     """
     (k, d), change = centers.shape, 0.0
     columns, squared, smallest = np.empty((d, BLOCK)), np.empty((k, BLOCK)), np.empty(BLOCK)
@@ -89,7 +89,7 @@ def add_rows(
 def _squared_distances(
     columns: Floats, centers: Floats, n: int, squared: Floats, smallest: Floats
 ) -> None:
-    """Write squared distances (k, n), and the smallest of each row."""
+    """Write squared distances (k, n) and the smallest one of each row."""
     k, d = centers.shape
     smallest[:n] = np.inf
     for j in range(k):
@@ -103,7 +103,7 @@ def _squared_distances(
 
 @inner_in_any_order
 def _lower(smallest: Floats, values: Floats, n: int) -> None:
-    """Replace the first n numbers by the lesser of both arrays."""
+    """Replace the first n numbers by the smaller of both arrays."""
     for r in range(n):
         smallest[r] = min(smallest[r], values[r])
 
@@ -139,7 +139,7 @@ def _weigh(
 
 @inner_in_any_order
 def _compare(squared: Floats, smallest: Floats, m: float, g: Floats, total: Floats) -> None:
-    """Write g (k, n), its sums T (n,), and near g in place of the squared distances."""
+    """Write g (k, n) and its sums T (n,), and replace the squared distances by near g."""
     k, n = g.shape
     near = squared
     for j in range(k):
@@ -178,7 +178,7 @@ def _factors(
 
 @inner_in_any_order
 def _update(memberships: Floats, g: Floats, total: Floats) -> float:
-    """Write the memberships, unless they are empty, and return their squared change."""
+    """Write the memberships, unless that array is empty, and return their squared change."""
     change = 0.0
     for r in range(len(memberships)):
         for j in range(len(g)):
@@ -203,7 +203,7 @@ def _add_residuals(
 
 
 class WideCenters(NamedTuple):
-    """Centres in the layout that wide rows are multiplied by.
+    """Centres in the layout by which wide rows are multiplied.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class WideCenters(NamedTuple):
 
 @native
 def pack_wide_centers(centers: Floats) -> WideCenters:
-    """Return the centres about their mean, in tiles."""
+    """Return the centres, shifted by their mean, in tiles."""
     k, d = centers.shape
     shift, C, norms = np.zeros(d), np.empty((k, d)), np.empty(k)
     for j in range(k):
@@ -238,7 +238,7 @@ def pack_wide_centers(centers: Floats) -> WideCenters:
 
 
 def whole_tiles(k: int, d: int) -> tuple[int, int]:
-    """Return the shape of sums (k, d) filled up to whole tiles."""
+    """Return the shape of sums (k, d) padded to whole tiles."""
     return -(-k // PRODUCT_ROWS) * PRODUCT_ROWS, -(-d // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
 
 
@@ -253,7 +253,7 @@ def add_wide_rows(
     residuals: Floats,
     tallies: Floats,
 ) -> float:
-    """Add rows as ``add_rows`` does, but w u^m (x - s), and to residuals in whole tiles."""
+    """Add rows like ``add_rows``, but relative to s and with residuals in whole tiles."""
     (height, width), change, norms = residuals.shape, 0.0, np.empty(WIDE_BLOCK)
     buffer = aligned_zeros(np.float64, WIDE_BLOCK, width + CACHE_LINE_NUMBERS)
     weights = aligned_zeros(np.float64, height, WIDE_BLOCK)
@@ -287,7 +287,7 @@ def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
 
 @inner
 def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
-    """Return products z.c of n rows and maybe some more, (n_tiles, rows, PRODUCT_COLUMNS)."""
+    """Return products z.c of at least n rows, (n_tiles, rows, PRODUCT_COLUMNS)."""
     n_tiles = len(tiles)
     products = aligned_zeros(np.float64, n_tiles * WIDE_BLOCK, PRODUCT_COLUMNS)
     products = products.reshape(n_tiles, WIDE_BLOCK, PRODUCT_COLUMNS)
@@ -305,7 +305,7 @@ def _wide_squared_distances(
 ) -> Floats:
     """Write squared distances (k, n) and return the smallest of each row.
 
-    Where products leave few digits they are computed from the differences.
+    If the products leave few digits, they are computed from the differences.
     """
     n, k = len(X), len(centers)
     smallest, largest = np.full(n, np.inf), center_norms.max()
@@ -327,7 +327,7 @@ CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
 WORTH_A_THREAD = 1 << 18
 WIDE = 16  # columns from which on matrix products pay
 FAINTEST = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
-"""Sums of u^m from here on have full precision, and so have the means that they weigh."""
+"""Sum of u^m from which on it, and the mean that it weights, have full precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -343,7 +343,7 @@ class FuzzyPass:
     supports : ndarray of shape (k,)
         Sums of w u.
     rows : ndarray of shape (k,)
-        Sums of u: how many rows stand behind a centre, without their weights.
+        Sums of u: the unweighted number of rows of each centre.
     errors : ndarray of shape (k,)
         Sums of w u^m |x - c|^2, in squared units of the rows; their sum is J_m.
     """
@@ -366,7 +366,7 @@ class FuzzyFit:
     last_pass : FuzzyPass
         The pass at these centres.
     n_iter : int
-        The iterations run.
+        The number of iterations.
     """
 
     centers: Floats
@@ -377,7 +377,7 @@ class FuzzyFit:
 def fuzzy_pass(
     X: ArrayLike, centers: ArrayLike, m: float, sample_weight: ArrayLike | None = None
 ) -> FuzzyPass:
-    """Compute the sums of one step of fuzzy c-means, short of the division.
+    """Compute the sums of one step of fuzzy c-means, without the division.
 
     The result has the same bits on any number of threads.
 
@@ -456,9 +456,9 @@ def fuzzy_cmeans(
 def _sweep(
     X: Rows, centers: Floats, m: float, sample_weight: Weights, memberships: Floats
 ) -> tuple[FuzzyPass, float]:
-    """Return the sums of a pass, and how far it changed the memberships (n, k).
+    """Return the sums of a pass, and the change of the memberships (n, k).
 
-    The memberships are written in place; empty ones are left alone.
+    The memberships are written in place, unless the array is empty.
     """
     n, (k, d) = len(X), centers.shape
     if d < WIDE:

@@ -49,11 +49,11 @@ class LloydFit:
     weights : ndarray of shape (k,), float64
         Sums of the rows' weights.
     counts : ndarray of shape (k,), int64
-        Numbers of rows of positive weight.
+        Numbers of rows with positive weight.
     inertia : float
         Sum of w ||x - c||^2 over all rows, in squared units of the rows.
     n_iter : int
-        The iterations run; the one that finds nothing left to change counts.
+        The number of iterations, including the last one, which changes nothing.
     """
 
     centers: Floats
@@ -75,8 +75,8 @@ def lloyd(
 ) -> LloydFit:
     """Run Lloyd's algorithm [1]_ from given centres.
 
-    Assign, average, and again, until no label changes, the centres move by at most ``tol``, or
-    ``max_iter`` iterations are done.
+    Assignment and averaging alternate until no label changes, the centres move by at most ``tol``,
+    or ``max_iter`` iterations are done.
 
     Parameters
     ----------
@@ -87,14 +87,14 @@ def lloyd(
     sample_weight : array_like of shape (n,), optional
         The rows' weights w >= 0; 1 each by default.
     max_iter : int, default=300
-        The most iterations.
+        The largest number of iterations.
     tol : float, default=0.0
         Stop when the sum over all centres of the squared distance moved is at most this, in
         squared units of the rows.
     empty : {"keep", "relocate", "drop"}, default="keep"
-        What becomes of a centre without rows of positive weight. It stays where it was; or it
-        moves to the row that is farthest from its own centre, whose cluster loses that row; or
-        it is left out if it has no row at the start, and is relocated later on.
+        What happens to a centre without rows of positive weight. "keep": it stays in place.
+        "relocate": it moves to the row farthest from its own centre, whose cluster loses that row.
+        "drop": it is left out if it has no row at the start, and relocated later on.
 
     Returns
     -------
@@ -156,25 +156,25 @@ def kmeans(
     X : array_like of shape (n, d)
         The rows; computed in float64.
     n_clusters : int
-        The number of clusters, at most n. Where fewer rows differ, centres coincide.
+        The number of clusters, at most n. If there are fewer distinct rows, centres coincide.
     sample_weight : array_like of shape (n,), optional
         The rows' weights w >= 0, not all 0; 1 each by default.
     rng : numpy.random.Generator
-        The source of chance for the seedings.
+        The random numbers for the seedings.
     n_init : int, default=10
-        The number of runs. The one of least inertia is the best, of several the first.
+        The number of runs. The one of smallest inertia is the best; in a tie, the first.
     seeding : {"weighted", "unweighted"}, default="weighted"
-        Whether k-means++ looks at the weights, as scikit-learn from version 1.3, or treats all
-        rows of positive weight alike, as scikit-learn before.
+        Whether k-means++ uses the weights, as in scikit-learn from version 1.3, or treats all rows
+        of positive weight alike, as in earlier versions.
     max_iter : int, default=300
-        The most iterations a run.
+        The largest number of iterations of a run.
     tol : float, default=1e-4
         As for ``lloyd``, in units of the mean over the columns of their unweighted variance.
 
     Returns
     -------
     LloydFit
-        The best run; its empty clusters were relocated as in ``lloyd``.
+        The best run, with empty clusters relocated as in ``lloyd``.
 
     Examples
     --------
@@ -197,12 +197,12 @@ def kmeans_runs(
     rng: np.random.Generator,
     n_runs: int,
 ) -> list[LloydFit]:
-    """Return several runs, on several threads: each what ``kmeans(n_init=1)`` would be in its turn.
+    """Return several runs, on several threads: each as ``kmeans(n_init=1)`` would give in turn.
 
     Parameters
     ----------
     X, n_clusters, sample_weight, rng
-        As of ``kmeans``.
+        As in ``kmeans``.
     n_runs : int
         The number of runs.
 
@@ -224,7 +224,7 @@ def kmeans_runs(
 def _prepared(
     X: ArrayLike, sample_weight: ArrayLike | None, seeding: str = "weighted", tol: float = 1e-4
 ) -> tuple[tuple[Floats, Floats, Weights, Weights], float]:
-    """Return the arrays that ``best_of_restarts`` begins with, and ``tol`` in squared units."""
+    """Return the arrays that ``best_of_restarts`` needs, and ``tol`` in squared units."""
     rows = as_double_rows(X)
     weights = as_given_weights(as_weights(sample_weight), len(rows))
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
@@ -240,7 +240,7 @@ def _write_best(
     limits: tuple[int, float],
     number: int,
 ) -> None:
-    """Write the best run; one alone, and those of many rows, need no compiled loop over runs."""
+    """Write the best run, with a compiled loop over runs if there are several of few rows."""
     padded, columns, weights, seed_weights = arrays
     rows, how, found = padded[: len(weights)], (*limits, True, False), []
     if is_small(rows) and len(chances[number]) > 1:
@@ -255,18 +255,18 @@ def _write_best(
 
 
 def _better(one: LloydFit, other: LloydFit) -> LloydFit:
-    """Return the run of less inertia, the first where that is no more than rounding."""
+    """Return the run of smaller inertia, or the first if they differ by rounding only."""
     return other if _is_less(other.inertia, one.inertia) else one
 
 
 @inner
 def _is_less(inertia: float, lowest: float) -> bool:
-    """Return whether a run is better by more than rounding: not the same, numbered otherwise."""
+    """Return whether a run is better by more than the rounding of another order of clusters."""
     return inertia < lowest * (1 - 1e-12)
 
 
 Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
-"""Values of the fields of ``LloydFit``."""
+"""Types of the fields of ``LloydFit``."""
 
 
 @native
@@ -312,7 +312,7 @@ def _run(
 
 
 _run_in_one_call = native(_run)
-"""The same in one thread over padded rows, with a weight for each."""
+"""`_run` on one thread, over padded rows with explicit weights."""
 
 
 @native
@@ -327,7 +327,7 @@ def best_of_restarts(
     relocate: bool,
     drop: bool,
 ) -> Fields:
-    """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia."""
+    """Run once for each set of random numbers (n_clusters, n_trials); keep the smallest inertia."""
     lowest = np.inf
     for restart in range(len(chances)):
         start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
@@ -340,7 +340,7 @@ def best_of_restarts(
 
 @native
 def _are_equal(labels: Labels, others: Labels) -> bool:
-    """Return whether labels are as many and the same."""
+    """Return whether two arrays of labels have the same length and values."""
     if len(labels) != len(others):
         return False
     for i in range(len(labels)):  # noqa: SIM110, to be compiled
@@ -371,7 +371,7 @@ def _squared_shift(moved: Floats, centers: Floats) -> float:
 def move_centers(
     X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, relocate: bool
 ) -> tuple[Floats, bool]:
-    """Return centres c + sum of w (x - c) / sum of w, and whether one was relocated."""
+    """Return the new centres, c + sum of w (x - c) / sum of w, and whether one was relocated."""
     k, d = centers.shape
     moved, has_relocated = centers.copy(), False
     if relocate and _has_empty(sums.counts):
@@ -389,7 +389,7 @@ def move_centers(
 def _relocate(
     X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
 ) -> bool:
-    """Move empty clusters to the rows farthest from their centres, and take these off the sums."""
+    """Move empty clusters to the rows farthest from their centres, and subtract these rows."""
     n, d = X.shape
     squared = np.zeros(n)
     for i in range(n):
@@ -413,19 +413,19 @@ def _relocate(
 
 
 WORTH_A_CALL = 1 << 16
-"""Products of a batch from which on it pays to leave the compiled loop for one with threads."""
+"""Number of products in a batch from which on leaving the compiled loop for threads pays off."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBatchFit:
-    """Centres after some epochs, and where the rows of the last epoch went.
+    """Centres after some epochs, and the assignment of rows in the last epoch.
 
     Attributes
     ----------
     centers : ndarray of shape (k, d), float64
         The centres.
     weights : ndarray of shape (k,), float64
-        Sums of the rows' weights, each row at the centre that its batch found nearest.
+        Sums of the rows' weights, each row counting for the centre nearest when its batch came.
     counts : ndarray of shape (k,), int64
         Numbers of these rows with w > 0.
     """
@@ -452,17 +452,17 @@ def minibatch_epochs(
     Parameters
     ----------
     X : array_like of shape (n, d)
-        The rows; each ``batch_size`` of them, one after another, are a batch.
+        The rows; each ``batch_size`` successive rows form a batch.
     centers : array_like of shape (k, d)
         The centres to start from.
     sample_weight : array_like of shape (n,), optional
         The rows' weights w >= 0; 1 each by default.
     batch_size : int
-        Rows of a batch; the last one may have fewer.
+        Number of rows in a batch; the last one may have fewer.
     orders : sequence of array_like of shape (n_batches,), int
         The order of the batches in each epoch.
     rate : float, default=1.0
-        The share of the way to a batch's mean that a centre goes.
+        The fraction of the way to a batch's mean that a centre moves.
 
     Examples
     --------
@@ -501,7 +501,7 @@ def _run_batches(
 
 
 _run_batches_in_one_call = native(_run_batches)
-"""The same in one thread over padded rows."""
+"""`_run_batches` on one thread, over padded rows."""
 
 
 @native

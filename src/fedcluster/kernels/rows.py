@@ -1,10 +1,10 @@
 """Layouts of rows, weights and centres, and loops over rows and chunks of them.
 
-Rows, weights and centres in the few layouts that kernels are compiled for.
+Conversion of rows, weights and centres to the few layouts that kernels are compiled for.
 
-And loops over rows, one after the other: sums over the leaves of a tree, and scaled rows.
+Loops over single rows: sums over the leaves of a tree, and scaling of rows.
 
-Chunks of rows, which depend on the sizes alone: each has its own sums, added in their order.
+Chunks of rows, which depend on the sizes alone; each has its own sums, added in order.
 """
 
 from collections.abc import Sequence
@@ -23,42 +23,42 @@ Weights = Floats
 Places = NDArray[np.intp]
 
 Cuts = tuple[Places, Places, Places, Floats]
-"""Of each cut, in their order: the leaf that is cut, the new leaf, the column, the threshold."""
+"""Cuts in order: for each, the leaf that is cut, the new leaf, the column, the threshold."""
 
 Leaves = NDArray[np.int32]
 Following = tuple[Places, Places, Places]
-"""The next cut of a leaf that is cut, of the new leaf, by cut, and the first one of each leaf."""
+"""By cut, the next cut of the leaf that is cut and of the new leaf; by leaf, its first cut."""
 
 # A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
 PADDING = 64
 
 
 def as_rows(X: ArrayLike) -> Rows:
-    """Return rows as a read-only C array of float32 or float64, copied only where needed."""
+    """Return rows as a read-only C array of float32 or float64, copied only if necessary."""
     X = np.asarray(X)
     return _as_read_only(X, np.float32 if X.dtype == np.float32 else np.float64)
 
 
 def as_double_rows(X: ArrayLike) -> Floats:
-    """Return rows as a read-only C array of float64, copied only where needed."""
+    """Return rows as a read-only C array of float64, copied only if necessary."""
     return _as_read_only(np.asarray(X), np.float64)
 
 
 def as_columns(X: Rows) -> Rows:
-    """Return the columns of rows (n, d) one after the other, as a read-only C array (d, n)."""
+    """Return the columns of rows (n, d) as a read-only C array (d, n)."""
     return _as_read_only(X.T, X.dtype)
 
 
 def as_centers(centers: ArrayLike) -> Floats:
-    """Return centres as a fresh C array of float64."""
+    """Return centres as a new C array of float64."""
     return np.array(centers, np.float64, order="C")
 
 
 def as_weights(sample_weight: ArrayLike | None) -> Weights:
-    """Return weights as a read-only array of float64; an empty one where there are none.
+    """Return weights as a read-only array of float64; an empty one if there are none.
 
-    Without weights each row counts 1. An empty array and not None, so that there is one compiled
-    kernel and not two.
+    Without weights each row counts 1. The empty array instead of None avoids compiling a second
+    kernel.
     """
     if sample_weight is None:
         return _NO_WEIGHTS
@@ -66,20 +66,20 @@ def as_weights(sample_weight: ArrayLike | None) -> Weights:
 
 
 def as_given_weights(sample_weight: Weights, n: int) -> Weights:
-    """Return one weight for each of n rows, as kernels of small data take them."""
+    """Return one weight for each of n rows, as the kernels for small data require."""
     return sample_weight if len(sample_weight) else _ones(n)
 
 
 @lru_cache(maxsize=64)
 def _ones(n: int) -> Weights:
-    """Return n ones, kept because a site asks for the same in every round."""
+    """Return n ones, cached because a site asks for the same in every round."""
     ones = np.full(n, 1.0)
     ones.flags.writeable = False
     return ones
 
 
 def pad(X: Rows) -> Rows:
-    """Return rows followed by PADDING rows of 0, which kernels may read and do not use."""
+    """Return rows followed by PADDING rows of 0, which kernels may read but do not use."""
     n, d = X.shape
     padded = np.empty((n + PADDING, d), X.dtype)
     padded[:n], padded[n:] = X, 0
@@ -117,12 +117,12 @@ def leaf_sums(
         All rows begin in leaf 0. At each cut in turn, those of leaf ``parent`` whose column
         ``feature`` is above ``threshold`` go to leaf ``child``.
     reference : ndarray of shape (l, d)
-        Of each leaf, the point about which squares are taken.
+        For each leaf, the point about which squares are computed.
     sample_weight : ndarray of shape (n,), optional
         The rows' weights w; 1 each by default.
     cache : dict, optional
-        Where the leaves of these rows are kept for a tree that grows: cuts that were made are not
-        made again. It never changes a result.
+        Where the leaves of these rows are kept while a tree grows, so that known cuts are not
+        repeated. It never changes a result.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def leaf_sums(
 
 
 def known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves]:
-    """Return how many of the cuts were made before, and the leaf of each row after these, (n,)."""
+    """Return how many cuts are in the cache, and the leaf of each row after these, (n,)."""
     if "leaf_sums" in cache:
         made, places = cache["leaf_sums"]
         known = len(made[0])
@@ -158,7 +158,7 @@ def known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves
 
 
 def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
-    """Return the next cut of the leaf that is cut, of the new leaf, and of each leaf; or -1.
+    """Return, by cut, the next cut of the old and the new leaf, and each leaf's first; or -1.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def add_to_leaves(
     places: Leaves,
     totals: tuple[Floats, Floats, Floats],
 ) -> None:
-    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves, and note these."""
+    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves; write the leaves."""
     n, d = X.shape
     (_, child, feature, threshold), (stays, goes, begins) = cuts, following
     sums, weights, counts = totals
@@ -236,15 +236,15 @@ def scale_rows(
     Parameters
     ----------
     X : ndarray of shape (n, d), float32 or float64
-        The rows, NaN where a value is missing.
+        The rows; NaN marks a missing value.
     out : ndarray of shape (n, d), of the same type
-        Where to write; computed is in float64.
+        Where to write; the computation is in float64.
     shift, scale : ndarray of shape (d,)
-        What is subtracted, and then divided by.
+        The subtrahend and the divisor.
     fill : ndarray of shape (d,)
-        What a missing value becomes; NaN where it stays one.
+        The value that replaces a missing one; NaN keeps it missing.
     bounds : ndarray of shape (2, d)
-        The lowest and the highest value; what lies outside is moved there first.
+        The lowest and the highest value, to which values are clipped first.
 
     Returns
     -------
@@ -285,12 +285,12 @@ CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else cou
 
 
 def is_small(X: Rows) -> bool:
-    """Return whether one call of a compiled function, on a copy of the rows, is fastest."""
+    """Return whether one compiled call on a copy of the rows is fastest."""
     return X.size <= SMALL
 
 
 def chunks(X: Rows, bounds: Sequence[int]) -> list[tuple[slice, Rows]]:
-    """Return the rows of each chunk: a slice of X, and an array that begins with them."""
+    """Return the rows of each chunk: a slice of X, and an array that begins with these rows."""
     sources = [(slice(*bound), X[bound[0] :]) for bound in pairwise(bounds)]
     rows, tail = sources[-1]
     return [*sources[:-1], (rows, pad(tail))]
@@ -300,7 +300,7 @@ def chunks(X: Rows, bounds: Sequence[int]) -> list[tuple[slice, Rows]]:
 def chunk_bounds(n: int, k: int, d: int) -> tuple[int, ...]:
     """Compute the bounds of the chunks from the sizes alone: enough work in each, few sums to keep.
 
-    All are alike but the last, whose rows must be padded; what lies beyond the others is in X.
+    All chunks are alike except the last, whose rows must be padded; after any other, X continues.
     Small data are one chunk.
     """
     if n * d <= SMALL:

@@ -1,4 +1,4 @@
-"""Compilation of the kernels: without the interpreter's lock, once on a machine, and audibly."""
+"""Compilation of the kernels: without the interpreter's lock, once per machine, and announced."""
 
 import hashlib
 import logging
@@ -33,43 +33,43 @@ SOURCES = hashlib.sha256(b"".join(file.read_bytes() for file in _files)).hexdige
 
 
 def native(function: F) -> F:
-    """Compile a function at its first call, or load what was compiled from the same sources."""
+    """Compile a function at its first call, or load it if compiled from the same sources."""
     return _compiled(function)
 
 
 def native_in_any_order(function: F) -> F:
-    """Compile a loop whose sum may be added in vectors: always the same for one length."""
+    """Compile a loop whose sum may be reordered into vectors, alike for equal lengths."""
     return _compiled(function, **IN_ANY_ORDER)
 
 
 def native_as_written(function: F) -> F:
-    """Compile a function none of whose additions may be left out, though its caller's may.
+    """Compile a function whose additions must stay as written, even if its caller's need not.
 
-    One that does not say so is compiled as the function that calls it first.
+    Without this, a function takes the mode of the function that calls it first.
     """
     return _compiled(function, fastmath=False)
 
 
 def inner(function: F) -> F:
-    """Compile a function that compiled code alone calls, without a way in for Python.
+    """Compile a function for compiled callers only, without an entry point for Python.
 
-    Ways in are a tenth of what the kernels of a first fit take to compile.
+    Entry points take a tenth of the compilation time of a first fit.
     """
     return _inner(function)
 
 
 def inner_in_any_order(function: F) -> F:
-    """Compile as `native_in_any_order` does what compiled code alone calls."""
+    """Compile like `native_in_any_order`, for compiled callers only."""
     return _inner(function, **IN_ANY_ORDER)
 
 
 def inner_as_written(function: F) -> F:
-    """Compile as `native_as_written` does what compiled code alone calls."""
+    """Compile like `native_as_written`, for compiled callers only."""
     return _inner(function, fastmath=False)
 
 
 def inlined(function: F) -> F:
-    """Compile a function as a part of each that calls it, where LLVM alone would not."""
+    """Compile a function into each of its callers, even if LLVM would not inline it."""
     return cast(F, register_jitable(inline="always")(function))
 
 
@@ -78,10 +78,10 @@ def _inner(function: F, **options: object) -> F:
 
 
 def _compiled(function: F, **options: object) -> F:
-    """Compile with a cache that looks at all kernels.
+    """Compile with a cache that depends on the sources of all kernels.
 
-    numba's own looks at the file of the function alone. It would go on calling what the function
-    called when that file was as it is: at best the old code, at worst with new arguments.
+    numba's own cache depends on the function's file only. After a change of another file, it would
+    still run the old code of the functions called, possibly with new arguments.
     """
     dispatcher: Any = njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     dispatcher._cache = _Cache(function)
@@ -89,7 +89,7 @@ def _compiled(function: F, **options: object) -> F:
 
 
 class _Cache(FunctionCache):
-    """Cache of compiled functions that the sources of all kernels outdate."""
+    """Cache of compiled functions that a change in any kernel's source invalidates."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
@@ -100,11 +100,11 @@ class _Cache(FunctionCache):
 
 
 class _Files(IndexDataCacheFile):
-    """Files of compiled functions, each named by what it holds.
+    """Files of compiled functions, each named by its content.
 
-    numba numbers them, and an index says what each holds. Of two processes that compile at once,
-    one may write the index and the other the file, so that a function is called with arguments of
-    other types than it was compiled for.
+    numba numbers the files and describes them in an index. If two processes compile at once, one
+    may write the index and the other the file, so that a function is called with arguments of other
+    types than it was compiled for.
     """
 
     def __init__(self, folder: str, function: str) -> None:
@@ -126,21 +126,21 @@ class _Files(IndexDataCacheFile):
         return f"{self._function}.{key[-1][:16]}-{what[:16]}.nbc"
 
     def _drop_outdated(self, sources: str) -> None:
-        """Remove what was compiled of this function from other sources."""
+        """Remove files of this function that were compiled from other sources."""
         for path in Path(self._cache_path).glob(f"{escape(self._function)}.*.nbc"):
             if sources not in path.name:
                 path.unlink(missing_ok=True)
 
 
 class _Announcer(event.Listener):
-    """Listener that says once that kernels are compiled, where none of this machine is found.
+    """Listener that announces compilation once, if this machine has no compiled kernels yet.
 
     Attributes
     ----------
     has_spoken : bool
-        Whether that was said.
+        Whether the announcement was made.
     compiled : int
-        How many kernels this process has compiled.
+        The number of kernels that this process has compiled.
     """
 
     def __init__(self) -> None:
@@ -160,9 +160,9 @@ class _Announcer(event.Listener):
 
 
 def compiled_mark() -> Path:
-    """Return the file whose existence says that all kernels are compiled, beside them.
+    """Return the file, beside the kernels, whose existence says that all are compiled.
 
-    It is another one for other sources, another processor and another numba.
+    Its name depends on the sources, the processor and numba's version.
     """
     host = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()} {numba.__version__}"
     machine = hashlib.sha256(f"{SOURCES} {host}".encode()).hexdigest()[:16]

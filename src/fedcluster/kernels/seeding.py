@@ -1,4 +1,4 @@
-"""Rows as first centres: drawn far from each other (k-means++), or the farthest."""
+"""Seeding: rows as initial centres, drawn by k-means++ or chosen as the farthest."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,9 +30,9 @@ def kmeans_plusplus(
 ) -> NDArray[np.int64]:
     """Draw rows as first centres by greedy k-means++ [1]_.
 
-    The first row is drawn with probability proportional to its weight w. Each further one is the
+    The first row is drawn with probability proportional to its weight w. Each further row is the
     best of a few trials, drawn with probability proportional to w D^2, where D is the distance to
-    the nearest row chosen so far; the best leaves the least sum of w D^2.
+    the nearest row chosen so far; the best trial minimises the sum of w D^2.
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ def kmeans_plusplus(
     sample_weight : array_like of shape (n,), optional
         The rows' weights w >= 0, 1 each by default. A row of weight 0 is never drawn.
     rng : numpy.random.Generator
-        The source of chance. It is read as often whatever the rows are, and a row of weight 3
-        is drawn by the same chances as three equal rows in its place.
+        The random numbers. Their count does not depend on the rows, and a row of weight 3 is drawn
+        by the same numbers as three equal rows in its place.
     n_local_trials : int, optional
         Trials for each row but the first: 2 + log(n_clusters), rounded down, by default.
 
     Returns
     -------
     indices : ndarray of shape (n_clusters,), int64
-        The rows drawn, in order. All differ in value as long as there are different rows.
+        The rows drawn, in order. Their values differ as long as there are enough distinct rows.
 
     References
     ----------
@@ -72,9 +72,9 @@ def kmeans_plusplus(
 
 
 def farthest_first(X: ArrayLike, start_centers: ArrayLike, n_clusters: int) -> NDArray[np.int64]:
-    """Continue a list of centres, each time by the row farthest from all of them.
+    """Continue a list of centres, each time with the row farthest from all of them.
 
-    Step 3 to 5 of kFed's server, Algorithm 2 of [1]_; ties go to the lowest index.
+    Steps 3 to 5 of kFed's server, Algorithm 2 of [1]_; ties go to the lowest index.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def farthest_first(X: ArrayLike, start_centers: ArrayLike, n_clusters: int) -> N
     start_centers : array_like of shape (m, d)
         The centres to start from, in kFed those of one site; 1 <= m <= n_clusters.
     n_clusters : int
-        The number of centres wanted with those of the start.
+        The total number of centres, including those of the start.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def farthest_first(X: ArrayLike, start_centers: ArrayLike, n_clusters: int) -> N
 
 
 def default_trials(n_clusters: int) -> int:
-    """Return the trials of k-means++ for each centre: 2 + log(k), rounded down, as scikit-learn."""
+    """Return the number of trials of k-means++ per centre, 2 + log(k) rounded down."""
     return 2 + int(np.log(n_clusters))
 
 
@@ -116,7 +116,7 @@ def draw_spread(
 ) -> NDArray[np.int64]:
     """Draw rows by greedy k-means++ from uniform numbers (n_clusters, n_trials) in [0, 1).
 
-    The rows are given as columns (d, n), so that distances from many rows are vectors.
+    The rows are given as columns (d, n), so that distances from many rows are vectorised.
     """
     n, n_trials = columns.shape[1], chances.shape[1]
     indices, candidates = np.empty(n_clusters, np.int64), np.empty(n_trials, np.int64)
@@ -143,7 +143,7 @@ def _try_all(
     trials: Floats,
     potentials: Floats,
 ) -> None:
-    """Write each row's D^2 with each of the candidates, and the sums of w D^2."""
+    """Write D^2 of each row after adding each candidate, and the sums of w D^2."""
     n = len(closest)
     potentials[:] = 0
     for start in range(0, n, BLOCK_ROWS):
@@ -164,10 +164,10 @@ def _try_all(
 
 @inner
 def _first_least(potentials: Floats) -> int:
-    """Return the first trial that is as good as the best but for rounding.
+    """Return the first trial that equals the best up to rounding.
 
     Two rows that are each other's only neighbours leave the same potential. Its last digits, which
-    the processor's vectors decide, may not choose between them.
+    depend on the processor's vectors, must not decide between them.
     """
     best = 0
     for t in range(1, len(potentials)):
@@ -178,7 +178,7 @@ def _first_least(potentials: Floats) -> int:
 
 @inner
 def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
-    """Write cumulated sums of w D^2; of w if nothing is drawn yet or each row equals one drawn."""
+    """Write cumulative sums of w D^2; of w for the first draw or if all rows equal drawn ones."""
     total = 0.0
     for i in range(len(closest)):
         total += sample_weight[i] * closest[i] if sample_weight[i] > 0 else 0.0
@@ -192,7 +192,7 @@ def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
 
 @native
 def _draw(masses: Floats, chance: float) -> int:
-    """Return the first row at which the cumulated mass exceeds this share of the whole."""
+    """Return the first row at which the cumulative sum exceeds this share of the total."""
     first, behind, mass = 0, len(masses) - 1, chance * masses[-1]
     while first < behind:  # as np.searchsorted, which takes long to compile
         middle = (first + behind) // 2
@@ -205,7 +205,7 @@ def _draw(masses: Floats, chance: float) -> int:
 
 @native
 def _farthest(X: Rows, squared: Floats, n_more: int) -> NDArray[np.int64]:
-    """Choose ``n_more`` times the row of greatest D^2."""
+    """Choose ``n_more`` times the row with the largest D^2."""
     closest = squared.copy()
     indices = np.empty(n_more, np.int64)
     for c in range(n_more):

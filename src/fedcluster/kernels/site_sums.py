@@ -1,11 +1,12 @@
-"""The own k-means of each of many small sites, whose clusters are held back where they are small.
+"""Batched kernels for many small sites: k-means at each site, and sums over its rows.
 
-The sites lie one after another in one array: the same bits as if each had answered for itself.
+Small clusters are held back. The rows of all sites lie one after another in one array, with the
+same bits as if each site had answered for itself.
 
-Sums over the rows of each of many small sites, held back where these are few, added exactly.
+Sums over few rows are held back, and the others are added exactly.
 
-The sites lie one after another in one array. What leaves each is rounded, as if it had answered
-for itself; the sums of sites are not, so it does not matter in which blocks sites are asked.
+The sites lie one after another in one array. What leaves each site is rounded as if it had answered
+for itself; sums of sites are not rounded, so the division of sites into blocks does not matter.
 """
 
 import math
@@ -32,16 +33,16 @@ from fedcluster.kernels.runtime import inner_as_written, native, native_as_writt
 
 
 class Sites(NamedTuple):
-    """Where the rows of each site are, and what it lets out.
+    """The position of each site's rows, and what the site may send.
 
     Attributes
     ----------
     bounds : ndarray of shape (s + 1,)
         The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
     responding : ndarray of shape (s,), bool
-        Whether the site lets out anything.
+        Whether the site may send anything.
     least : int
-        The fewest rows behind a line that a site lets out.
+        The smallest number of rows in a line that a site sends.
     """
 
     bounds: Places
@@ -50,12 +51,12 @@ class Sites(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What each site needs for its own k-means.
+    """The parameters and random numbers of each site's own k-means.
 
     Attributes
     ----------
     n_means : ndarray of shape (s,)
-        How many means it is to find.
+        The number of means to find.
     begins : ndarray of shape (s + 1,)
         The uniform numbers of site i are those from ``begins[i]`` to ``begins[i + 1]``.
     chances : ndarray of shape (m,)
@@ -90,7 +91,7 @@ def means_of_sites(
     X : ndarray of shape (n, d), float32 or float64
         The rows, padded.
     points : ndarray of shape (n, d), float64
-        The same in float64.
+        The rows in float64.
     columns : ndarray of shape (n d,)
         The columns of the first site, one after another, then those of the second, ...
     sample_weight : ndarray of shape (n,)
@@ -98,9 +99,10 @@ def means_of_sites(
     sites : Sites
         The sites.
     draws : Draws
-        How many means each site is to find, and its uniform numbers.
+        The number of means that each site is to find, and its uniform numbers.
     least : int
-        The fewest rows of a cluster; those of smaller ones go to others, half of these at a time.
+        The smallest number of rows in a cluster; smaller clusters are dissolved, half of them at a
+        time.
     how : tuple
         The arguments of ``best_of_restarts`` after the uniform numbers; ``tol`` is relative.
     """
@@ -157,7 +159,7 @@ def columns_of_sites(points: Floats, bounds: Places) -> Floats:
 
 @native
 def passes_limits(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
-    """Return whether a line of so many rows leaves its site, and count it."""
+    """Return whether a line of so many rows may leave its site, and count it."""
     if rows == 0:
         return False
     if rows < sites.least or not sites.responding[site]:
@@ -169,45 +171,46 @@ def passes_limits(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -
 
 
 MOST_PARTIALS = 64
-"""Numbers of an expansion, at most; where it is full, it is compressed to 40 or fewer."""
+"""Largest length of an expansion; a full one is compressed to at most 40 numbers."""
 
 CUT = 2.0**-41
-"""Ratio of the steps at which numbers are cut: a step has 53 digits, of which sums take 12."""
+"""Ratio of successive steps at which numbers are cut: of their 53 digits, sums use 12."""
 
 MOST_WAITING = 256
-"""Lines that may wait to be added before a site adds its own."""
+"""Number of lines that may wait before a site adds its own."""
 
 MOST_LINES, MARGIN = 1 << 11, 2.0**-12
-"""Lines that are added to cut sums, and how much smaller than the step their numbers must be."""
+"""Number of lines that are added to cut sums, and how far numbers must be below the step."""
 
 ROOM = 16
-"""Powers of two by which a step is above the number that it was made for."""
+"""Powers of two by which a step exceeds the number that it was made for."""
 
 EXPONENTS = (-800, 900)
 """Exponents of numbers that are cut; others are added one by one."""
 
 
 class ExactAccumulator(NamedTuple):
-    """Exact sums of sites: of each number, an expansion, and sums of digits that do not round.
+    """Exact sums over sites: for each number, an expansion and sums of digits without rounding.
 
     Attributes
     ----------
     partials : ndarray of shape (k, p, MOST_PARTIALS)
-        Numbers that do not overlap, the smallest first.
+        Non-overlapping numbers, the smallest first.
     used : ndarray of shape (k, p)
         How many there are.
     cut : ndarray of shape (4, k, p)
-        Steps; then sums of the digits above each step, of those above the next one, and the next.
+        Steps; then sums of the digits above each step, above the next smaller one, and the next.
     counts : ndarray of shape (k,)
-        Lines in the sums of digits.
+        Number of lines in the sums of digits.
     lines : ndarray of shape (MOST_WAITING + k, p)
-        Lines that wait to be added: adding many in one call takes a tenth of the time.
+        Lines waiting to be added: adding many in one call takes a tenth of the time.
     places : ndarray of shape (MOST_WAITING + k,)
-        Which sums they belong to.
+        The sums to which these lines belong.
     n_waiting : ndarray of shape (1,)
         How many there are.
     largest : ndarray of shape (1,)
-        The largest of the numbers that made a step, or were added without one; see `may_exceed`.
+        The largest number for which a step was made, or that was added without one; see
+        `may_exceed`.
     """
 
     partials: Floats
@@ -221,7 +224,7 @@ class ExactAccumulator(NamedTuple):
 
 
 def empty_accumulator(k: int, p: int) -> ExactAccumulator:
-    """Return sums (k, p) of no site."""
+    """Return sums (k, p) over no sites."""
     partials, used = np.zeros((k, p, MOST_PARTIALS)), np.zeros((k, p), np.int64)
     cut, counts = np.zeros((4, k, p)), np.zeros(k, np.int64)
     lines, places = np.zeros((MOST_WAITING + k, p)), np.zeros(MOST_WAITING + k, np.int64)
@@ -230,17 +233,17 @@ def empty_accumulator(k: int, p: int) -> ExactAccumulator:
 
 
 def may_exceed(accumulator: ExactAccumulator, most: float) -> bool:
-    """Return whether a number of a line that was added may be above ``most``, or not finite.
+    """Return whether a number in an added line may exceed ``most`` or not be finite.
 
-    Numbers of sites can cancel, so their sums do not tell. But a number is either as large as those
-    that are remembered in ``largest``, or was cut at a step that was made for one of these.
+    The sums do not show this, as numbers of sites can cancel. But each number either is recorded in
+    ``largest`` or was cut at a step made for a recorded one.
     """
     above_its_maker = 2.0 ** (ROOM + 1) * MARGIN
     return not accumulator.largest[0] * above_its_maker <= most
 
 
 def planes_of(accumulator: ExactAccumulator) -> list[Floats]:
-    """Return arrays (k, p) whose exact sum is what was added, at least one."""
+    """Return arrays (k, p), at least one, whose exact sum is what was added."""
     most = int(accumulator.used.max(initial=0))
     partials = [
         np.where(i < accumulator.used, accumulator.partials[:, :, i], 0.0) for i in range(most)
@@ -250,7 +253,7 @@ def planes_of(accumulator: ExactAccumulator) -> list[Floats]:
 
 @inner_as_written
 def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None:
-    """Make each number of an expansion at most half a last digit of the next (figure 15)."""
+    """Make each number of an expansion at most half the last digit of the next (figure 15)."""
     n, own = used[j, f], partials[j, f]
     bottom, total = n - 1, own[n - 1]
     for i in range(n - 2, -1, -1):
@@ -268,7 +271,7 @@ def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None
 
 @inner_as_written
 def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -> None:
-    """Add a number exactly to one sum (J. R. Shewchuk 1997, figure 6, zeros left out)."""
+    """Add a number exactly to one sum (J. R. Shewchuk 1997, figure 6, with zeros left out)."""
     if used[j, f] > MOST_PARTIALS - 2:
         _compress(partials, used, j, f)
     kept = 0
@@ -288,7 +291,7 @@ def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -
 
 @native_as_written
 def _add_waiting(accumulator: ExactAccumulator) -> None:
-    """Add the lines that wait exactly to their sums: where all numbers of one can be cut, at once.
+    """Add the waiting lines exactly to their sums, at once if all numbers of a sum can be cut.
 
     With a step s well above x, (s + x) - s is x to a multiple of the last digit of s. Sums of these
     are exact, and so are those of what is left, cut at smaller steps, until nothing is left.
@@ -320,7 +323,7 @@ def _add_waiting(accumulator: ExactAccumulator) -> None:
 
 @native
 def _room(accumulator: ExactAccumulator) -> int:
-    """Return how many lines wait, when there is room for those of one more site."""
+    """Return the number of waiting lines, after making room for those of one more site."""
     if accumulator.n_waiting[0] > MOST_WAITING:
         _add_waiting(accumulator)
     return accumulator.n_waiting[0]
@@ -328,7 +331,7 @@ def _room(accumulator: ExactAccumulator) -> int:
 
 @inner_as_written
 def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
-    """Add numbers of a line that are too large for their steps, and make larger steps."""
+    """Add those numbers of a line that are too large for their steps, and enlarge the steps."""
     partials, used, cut, line, largest = (
         accumulator.partials,
         accumulator.used,
@@ -354,7 +357,7 @@ def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
 
 @inner_as_written
 def _settle(accumulator: ExactAccumulator, j: int) -> None:
-    """Add the sums of digits j to the expansions, before they could round."""
+    """Add the sums of digits of line j to the expansions before they could round."""
     for f in range(accumulator.lines.shape[1]):
         for i in range(1, 4):
             _grow(accumulator.partials, accumulator.used, j, f, accumulator.cut[i, j, f])
@@ -379,12 +382,12 @@ def add_sums_of_sites(
     centers : ndarray of shape (k, d)
         The centres.
     accumulator : ExactAccumulator
-        The sums of sites that were asked before.
+        The sums over the sites asked before.
 
     Returns
     -------
     ndarray of shape (3, s), int64
-        Lines, lone rows and rows held back of each site.
+        Number of lines, lone rows and rows held back for each site.
     """
     packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.responding)), np.int64)
     _add_rows(X, sample_weight, sites, packed, zero_parts(packed), accumulator, sent)
@@ -404,7 +407,8 @@ def _add_rows(
 ) -> None:
     """Add the rows of each site to its own sums, and these to the accumulator.
 
-    Sums are an argument: what an inlined function writes elsewhere, numba may take for unused.
+    Sums are passed as an argument, because numba may treat other writes of an inlined function as
+    unused.
     """
     n, size, site = sites.bounds[-1], block_rows(X), 0
     block = aligned_zeros(X.dtype, len(packed.shift), size)
@@ -428,7 +432,7 @@ def _hand_over(
     accumulator: ExactAccumulator,
     sent: NDArray[np.int64],
 ) -> None:
-    """Add what leaves a site to the accumulator, and set its own sums to 0."""
+    """Add what leaves a site to the accumulator, and reset the site's sums to 0."""
     d, lines, places, n_waiting = (
         accumulator.lines.shape[1] - 2,
         accumulator.lines,
@@ -468,7 +472,7 @@ def add_leaf_sums_of_sites(
 ) -> NDArray[np.int64]:
     """Add the sums over the rows of each leaf of a tree, (l, 2 d + 1); see `leaf_sums`.
 
-    Returns lines, lone rows and rows held back of each site, (3, s).
+    Returns the number of lines, lone rows and rows held back for each site, (3, s).
     """
     (n_leaves, d), n_sites = reference.shape, len(sites.responding)
     sent, lines, belongs = np.zeros((3, n_sites), np.int64), accumulator.lines, accumulator.places
@@ -497,7 +501,7 @@ def add_leaf_sums_of_sites(
 
 @native
 def add_lines(lines: Floats, accumulator: ExactAccumulator) -> None:
-    """Add lines (s, p), of a site each, to the first line of an accumulator."""
+    """Add lines (s, p), one of each site, to the first line of an accumulator."""
     for start in range(0, len(lines), MOST_WAITING):
         some = lines[start : start + MOST_WAITING]
         (

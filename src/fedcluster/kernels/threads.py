@@ -1,8 +1,7 @@
-"""Threads of the kernels, which need no compiler: a pool that all share, and BLAS on one of them.
+"""Threads of the kernels, without numba: one shared pool, and BLAS on a single thread.
 
-Work comes in numbered chunks whose results do not depend on who does them. The caller works too, so
-that a call never waits for a pool that other callers keep busy: callers may be threads, and as many
-as they like.
+Work comes in numbered chunks whose results do not depend on the thread. The caller works too, so
+that a call never waits for a pool kept busy by other callers; any number of threads may call.
 """
 
 import os
@@ -21,12 +20,12 @@ Made = TypeVar("Made")
 
 
 def thread_count() -> int:
-    """Return how many threads to use: ``FEDCLUSTER_NUM_THREADS``, or every usable core."""
+    """Return the number of threads to use: ``FEDCLUSTER_NUM_THREADS``, or every usable core."""
     return int(os.environ.get("FEDCLUSTER_NUM_THREADS", 0)) or _core_count()
 
 
 def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int) -> None:
-    """Call ``work(0)``, ..., ``work(n_chunks - 1)``, once each, on up to ``n_threads`` threads.
+    """Call ``work(0)``, ..., ``work(n_chunks - 1)`` once each, on up to ``n_threads`` threads.
 
     Parameters
     ----------
@@ -35,7 +34,7 @@ def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int)
     n_chunks : int
         The number of chunks.
     n_threads : int
-        The most threads to use, the caller's own among them.
+        The largest number of threads to use, including the caller's own.
     """
     chunks = iter(range(n_chunks))  # next() on it is atomic: each chunk is taken once
     n_helpers = min(n_threads, n_chunks) - 1
@@ -49,7 +48,7 @@ def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int)
 
 
 def on_threads(do: Callable[[Given], Made], given: Sequence[Given]) -> list[Made]:
-    """Return what is made of each of several things, in their order, on all threads there are.
+    """Apply a function to each item on all available threads; return the results in order.
 
     Examples
     --------
@@ -68,8 +67,8 @@ def on_threads(do: Callable[[Given], Made], given: Sequence[Given]) -> list[Made
 class BufferPool(Generic[Buffer]):
     """Buffers that chunks write their sums to, added up in the order of the chunks.
 
-    A buffer serves one chunk after the other: few are needed, however many chunks there are, and
-    they stay in the cache. Memory that is new costs more than what is written into it.
+    Buffers are reused: few are needed, however many chunks there are, and they stay in the cache.
+    Allocating new memory costs more than writing to it.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ class BufferPool(Generic[Buffer]):
 
     @property
     def total(self) -> Buffer:
-        """Return the buffer of chunk 0, to which those of all others that came are added."""
+        """Return the total: the buffer of chunk 0, with those of the others added."""
         return self._new() if self._total is None else self._total
 
     def take(self) -> Buffer:
@@ -127,10 +126,10 @@ _blas_callers: list[Any] = []  # one entry for each caller; the first holds what
 
 @contextmanager
 def blas_on_one_thread() -> Iterator[None]:
-    """Keep BLAS to one thread until the last of several callers at once is through.
+    """Keep BLAS to one thread until the last of several simultaneous callers has finished.
 
-    Its last bits depend on the number of its threads; and these wait for each other in busy loops,
-    and on a machine that others use take ten times as long.
+    The last bits of results depend on the number of BLAS threads; and these wait for each other in
+    busy loops, which takes ten times as long on a machine that others use.
     """
     with _blas_lock:
         limited = None if _blas_callers else _controller().limit(limits=1, user_api="blas")
