@@ -739,13 +739,22 @@ def warn_of_totals(owner: str, data: Data) -> None:
         if column.kind == "text" and column.levels:
             code = data.X[-1, j]
             word = "" if np.isnan(code) else column.levels[int(code)]
-            if word.strip(" :").casefold() in TOTALS and not (data.X[:-1, j] == code).any():
+            is_named = word.strip(" :").casefold() in TOTALS and not (data.X[:-1, j] == code).any()
+            if is_named and _is_total(data):
                 warnings.warn(
                     f"{owner}, column {column.name!r}: the last row, {word!r}, looks like a total "
                     "of the others and is a row like them; if it is a total, delete it",
                     stacklevel=3,
                 )
                 return
+
+
+def _is_total(data: Data) -> bool:
+    """Return whether the last row has the sum or the mean of the others in a column of numbers."""
+    place = [j for j, column in enumerate(data.columns) if column.kind == "number"]
+    rest, last = data.X[:-1, place], data.X[-1, place]
+    near = [np.isclose(f(rest, axis=0), last, rtol=0.02) for f in (np.nansum, np.nanmean)]
+    return bool(np.any(near))
 
 
 def counts_rows(values: Rows) -> bool:

@@ -34,6 +34,9 @@ SYNONYMS = tuple(
 """Words for one thing in some languages, in small letters."""
 
 
+MOST_FOREIGN = 5
+"""Texts of a site that may all be others elsewhere by another spelling; more are other things."""
+
 BySite = Mapping[str, Mapping[str, Column]]
 """Columns by site and name."""
 
@@ -135,7 +138,7 @@ def loosely_folded(level: str) -> str:
 def _foreign(name: str, by_site: BySite) -> str | None:
     """Return the warning of a site that has none of the levels that others share, or None.
 
-    It must have about as many: another spelling has as many words for as many things.
+    It must have few, and about as many: another spelling has as many words for as many things.
     """
     levels = {
         site: set(told[name].levels)
@@ -148,7 +151,8 @@ def _foreign(name: str, by_site: BySite) -> str | None:
         if not others or own & every:
             continue
         mine, theirs = sorted(own), sorted(every)
-        if abs(len(mine) - len(theirs)) < 2 and (len(others) == 1 or set.intersection(*others)):
+        is_short = max(len(mine), len(theirs)) <= MOST_FOREIGN and abs(len(mine) - len(theirs)) < 2
+        if is_short and (len(others) == 1 or set.intersection(*others)):
             pairs = list(zip(mine, theirs, strict=False))
             is_whole = len(mine) == len(theirs) <= MOST_CODES
             option = codes_option(name, pairs if is_whole else pairs[:1])

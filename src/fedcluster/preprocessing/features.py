@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from fedcluster.preprocessing.units import Moments
 
 TARGETS = {
     "target", "label", "labels", "class", "species", "diagnosis", "outcome", "cluster", "clusters",
-    "truth", "survived", "churn", "y",
+    "truth", "survived", "churn",
 }  # fmt: skip
 """Last words of names of columns that say what clusters are to find."""
 MOST_ROWS, FEWEST_ROWS, MOST_WIDE = 2000, 20, 200
@@ -30,7 +30,7 @@ they are nearly determined by these; rows of each; and rows without which no col
 target or a random key."""
 RUNS, FEWEST_REPEATED = 10, 5
 """Steps of the clustering without the column; and repeated rows from which on they are named."""
-REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.02, 20_000, 32, 10.0
+REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.05, 20_000, 32, 10.0
 """Share of rows that are there before; rows that are looked at; columns left out in turn; and how
 many times as many repeat as in columns that have nothing to do with each other."""
 NAMED = "as its name says"
@@ -170,8 +170,10 @@ def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
             )
 
 
-def named_targets(names: Sequence[str]) -> Iterator[str]:
+def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator[str]:
     """Yield a warning for each column whose name is that of what clusters are to find.
+
+    Of columns called y, those of ``texts`` are meant; numbers y are often a place.
 
     Examples
     --------
@@ -181,7 +183,7 @@ def named_targets(names: Sequence[str]) -> Iterator[str]:
     """
     for name in names:
         words = words_of(name)
-        if words and words[-1] in TARGETS and not (words == ["y"] and "x" in map(str.lower, names)):
+        if words and (words[-1] in TARGETS or (words == ["y"] and name in texts)):
             yield _target(name, NAMED)
 
 

@@ -87,7 +87,11 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
     warnings = (
         *schema.warnings,
-        *(named_targets(first.names) if prepare.columns is None else ()),
+        *(
+            named_targets(first.names, [c.name for c in first.categories])
+            if prepare.columns is None
+            else ()
+        ),
         *constant_warnings(moments),
         *unit_warnings(moments, there),
     )

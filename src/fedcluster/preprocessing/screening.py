@@ -34,8 +34,9 @@ DENSE = 4
 """How many times wider than the number of rows the range of keys may be."""
 SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
 """Share of rows from which on a value is frequent: one that is used as a sign, and any other."""
-GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2}
-"""How far from the others a frequent value is, as a multiple of their range."""
+GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2, "next": 8.0}
+"""How far from the others a frequent value is, as a multiple of their range; and zero, also of the
+distance between the lowest of them."""
 MOST_TYPOS = 3
 FACTOR, SPREAD = 0.8, 1.2
 """Decimal digits by which a typing error is off: at least, and as a multiple of those that the
@@ -217,8 +218,7 @@ def _constant_alone(name: str, site: str, samples: Mapping[str, NumberSample]) -
     if not others or min(len(each.values) for each in others) <= FEW_VALUES:
         return
     own = samples[site]
-    is_zero = own.low == own.high == 0 and min(each.low for each in others) <= 0  # a count
-    if own.n >= ENOUGH and len(own.values) == 1 and not is_zero:
+    if own.n >= ENOUGH and len(own.values) == 1 and own.values[0]:  # zeros are counts of nothing
         value = _number(float(own.values[0]))
         yield (
             f"column {name!r} is {value} in all rows of {site}, and varies elsewhere; if it was "
@@ -254,7 +254,11 @@ def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> 
     if count < 3 or share < SENTINEL_SHARE:
         return False
     if value == 0:
-        return len(rest.values) > FEW_VALUES and 0 < GAPS["zero"] * size < rest.low
+        near = float(
+            np.median(np.diff(rest.values[:FEW_VALUES]))
+        )  # as of values next to each other
+        is_apart = rest.low > max(GAPS["zero"] * size, GAPS["next"] * near)
+        return len(rest.values) > FEW_VALUES and is_apart
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > GAPS["sign"] * size

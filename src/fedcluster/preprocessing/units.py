@@ -194,6 +194,10 @@ LIKELIER = 0.2
 """How much likelier powers of ten are."""
 NEAR = {SMALL: 0.35, LARGE: 0.6, HUGE: 1.8}
 """How much worse than the best, a factor from these on, a conversion may fit and be named, too."""
+YEARS = {"year", "years", "yr", "jahr", "annee", "ano"}
+"""Words in names of columns whose values differ with the time at which a site was open."""
+ROUNDING = 1e-6
+"""Deviation of a column that is constant, as a share of that of others or of what lies between."""
 IMPOSSIBLE, TIMES = 6.0, (8.0, 2.5)
 """Where no unit fits: deviations that the means lie apart at least; or the factor of the means, and
 how many times another one that of the deviations may be."""
@@ -361,10 +365,13 @@ def _seen(name: str, site: str, moments: Moments) -> OddColumn | None:
     here = mean, deviation = moments[site]
     others = [both for other, both in moments.items() if other != site]
     there = usual, spread = _usual(others)
-    if min(deviation, spread) <= 0 or not _agree(others, here):
+    least = ROUNDING * max(deviation, spread, abs(mean - usual))  # of a column that is constant
+    if min(deviation, spread) <= least or not _agree(others, here):
         return None
     apart = abs(mean - usual) / max(deviation, spread)
     fits = fitting_units(name, here, there)
+    if not fits and YEARS.intersection(words_of(name)):
+        return None
     if not fits and apart < IMPOSSIBLE and not _is_multiple(here, there):
         return None
     return OddColumn(name, site, here, there, tuple(fits), apart)
