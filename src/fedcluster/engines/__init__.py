@@ -1,4 +1,4 @@
-"""Engines carry tasks to sites and answers back."""
+"""Engines, which carry tasks to the sites and bring their answers back."""
 
 from __future__ import annotations
 

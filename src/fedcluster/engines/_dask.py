@@ -1,10 +1,10 @@
 """Engine on a Dask cluster: the partitions of one owner's collection are the sites.
 
-Rows stay on the workers, or are read there anew in every round; what comes to this process are
-answers, added in a tree. Groups of a partition are made where it is opened. If a worker is lost,
-Dask opens its partitions on another one. Each partition is known by a digest of its rows and of the
-means of its groups: a partition that is opened again and is not the same is asked nothing, so that
-no group is ever made of rows that stood in another one.
+Rows stay on the workers, or are read there anew in every round; only answers, added in a tree, come
+to this process. Groups are made on the worker that opens a partition. If a worker is lost, Dask
+opens its partitions on another one. Each partition is identified by a digest of its rows and of the
+means of its groups: a partition that differs when it is opened again is not asked, so that rows are
+never grouped in two ways.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ except ImportError as error:
 LOGGER = logging.getLogger(__name__)
 
 Joint = list[Joined | dict[str, Summary]]
-"""Answers of some partitions to each task: added, or each by its name."""
+"""Answers of some partitions to each task, either added up or by partition."""
 
 
 class DaskEngine:
     """Engine whose sites are the partitions of a Dask collection.
 
-    All partitions belong to one owner: nothing protects one of them from another, unless
-    ``protection`` or ``filters`` say so. The bits of a result depend on the partitions, and on
-    nothing else: not on workers, on lost ones, or on ``fan_in``.
+    All partitions belong to one owner: nothing protects one from another unless ``protection`` or
+    ``filters`` is given. The bits of a result depend on the partitions only, not on the workers, on
+    lost workers, or on ``fan_in``.
 
     Parameters
     ----------
     collection : dask.dataframe.DataFrame or dask.array.Array of shape (n, d)
-        The rows. A partition must fit into the memory of a worker, several times over.
+        The rows. A partition must fit into the memory of a worker several times.
     columns : sequence of str, optional
-        The columns of a data frame to cluster by; by default all that are named nowhere else.
+        The columns of a data frame to cluster by; by default all that have no other role.
     weight_column, group_column, label_column : str, optional
-        The columns with the weights of rows, with the person of each, and with reference labels.
+        The columns with the rows' weights, persons and reference labels.
     filters : sequence of Filter, or Disclosure, default=()
         The limits of each partition, or all its rules.
     protection : Groups, optional
-        Steps see the means of groups alone. The groups of a partition are made once, when it is
-        opened, and kept; other partitions of the same rows would make others.
+        If given, steps see only the means of groups. The groups of a partition are made once, when
+        it is opened, and kept; other partitions of the same rows give other groups.
     client : distributed.Client, optional
         The cluster; by default the current one.
     fan_in : int, default=16
-        How many answers a worker adds at once.
+        The number of answers that a worker adds at once.
     keep : bool, default=True
         Whether workers keep the rows in memory; if not, each round reads them anew, and a worker
         holds as many partitions at once as it has threads. The means of groups are always kept.
@@ -78,7 +78,8 @@ class DaskEngine:
     Raises
     ------
     InputError
-        If a partition is no table, there is no row, or a person has rows in several partitions.
+        If a partition is not a table, if there are no rows, or if a person has rows in several
+        partitions.
 
     Examples
     --------
@@ -128,12 +129,12 @@ class DaskEngine:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the partitions, those without rows too."""
+        """Names of the partitions, including those without rows."""
         return tuple(self._opened)
 
     @cached_property
     def _sites(self) -> dict[str, tuple[SiteInfo, str]]:
-        """What each partition with rows states of itself, and its digest."""
+        """The metadata and the digest of each partition with rows."""
         facts = self._gathered({name: delayed(_facts)(part) for name, part in self._opened.items()})
         sites = {name: (site, digest) for name, (site, digest) in facts.items() if site is not None}
         if not sites:
@@ -145,7 +146,7 @@ class DaskEngine:
         return sites
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the partitions that have rows, see `Engine`."""
+        """Return the metadata of the partitions that have rows; see `Engine`."""
         key = bool(asked.get("columns")), tuple(asked.get("texts", ())), bool(asked.get("labels"))
         if key not in self._told:
             told = {name: site for name, (site, _) in self._sites.items()}
@@ -156,7 +157,7 @@ class DaskEngine:
         return self._told[key]
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Answer all tasks at each of the named partitions, and add what can be added."""
+        """Answer all tasks at each of the named partitions, and add the answers if possible."""
         named = set(self._sites if sites is None else sites)
         asked = [name for name in self._sites if name in named]
         missing = tuple(name for name in self._sites if name not in named)
@@ -181,7 +182,7 @@ class DaskEngine:
         ]
 
     def label(self, model: Any, *, memberships: bool = False) -> Any:
-        """Return the cluster of each row as a lazy collection, partition by partition.
+        """Return the cluster of each row as a lazy collection with the same partitions.
 
         Parameters
         ----------
@@ -193,13 +194,13 @@ class DaskEngine:
         Returns
         -------
         dask.dataframe.Series or dask.array.Array of shape (n,)
-            The labels, -1 of a row of no cluster; of a data frame with its index, called "cluster".
-            With ``memberships``, a data frame or an array of shape (n, k).
+            The labels, -1 for a row of no cluster; for a data frame, a series named "cluster" with
+            its index. With ``memberships``, a data frame or an array of shape (n, k).
 
         Raises
         ------
         ValueError
-            If memberships are asked for, and the clusters have none.
+            If memberships are requested but the clusters have none.
         """
         given = _Labelling(model, memberships)
         rows = self._rows
@@ -211,26 +212,26 @@ class DaskEngine:
 
     @staticmethod
     def parts(collection: Any) -> list[Any]:
-        """Return the partitions of a collection, as it has them, lazily.
+        """Return the partitions of a collection, lazily and unchanged.
 
-        To optimise a data frame may join small partitions, others for each use.
+        Dask's optimisation of a data frame could join small partitions, differently for each use.
         """
         if isinstance(collection, array.Array):
             return list(collection.to_delayed().ravel())
         return list(collection.simplify().to_delayed(optimize_graph=False))
 
     def _each(self, names: Iterable[str], do: Callable[[Opened], Any]) -> dict[str, Any]:
-        """Return what is to be done at each partition, which must be as it was."""
+        """Return lazy work on each of the named partitions, which must be unchanged."""
         doing, done = delayed(do, pure=False, traverse=False), delayed(_done, pure=False)
         return {name: done(name, self._opened[name], self._sites[name][1], doing) for name in names}
 
     def _gathered(self, work: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the results of lazy work, by its names."""
+        """Compute named lazy work and return the results by name."""
         futures = self._dask.compute([*work.values()])
         return dict(zip(work, self._results(futures), strict=True))
 
     def _results(self, futures: Sequence[Any]) -> Any:
-        """Return results; of an error that is not ours, its kind alone, as it may hold anything."""
+        """Return results; of a foreign error, only the kind is kept, as its text may hold data."""
         try:
             return self._dask.gather(futures)
         except (HeldBackError, InputError, SiteError):
@@ -244,7 +245,7 @@ class DaskEngine:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A partition as it was opened; without a client if no row has a weight."""
+    """A partition after it was opened; it has no client if no row has a weight."""
 
     name: str
     client: Client | None
@@ -260,7 +261,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a partition is opened: the roles of its columns, and its rules."""
+    """How a partition is opened: the roles of its columns, and the site's rules."""
 
     roles: ColumnRoles
     rules: Disclosure
@@ -285,7 +286,7 @@ class Opening:
 
 
 def _add(digest: Any, data: Data) -> None:
-    """Add all that answers depend on to a digest."""
+    """Add everything that answers depend on to a digest."""
     grouped = None if data.grouped is None else data.grouped.counts
     for values in (data.X, data.sample_weight, data.groups, data.y, grouped):
         if values is not None:
@@ -296,7 +297,7 @@ def _add(digest: Any, data: Data) -> None:
 
 
 def _unprepared(data: Data) -> str:
-    """Return what is the matter with rows that are taken as they are; "" if nothing is."""
+    """Return what is wrong with rows that are used without preparation; "" if nothing is."""
     for j, column in enumerate(columns_of(data)):
         if column.kind != "number" or np.isnan(data.X[:, j]).any():
             what = "has missing values" if column.kind == "number" else "is no number"
@@ -313,14 +314,14 @@ def _persons(part: Opened) -> NDArray[np.int64]:
 
 
 def _have_common(numbers: Sequence[NDArray[np.int64]]) -> bool:
-    """Return whether arrays of distinct numbers have one in common."""
+    """Return whether arrays, each of distinct numbers, have a number in common."""
     every = np.concatenate(numbers)
     return len(np.unique(every)) < len(every)
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The tasks of a round, as a partition is asked."""
+    """The tasks of a round, to be carried out at a partition."""
 
     tasks: tuple[Task, ...]
 
@@ -340,7 +341,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Introducing:
-    """What a partition is to tell of itself."""
+    """The metadata requested from a partition."""
 
     asked: dict[str, Any]
 
@@ -351,7 +352,7 @@ class _Introducing:
 
 
 def _done(name: str, part: Opened, digest: str, do: Callable[[Opened], Any]) -> Any:
-    """Do something at a partition, if it is as it was."""
+    """Apply a function to a partition, after checking that it is unchanged."""
     if part.digest != digest:
         raise InputError(
             f"partition {name!r} has changed since it was first read; let it give the same rows in "
@@ -361,7 +362,7 @@ def _done(name: str, part: Opened, digest: str, do: Callable[[Opened], Any]) -> 
 
 
 def _together(parts: Sequence[Joint]) -> Joint:
-    """Return the answers of several partitions to each task."""
+    """Combine the answers of several partitions to each task."""
     return [
         Joined(
             Summary.total([each.summary for each in alike]),
@@ -375,7 +376,7 @@ def _together(parts: Sequence[Joint]) -> Joint:
 
 
 class _Given(Mapping[str, Summary]):
-    """Answers of each partition to a task, fetched when one is looked up."""
+    """Mapping of partitions to their answers to a task, each fetched when it is looked up."""
 
     def __init__(
         self, results: Callable[[Sequence[Any]], Any], futures: Mapping[str, Any], place: int
@@ -402,19 +403,19 @@ class _Given(Mapping[str, Summary]):
 
 @dataclass(frozen=True)
 class _Labelling:
-    """How the rows of a partition are labelled."""
+    """Function that labels the rows of a partition."""
 
     model: Any
     memberships: bool
 
     @cached_property
     def k(self) -> int:
-        """Number of clusters."""
+        """The number of clusters."""
         return len(getattr(self.model, "weights", ())) or int(self.model.n_clusters_)
 
     @cached_property
     def find(self) -> Callable[[Any], NDArray[Any]]:
-        """What labels rows."""
+        """The function that labels rows."""
         fuzzy = getattr(self.model, "fuzzy", False)
         of_model = self.model.memberships if fuzzy else None
         way = getattr(self.model, "predict_proba", of_model)
@@ -425,12 +426,12 @@ class _Labelling:
 
     @property
     def empty(self) -> NDArray[Any]:
-        """What no row has."""
+        """The result for a partition without rows."""
         return np.zeros((0, self.k)) if self.memberships else np.zeros(0, np.int32)
 
     @property
     def meta(self) -> Any:
-        """The columns and their types, as Dask wants them."""
+        """The columns and their types, in the form that Dask requires."""
         names = {f"membership_{j}": "float64" for j in range(self.k)}
         return names if self.memberships else ("cluster", "int32")
 
@@ -444,19 +445,19 @@ class _Labelling:
 
 
 class _WarmUp(WorkerPlugin):
-    """Plugin that compiles kernels before a worker is asked."""
+    """Dask plugin that compiles the kernels before a worker is asked."""
 
     name, idempotent = "fedcluster", True
 
     async def setup(self, worker: Any) -> None:
-        """Compile what this machine lacks; kernels use as many threads as the worker has."""
+        """Compile missing kernels, and let kernels use as many threads as the worker has."""
         if worker.nanny is not None:  # the process is the worker's own
             os.environ.setdefault("FEDCLUSTER_NUM_THREADS", str(worker.state.nthreads))
         await asyncio.to_thread(ensure_warmed, LOGGER.info)
 
 
 def _cluster(client: Any) -> Any:
-    """Return the cluster to use."""
+    """Return the Dask client to use."""
     try:
         client = get_client() if client is None else client
     except ValueError:
@@ -469,7 +470,7 @@ def _cluster(client: Any) -> Any:
 
 
 def _checked(collection: Any, roles: ColumnRoles) -> Any:
-    """Return a collection of the rows, a partition of which has all columns that are needed."""
+    """Return a collection of the rows after checking that it has all required columns."""
     if isinstance(collection, array.Array) and collection.ndim == 2:
         return collection.rechunk({1: -1})
     if hasattr(collection, "to_delayed") and getattr(collection, "ndim", 0) == 2:

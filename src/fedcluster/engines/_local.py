@@ -1,7 +1,7 @@
 """Engines that hold all sites in this process.
 
-`LocalEngine` serves simulation, one owner of many files, and as a test double. `CrowdEngine` holds
-a million small sites in blocks, and simulates who answers and when.
+`LocalEngine` serves for simulations, for one owner of many files, and as a test double.
+`CrowdEngine` holds a million small sites in blocks, and simulates which sites answer and when.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from fedcluster.errors import InputError
 from fedcluster.privacy.disclosure import USUAL, Disclosure, SiteRules
 
 SITES_AT_ONCE = 1 << 14
-"""Sites of a block whose rows are copied at once."""
+"""Number of a block's sites whose rows are copied at once."""
 
 Places = NDArray[np.intp]
 Block = tuple[Rows, Places]
-"""Rows (n, d) of some sites, and where those of each begin and the last ends, (s + 1,)."""
+"""Rows (n, d) of some sites, and the position of each site's first row, ending in n, (s + 1,)."""
 
 
 class LocalEngine:
     """Engine that asks clients in this process.
 
-    Sites run in parallel threads where their rows are many enough, and many small sites are asked
-    at once; the answers, and so every bit of a result, do not depend on that.
+    Sites with enough rows run in parallel threads, and many small sites are asked at once; no bit
+    of a result depends on this.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ class LocalEngine:
     workers : int, optional
         The largest number of threads; by default one for each processor.
     silent : callable, optional
-        ``silent(site, r)`` says whether a site gives no answer in round r = 0, 1, ...: to
-        simulate sites that fail or come late.
+        ``silent(site, r)`` returns whether a site gives no answer in round r = 0, 1, ..., to
+        simulate sites that fail or are late.
 
     Raises
     ------
     ValueError
-        If two sites have one name, or there is none.
+        If two sites have the same name, or there is no site.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class LocalEngine:
     def from_table(cls, data: Data, sites: ArrayLike, filters: SiteRules = USUAL) -> LocalEngine:
         """Return an engine of any number of sites whose rows are in one table.
 
-        Its answers are those of a client for each site, in far less time where these are small.
+        Its answers are those of one client per site, in far less time if sites are small.
 
         Parameters
         ----------
@@ -109,7 +109,8 @@ class LocalEngine:
         Raises
         ------
         ValueError
-            If ``sites`` has another length than the rows, or a site has no row of positive weight.
+            If the number of ``sites`` is not that of the rows, or a site has no row of positive
+            weight.
 
         Examples
         --------
@@ -125,7 +126,7 @@ class LocalEngine:
         return cls(Stacked.of(data, sites, filters))
 
     def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites, see `Engine`; opens their rows.
+        """Return the metadata of the sites; see `Engine`. This opens their rows.
 
         A site in this process knows every step; a relay asks its sites.
         """
@@ -143,7 +144,7 @@ class LocalEngine:
 
     @cached_property
     def _sites(self) -> tuple[SiteInfo, ...]:
-        """Metadata that the sites state without being asked for more."""
+        """Metadata that the sites report without a specific request."""
         if isinstance(self.clients, Stacked):
             return self.clients.infos()
         opening = "opening its rows, "
@@ -166,7 +167,7 @@ class LocalEngine:
 
 
 def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
-    """Return sites by their names, in the order of these."""
+    """Return sites by name, sorted by name."""
     ordered = sorted(clients, key=attrgetter("name"))
     if not ordered:
         raise ValueError("no site was given")
@@ -180,16 +181,16 @@ def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
 class CrowdEngine:
     """Engine that asks very many small sites in this process, under one name.
 
-    It answers steps that add (``server_additive``). For Lloyd, the variance tree and the inertia it
-    takes well under a microsecond for a row; other steps are asked of each site, which takes some
-    50 microseconds for each.
+    It answers additive steps (``server_additive``). For Lloyd, the variance tree and the inertia it
+    takes well under a microsecond per row; other steps are asked of each site, which takes some 50
+    microseconds per site.
 
     Parameters
     ----------
     blocks : iterable of (ndarray of shape (n, d), ndarray of shape (s + 1,)), or of callable
-        Rows of some sites, one site after another, and the place at which each site begins, from 0
-        to n; or what returns them. It is read anew in every round: a list of arrays, or an object
-        that reads files.
+        Rows of some sites, one site after another, and the position at which each site begins, from
+        0 to n; or a function that returns both. The iterable is read anew in every round: a list of
+        arrays, or an object that reads files.
     filters : sequence of Filter, or Disclosure, optional
         The limits of each site, or all its rules. By default `MinRows(2)`.
     participation : float, default=1
@@ -198,29 +199,30 @@ class CrowdEngine:
         The fraction of the asked sites that do not answer.
     late : float, default=0
         The fraction of the asked sites that answer too late. A late answer is dropped, as over a
-        network, where it would belong to an earlier question; its site misses the next round, too.
+        network, where it would belong to an earlier question; its site misses the next round too.
     available : callable, optional
-        ``available(r)`` says which sites can be asked in round r = 0, 1, ..., (sites,) booleans;
-        the sample is drawn among them.
+        ``available(r)`` returns which sites can be asked in round r = 0, 1, ..., as booleans
+        (sites,); the sample is drawn from these.
     seed : int, default=0
-        Makes the samples, the drop-outs and the late answers.
+        Determines the samples, the drop-outs and the late answers.
     executor : Executor, optional
-        Who asks the blocks, such as the ``get_executor()`` of a Dask client, whose futures may be
-        the blocks; by default this process, one block after another. It changes no bit.
+        The executor that asks the blocks, such as the ``get_executor()`` of a Dask client, whose
+        futures may be the blocks; by default this process, one block after another. It changes no
+        bit of a result.
 
     Attributes
     ----------
     n_sites, n_rows : int
-        How many there are.
+        The numbers of sites and of rows.
     n_asked, n_answered : list of int
-        How many sites each round asked, and how many answered.
+        For each round, the number of sites asked and of sites that answered.
     answered : ndarray of shape (a,)
         The numbers, from 0, of the sites that answered in the last round.
 
     Raises
     ------
     ValueError
-        If a fraction is out of range, or a block is none.
+        If a fraction is out of range, or a block is not valid.
 
     Examples
     --------
@@ -264,7 +266,7 @@ class CrowdEngine:
         self.n_answered: list[int] = []
 
     def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites, as one site whose rows come in chunks."""
+        """Return the metadata of all sites, as of one site whose rows come in chunks."""
         site = SiteInfo(
             self.name,
             self.disclosure.stated,
@@ -279,12 +281,12 @@ class CrowdEngine:
         return (site,)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Answer all tasks for the sites that answer in this round.
+        """Answer all tasks on behalf of the sites that answer in this round.
 
         Raises
         ------
         InputError
-            If a step does not add up, or is asked with noise.
+            If a step is not additive, or is asked with noise.
         """
         for task in tasks:
             if not task.step.server_additive or task.noise is not None:
@@ -305,7 +307,7 @@ class CrowdEngine:
         return [_Counted({self.name: total}, n_sent=n) for total, n in reduce(_both, parts)]
 
     def _answering(self) -> Places:
-        """Draw the sites that answer in this round, in their order."""
+        """Draw the sites that answer in this round, in order."""
         number = len(self.n_asked)
         there = np.arange(self.n_sites)
         if self._available is not None:
@@ -325,16 +327,16 @@ class CrowdEngine:
 
 @dataclass(frozen=True)
 class _BlockQuestion:
-    """Question to the sites of a block, wherever it lies."""
+    """A question to the sites of a block, wherever the block is stored."""
 
     tasks: Sequence[Task]
     disclosure: Disclosure
 
     def __call__(self, block: Any, before: int, mine: Places) -> list[tuple[Summary, int]]:
-        """Return for each task the total of some sites, and how many numbers they sent.
+        """Return for each task the total over some sites, and the number of values they sent.
 
-        Nothing where none answers. Names of sites are their numbers among those of all blocks, of
-        which ``before`` are in others.
+        Returns nothing if no site answers. Sites are named by their number among the sites of all
+        blocks, ``before`` of which are in earlier blocks.
         """
         if not len(mine):
             return []
@@ -343,7 +345,7 @@ class _BlockQuestion:
         return reduce(_both, sent)
 
     def _parts(self, block: Any, before: int, mine: Places) -> Iterator[Stacked | list[Client]]:
-        """Yield the sites that answer, a part at a time, and those with many rows apart."""
+        """Yield the sites that answer, a part at a time, with large sites separate."""
         X, bounds = _made(block)
         is_large = np.diff(bounds)[mine] * X.shape[1] > ONE_THREAD
         if is_large.any():
@@ -359,18 +361,18 @@ class _BlockQuestion:
 def _both(
     one: Sequence[tuple[Summary, int]], other: Sequence[tuple[Summary, int]]
 ) -> list[tuple[Summary, int]]:
-    """Return the totals of two parts of the sites, and how many numbers these sent."""
+    """Return the combined totals of two parts of the sites, and their number of values sent."""
     return [(Summary.total([a, b]), n + m) for (a, n), (b, m) in zip(one, other, strict=True)]
 
 
 def _made(block: Any) -> Block:
-    """Return a block, which may have to be made or read."""
+    """Return a block, which may have to be created or read."""
     made: Block = block() if callable(block) else block
     return made
 
 
 def _shape_of(block: Any) -> tuple[int, int, int]:
-    """Return how many sites, rows and columns a block has."""
+    """Return the numbers of sites, rows and columns of a block."""
     X, bounds = _made(block)
     steps = np.diff(bounds)
     if X.ndim != 2 or len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(X) or steps.min() < 1:
@@ -393,11 +395,11 @@ def _taken(X: Rows, bounds: Places, sites: Places) -> tuple[Rows, Places]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counted(Answers):
-    """Total of many sites, and how many numbers they sent."""
+    """Total over many sites, with the number of values that they sent."""
 
     n_sent: int = 0
 
     @property
     def numbers_sent(self) -> NDArray[np.int64]:
-        """How many numbers the sites sent together, (1,)."""
+        """Number of values that the sites sent together, (1,)."""
         return np.full(len(self.by_site), self.n_sent)

@@ -1,15 +1,16 @@
-"""Sites whose rows lie one after another in one table: a client is made where one is asked for.
+"""Sites whose rows lie one after another in one table: clients are created when looked up.
 
-Many small sites of one process, asked at once: the bits of asking each, in far less time.
+Many small sites in one process are asked at once, with the same bits as if each were asked, in far
+less time.
 
-For a site of a hundred rows, most of the time of an answer goes into what surrounds its sums. So
-the rows of all such sites are laid one after another. Compiled code computes the sums of each site,
-holds back what the site's limits hold back, and either adds the sums exactly or lays them side by
-side in the order of the sites, as the server of the step would. The size of each site's message is
-counted; a single answer is computed where somebody asks for it.
+For a site of a hundred rows, most of the time of an answer is overhead. So the rows of all such
+sites are stored one after another. Compiled code computes the sums of each site, applies the site's
+limits, and either adds the sums exactly or puts them side by side in the order of the sites, as the
+server of the step would. The size of each site's message is counted; a single site's answer is
+computed only on request.
 
-This serves the steps below, which take most of the rounds of a fit. All others are asked of each
-site.
+This works for the steps below, which take most of the rounds of a fit. All other steps are asked of
+each site.
 """
 
 from __future__ import annotations
@@ -78,17 +79,17 @@ from fedcluster.options.refusals import RefusedError
 from fedcluster.privacy.disclosure import Disclosure, SiteRules, SizeLimits
 
 OWN = {"name", "n_rows", "weight"}
-"""Facts in which the sites of a table differ."""
+"""Facts that differ between the sites of a table."""
 SHARED = {"limits", "streams", "columns", "labels", "answered", "n_columns", "secure"}
 SHARED |= {"total_rows", "log", "refuses"}
-"""Facts that all have in common. If there are other facts, each client tells its own."""
+"""Facts that are common to all sites. If there are other facts, each client reports its own."""
 
 
 class Stacked(Mapping[str, Client]):
-    """Clients of sites that share a table and their limits, each made where it is looked up.
+    """Clients of sites that share a table and their limits, each created when it is looked up.
 
-    Their facts, and what left them, are found for all at once: for a site of ten rows it takes
-    longer to make its client than to add its rows.
+    Their facts, and what left them, are computed for all at once: for a site of ten rows, creating
+    its client takes longer than adding its rows.
 
     Parameters
     ----------
@@ -101,10 +102,10 @@ class Stacked(Mapping[str, Client]):
     filters : sequence of Filter, or Disclosure
         The rules of each site on what leaves it.
     order : ndarray of shape (n,), optional
-        Where each row lay among those that were given.
+        The position of each row in the original table.
     is_block : bool, default=False
-        Whether rows are prepared for all sites at once, with the bits of one table, and not for
-        each site by itself.
+        Whether rows are prepared for all sites at once, with the bits of one table, instead of for
+        each site separately.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class Stacked(Mapping[str, Client]):
 
     @classmethod
     def of(cls, data: Data, sites: ArrayLike, filters: SiteRules) -> Stacked:
-        """Return the sites of the rows of one table; see `LocalEngine.from_table`."""
+        """Return the sites of one table of rows; see `LocalEngine.from_table`."""
         names, order, bounds = places_of(sites, len(data))
         if data.sample_weight is not None:
             some = data.sample_weight[order] > 0
@@ -143,7 +144,7 @@ class Stacked(Mapping[str, Client]):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the sites, in their order."""
+        """Names of the sites, in order."""
         return tuple(map(str, np.asarray(self._given).tolist()))
 
     @cached_property
@@ -171,12 +172,12 @@ class Stacked(Mapping[str, Client]):
         return np.diff(self.bounds)
 
     def share(self) -> None:
-        """Let what leaves be logged in the log of all, from now on."""
+        """Log what leaves the sites in one shared log from now on."""
         for name, client in self._made.items():
             client.share(self.log, self._places[name])
 
     def infos(self) -> tuple[SiteInfo, ...]:
-        """Return the metadata that each site states without being asked for more."""
+        """Return the metadata that each site reports without a specific request."""
         is_known = {each.name for each in fields(SiteInfo)} == SHARED | OWN
         if not is_known or self.disclosure.groups is not None:
             return tuple(client.site for client in self.values())
@@ -190,9 +191,9 @@ class Stacked(Mapping[str, Client]):
         return tuple(SiteInfo(name, n_rows=n, weight=w, **shared) for name, n, w in own)
 
     def laid(self, task: Task) -> tuple[Data, NDArray[np.intp]] | None:
-        """Return the rows as a task wants them, and where those of each site begin.
+        """Return the rows prepared for a task, and where those of each site begin.
 
-        None if each site is to prepare its own.
+        Return None if each site must prepare its own.
         """
         how = task.preprocessor
         if how is not None and not self._is_block:
@@ -201,7 +202,7 @@ class Stacked(Mapping[str, Client]):
         return (data, self.bounds) if len(data) == len(self.data) else None
 
     def most(self, what: str) -> dict[str, int]:
-        """Return ``most_lone_rows`` or ``most_rows_held_back`` of each site's client."""
+        """Return ``most_lone_rows`` or ``most_rows_held_back`` for the client of each site."""
         _, lone_rows, held_back = self.log.most
         most = {"most_lone_rows": lone_rows, "most_rows_held_back": held_back}[what]
         found = dict(zip(self.names, np.minimum(most, self.sizes).tolist(), strict=True))
@@ -211,30 +212,30 @@ class Stacked(Mapping[str, Client]):
 T = TypeVar("T")
 
 FEWEST = 8
-"""Sites from which on it pays to ask them at once."""
+"""Number of sites from which on asking them at once pays off."""
 
 WORTH_A_THREAD = 50_000
-"""Numbers at the second largest site from which on threads for sites save time."""
+"""Size of the second largest site, in numbers, from which on a thread per site saves time."""
 
 PART_ROWS = 2048
-"""Rows of the sites that one thread describes before it takes others."""
+"""Number of rows of the sites that one thread describes before it takes others."""
 
 
 Sent = NDArray[np.int64]
-"""Lines, lone rows and rows held back of each site, (3, s)."""
+"""Number of lines, lone rows and rows held back for each site, (3, s)."""
 
 
 class Joined(NamedTuple):
-    """What left all sites together.
+    """What all sites sent, taken together.
 
     Attributes
     ----------
     summary : Summary
-        The exact sum of the answers; of a step whose server needs each, all their lines.
+        The exact sum of the answers; for a step whose server needs each answer, all lines.
     sent : ndarray of shape (3, s)
-        What left each site.
+        The counts of what left each site, see `Sent`.
     may_be_too_large : bool
-        Whether there may be a site whose answer is: then each is looked at.
+        Whether some site's answer may be too large, so that each has to be checked.
     """
 
     summary: Summary
@@ -243,13 +244,13 @@ class Joined(NamedTuple):
 
     @classmethod
     def alone(cls, answer: Summary) -> Joined:
-        """Return what left one site."""
+        """Return what a single site sent."""
         n_lines = np.count_nonzero(answer.weights)
         return cls(answer, np.array([[n_lines], [0], [0]]), answer.is_too_large)
 
     @property
     def width(self) -> int:
-        """Count of the numbers in a line."""
+        """Number of values in a line."""
         return int(self.summary.sums.shape[1]) + 1
 
 
@@ -264,9 +265,9 @@ class StackedRows:
     data : Data
         The rows.
     padded : ndarray of shape (n + PADDING, d)
-        The same, padded.
+        The padded rows.
     sites : Sites
-        Where each site's rows are, and what its limits let out.
+        The position of each site's rows, and what its limits allow out.
     """
 
     names: Collection[str]
@@ -339,11 +340,11 @@ ADDED: dict[type[Step], Callable[[Task, StackedRows, ExactAccumulator], Sent]] =
     VarianceTree: _tree,
     Inertia: _inertia,
 }
-"""How the answers of all sites are added. Of that very type: one made from it may add others."""
+"""How the answers of all sites are added, for exactly these types: subclasses may add others."""
 
 
 def _add(task: Task, table: StackedRows) -> Joined:
-    """Return the exact sum of the answers of all sites, and what left each."""
+    """Return the exact sum of the answers of all sites, and the counts of what left each."""
     adds_errors = type(task.step) is VarianceTree and pass_number(task.state)  # in no answer
     lines, p = task.step.answer_shape(task.state, table.data.X.shape[1])
     accumulator = empty_accumulator(lines or 0, p + 1 + bool(adds_errors))
@@ -375,14 +376,14 @@ def _means(task: Task, table: StackedRows) -> Joined:
 
 
 def _parts(bounds: NDArray[np.intp]) -> list[slice]:
-    """Return sites one after another in parts with about as many rows each."""
+    """Divide sites, in order, into parts with about as many rows each."""
     begins = np.searchsorted(bounds, np.arange(0, bounds[-1], PART_ROWS))
     places = np.unique(np.append(begins, len(bounds) - 1)).tolist()
     return list(starmap(slice, pairwise(places)))
 
 
 def _draws(task: Task, names: Iterable[str], n_means: NDArray[np.intp]) -> Draws:
-    """Return what each site draws from its own stream, as `kmeans` would there."""
+    """Return each site's draws from its own stream, as `kmeans` would draw them there."""
     sizes = [k * default_trials(k) for k in n_means.tolist()]
     streams = (stream(task.seed, task.state.round, name) for name in names)
     chances = [rng.random(size) for rng, size in zip(streams, sizes, strict=True)]
@@ -393,7 +394,7 @@ AT_ONCE: dict[type[Step], Callable[[Task, StackedRows], Joined]] = {
     **dict.fromkeys(ADDED, _add),
     SiteSummaries: _means,
 }
-"""How all sites answer a step at once."""
+"""Functions that compute the answers of all sites to a step at once."""
 
 
 class Batch:
@@ -402,7 +403,7 @@ class Batch:
     Parameters
     ----------
     clients : mapping of str to Client
-        The sites, of one `kind_of`, by their names and in the order of these.
+        The sites, all of the same `kind_of`, by name and sorted by name.
     limits : SizeLimits
         Their limits.
     """
@@ -419,7 +420,7 @@ class Batch:
                 client.share(self._log, place)
 
     def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
-        """Return the answers of all sites to those tasks that can be asked at once, by place."""
+        """Return all sites' answers to the tasks that can be asked at once, by task position."""
         plain = (i for i, t in enumerate(tasks) if t.resampled is None and t.noise is None)
         tables = {i: self._table(tasks[i]) for i in plain if type(tasks[i].step) in AT_ONCE}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]
@@ -429,7 +430,7 @@ class Batch:
         return dict(zip(able, joined, strict=True))
 
     def _table(self, task: Task) -> StackedRows:
-        """Return the rows as a task wants them, kept for the next one."""
+        """Return the rows prepared for a task, kept for the next task."""
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
@@ -439,7 +440,7 @@ class Batch:
         return table
 
     def _joined_rows(self, task: Task) -> tuple[Data, NDArray[np.intp]]:
-        """Return the rows of each site as a task wants them, joined, and where they begin."""
+        """Return the sites' rows prepared for a task, concatenated, and where each site begins."""
         parts = [at_site(c, [task], lambda c: c.rows_for(task)) for c in self.clients.values()]
         weights, X = None, np.concatenate([part.X for part in parts])
         if any(part.sample_weight is not None for part in parts):
@@ -448,7 +449,7 @@ class Batch:
 
 
 def _fits(task: Task, table: StackedRows) -> bool:
-    """Return whether a question suits the rows of all sites; if not, each is asked by itself."""
+    """Return whether a task can be asked of all sites at once."""
     if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
         return False
     centers = task.state.centers
@@ -460,7 +461,7 @@ Kind = tuple[int, Any, SizeLimits]
 
 
 def kind_of(client: Any) -> Kind | None:
-    """Return what a small site has in common with others; None if it must be asked by itself."""
+    """Return what a small site has in common with others; None if it must be asked separately."""
     if not isinstance(client, Client) or client.streams:
         return None
     data, limits = client.data, client.disclosure.sizes
@@ -470,7 +471,7 @@ def kind_of(client: Any) -> Kind | None:
 
 
 def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
-    """Return the batches of sites that are asked at once, with the places of these among all."""
+    """Return the batches of sites that are asked at once, with their positions among all sites."""
     if isinstance(clients, Stacked) and len(clients) >= FEWEST and clients.data.groups is None:
         limits, largest = clients.disclosure.sizes, clients.sizes.max()
         if limits is not None and largest * clients.data.X.shape[1] <= ONE_THREAD:
@@ -487,14 +488,14 @@ def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple
 
 
 class Asked:
-    """Sites that are asked in a round: batches of small ones, and the others by themselves.
+    """The sites asked in a round: batches of small ones, and single others.
 
     Parameters
     ----------
     clients : mapping of str to Client
-        The sites by their names, in the order of these.
+        The sites by name, sorted by name.
     tasks : sequence of Task
-        What they are asked first, to be named in an error.
+        The first tasks that they are asked, to be named in an error.
     """
 
     def __init__(self, clients: Mapping[str, Client], tasks: Sequence[Task]) -> None:
@@ -507,7 +508,7 @@ class Asked:
     def ask(
         self, tasks: Sequence[Task], missing: tuple[str, ...], workers: int = 1
     ) -> list[Answers]:
-        """Return the answers to all tasks, computed in as many threads where it pays."""
+        """Return the answers to all tasks, computed in several threads if that pays off."""
         joined = [batch.ask(tasks) for batch, _ in self._batches]
         alone = [(self._alone, [*range(len(tasks))])]
         for (batch, _), done in zip(self._batches, joined, strict=True):
@@ -540,7 +541,7 @@ class Asked:
         own: Mapping[str, Summary],
         missing: tuple[str, ...],
     ) -> Answers:
-        """Return all answers to a task: what left each batch, and those of single sites."""
+        """Return all answers to a task, those of batches and those of single sites."""
         every = zip(self._batches, joined, strict=True)
         parts = [(places, each) for (_, places), each in every if each is not None]
         if not parts:
@@ -553,17 +554,17 @@ class Asked:
 
 Places = NDArray[np.intp]
 Part = tuple[Places, Joined]
-"""What left some sites, and their places among all."""
+"""What some sites sent, and their positions among all sites."""
 
 
 @dataclass(frozen=True, eq=False)
 class BatchedAnswers(Answers):
-    """Answers that were joined where they were made; each is computed where it is asked for.
+    """Answers that are already joined; a single one is computed on request.
 
     Parameters
     ----------
     parts : sequence of (ndarray of shape (s,), Joined)
-        What left some sites, and their places among all.
+        What some sites sent, and their positions among all sites.
     """
 
     by_site: AnswersOfEach
@@ -576,12 +577,12 @@ class BatchedAnswers(Answers):
 
     @property
     def summaries(self) -> list[Summary]:
-        """Return one summary that the server takes for those of all sites."""
+        """Return one summary that the server takes in place of those of all sites."""
         return [self._joined]
 
     @cached_property
     def _joined(self) -> Summary:
-        """The exact sum of all answers; of a step whose server needs each, all their lines."""
+        """The exact sum of all answers; for a step whose server needs each, all their lines."""
         each = [joined.summary for _, joined in self.parts]
         if len(each) == 1:
             return each[0]
@@ -595,14 +596,14 @@ class BatchedAnswers(Answers):
 
     @property
     def numbers_sent(self) -> NDArray[np.int64]:
-        """How many numbers each site sent, (s,), in the order of `answered`."""
+        """Number of values that each site sent, (s,), in the order of `answered`."""
         numbers = np.empty(len(self.by_site), np.int64)
         for places, joined in self.parts:
             numbers[places] = joined.sent[0] * joined.width
         return numbers
 
     def too_large(self) -> list[str]:
-        """Return the names of the sites whose answers are too large to go on with."""
+        """Return the names of the sites whose answers are too large to continue with."""
         is_any = any(joined.may_be_too_large for _, joined in self.parts)
         return Answers.too_large(self) if is_any else []
 
@@ -615,7 +616,7 @@ class BatchedAnswers(Answers):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswersOfEach(Mapping[str, Summary]):
-    """Answers of many sites to one task: their own, others computed where they are asked for."""
+    """Mapping of sites to their answers to one task, some of them computed on request."""
 
     clients: Mapping[str, Any]
     task: Task
@@ -632,14 +633,14 @@ class AnswersOfEach(Mapping[str, Summary]):
 
 
 def at_site(client: Any, doing: str | Sequence[Task], do: Callable[[Any], T]) -> T:
-    """Return what is done at a site; an error names the site, and what it was doing or asked."""
+    """Call a function for a site; errors name the site and the current task."""
     with site_named(client, doing):
         return do(client)
 
 
 @contextmanager
 def site_named(client: Any, doing: str | Sequence[Task]) -> Iterator[None]:
-    """Let errors name a site, and what it was doing or asked."""
+    """Make errors in a block name a site and the current task."""
     try:
         yield
     except RefusedError:
@@ -653,11 +654,11 @@ def site_named(client: Any, doing: str | Sequence[Task]) -> Iterator[None]:
 
 
 def _two_are_large(clients: Sequence[Any], tasks: Sequence[Task]) -> bool:
-    """Return whether at least two sites hold enough numbers for threads of their own."""
+    """Return whether at least two sites hold enough numbers to be worth a thread each."""
     sizes = (at_site(client, tasks, _size) for client in clients)
     return sum(size >= WORTH_A_THREAD for size in sizes) > 1
 
 
 def _size(client: Any) -> int:
-    """Return how many numbers a site holds, loading them; 0 of a stream or a relay."""
+    """Return how many numbers a site holds, loading its rows; 0 for a stream or a relay."""
     return client.data.X.size if isinstance(client, Client) and not client.streams else 0

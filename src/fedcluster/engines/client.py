@@ -1,10 +1,10 @@
 """Client of one site: the only code that sees rows and answers tasks.
 
-It also draws bootstrap samples of the rows, as weights that count how often each row is drawn. The
-counts are independent Poisson numbers of mean 1. For many rows, this approximates drawing n of n
-rows with replacement, and no site need know how many rows the others have.
-J. A. Hanley & B. MacGibbon, Creating non-parametric bootstrap samples using Poisson frequencies,
-Computer Methods and Programs in Biomedicine 83, 2006.
+It also draws bootstrap samples, as weights that count how often each row is drawn. The counts are
+independent Poisson numbers with mean 1. For many rows, this approximates drawing n of n rows with
+replacement, and no site needs to know how many rows the others have. J. A. Hanley & B. MacGibbon,
+Creating non-parametric bootstrap samples using Poisson frequencies, Computer Methods and Programs
+in Biomedicine 83, 2006.
 """
 
 from __future__ import annotations
@@ -51,22 +51,23 @@ from fedcluster.privacy.disclosure import (
 
 
 def resampled(data: Data, seed: int, site: str, key: bytes = b"") -> Data:
-    """Return the rows that are drawn, each with its weight times how often it is.
+    """Return the rows that are drawn, with weights multiplied by the number of draws.
 
-    The same rows for the same seed, site and key, in any order. All rows of a person are drawn
-    together; a row that is the mean of a group, by as many draws as rows stand behind it.
+    The draw depends on the seed, the site and the key, not on the order of the rows. All rows of a
+    person are drawn together; a row that is the mean of a group gets as many draws as the group has
+    rows.
 
     Parameters
     ----------
     data : Data
         The rows of a site.
     seed : int
-        Makes the draw.
+        The seed of the draw.
     site : str
         The name of the site.
     key : bytes
-        What only the site knows. Without it, who knows the seed knows which rows were drawn, by
-        their place in lexicographic order; sums over many known draws give the rows away.
+        A secret of the site. Without it, anyone who knows the seed knows which rows were drawn, by
+        their position in lexicographic order; sums over many known draws reveal the rows.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def resampled(data: Data, seed: int, site: str, key: bytes = b"") -> Data:
 
 
 def _times(data: Data, order: NDArray[np.int32], rng: np.random.Generator) -> NDArray[np.uint16]:
-    """Return how often each row is drawn, by draws in the given order."""
+    """Return how often each row is drawn, drawing in the given order."""
     times = np.zeros(len(data), dtype=np.uint16)
     if data.grouped is not None:
         times[order] = rng.poisson(data.grouped.counts[order])
@@ -104,30 +105,30 @@ def _times(data: Data, order: NDArray[np.int32], rng: np.random.Generator) -> ND
 __all__ = ["Client"]
 
 ONE_THREAD = 1 << 13
-"""Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
+"""Number of values up to which BLAS never starts a thread; a dot product does from 10,000."""
 NO_ROW = "there is no row of positive weight"
 ALL_DROPPED = "no row is left after those with a missing value are dropped"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """Record of one message that left a site, for its log: never a value, only sizes.
+    """Record in a site's log of one message that left it: never values, only sizes.
 
     Parameters
     ----------
     round : int
-        Rounds done before the task was asked.
+        Number of rounds before the task.
     step : str
         The step with its hyper-parameters.
     lines, numbers : int
-        Lines and numbers that left.
+        Number of lines and of values that left.
     lone_rows : int
-        Lines that stood for a single row: that row is known to whoever reads the message. Where
-        rows are grouped, lines that may stand for a single person.
+        Number of lines over a single row, which any reader of the message knows. If rows are
+        grouped, lines that may belong to a single person.
     held_back : int
-        Rows that stood behind lines which the site's filters held back.
+        Number of rows in lines that the site's filters held back.
     noise : float, optional
-        The noise multiplier of an answer with noise; of that, all lines leave.
+        The noise multiplier of an answer with noise, of which all lines leave.
     """
 
     round: int
@@ -145,12 +146,12 @@ class SharedLog:
     Parameters
     ----------
     n_sites : int
-        How many they are.
+        The number of sites.
 
     Attributes
     ----------
     most : ndarray of shape (3, s)
-        The most lines, lone rows, and rows held back of each site in one message.
+        For each site, the largest number of lines, lone rows and rows held back in one message.
     """
 
     def __init__(self, n_sites: int) -> None:
@@ -161,42 +162,42 @@ class SharedLog:
         return len(self._messages)
 
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
-        """Log the answers to one task: of each site lines, lone rows, rows held back, (3, s)."""
+        """Log the answers to one task: lines, lone rows and rows held back of each site, (3, s)."""
         self._messages.append((task.state.round, repr(task.step), n_columns, sent))
         self.most = np.maximum(self.most, sent)
 
     def records(self, place: int, since: int) -> Iterator[AuditRecord]:
-        """Yield the records of one site from a message on."""
+        """Yield the records of one site, starting from a given message."""
         for round, step, n_columns, sent in self._messages[since:]:
             lines, lone_rows, held_back = sent[:, place].tolist()
             yield AuditRecord(round, step, lines, lines * n_columns, lone_rows, held_back)
 
 
 class Client:
-    """Client of one site: its rows, its rules on what leaves, its answers.
+    """Client of one site: its rows, its rules on what leaves, and its answers.
 
-    A client is a pure function of (task, rows). What it keeps between rounds, the loaded rows
-    and the log of what left, never changes an answer.
+    An answer is a pure function of the task and the rows. What a client keeps between rounds, the
+    loaded rows and the log of what left, never changes an answer.
 
-    Rows that do not fit in memory come as a `RowStream`. A step whose answers add up is asked
-    about chunk after chunk; one whose answers do not loads all rows, and the client keeps them.
+    Rows that do not fit in memory come as a `RowStream`. A step with additive answers is asked
+    about one chunk after another; any other step loads all rows, and the client keeps them.
 
-    Where rows say whose they are (``Data.groups``), limits count persons: the fewest that can
-    stand behind a line's rows, which is never more than there are.
+    If rows have owners (``Data.groups``), limits count persons: the smallest possible number in a
+    line, which never exceeds the true one.
 
     Parameters
     ----------
     name : str
         The site's name.
     load : Data, RowStream, or callable returning one of them
-        Where the rows come from; a callable is called once, when rows are first needed.
+        The source of the rows; a callable is called once, when rows are first needed.
     filters : sequence of Filter, or Disclosure, optional
-        The limits of the site, applied in this order to every summary; or all its rules.
-        By default, `MinRows(2)`.
+        The limits of the site, applied in this order to every summary, or all its rules. By default
+        `MinRows(2)`.
     protection : Groups or Grouping, optional
-        Makes groups of the rows: then steps see the means of groups alone, whatever is asked, and
-        limits count the rows, or persons, behind the groups. Those that groups keep anyway are left
-        out.
+        Makes groups of the rows. Then steps see only the means of groups, whatever is asked, and
+        limits count the rows, or persons, in the groups. Limits that groups satisfy anyway are
+        dropped.
 
     Examples
     --------
@@ -211,7 +212,7 @@ class Client:
     """
 
     key: bytes = b""
-    """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
+    """Secret that determines, with the seed, the site's bootstrap samples; it stays at the site."""
     _prepared: tuple[RowTransform, Data] | None = None
     _shared: tuple[SharedLog, int, int] | None = None
 
@@ -242,7 +243,7 @@ class Client:
 
     @cached_property
     def source(self) -> Data | RowStream:
-        """Rows of the site as they are, or a stream of them, opened once; no step sees them."""
+        """Rows of the site as they are, or a stream of them, opened once; steps never see them."""
         return self._load if isinstance(self._load, RowStream) else self._load()
 
     @cached_property
@@ -263,19 +264,19 @@ class Client:
         return data
 
     def with_columns(self, columns: Sequence[str], *, raw: bool = False) -> Client:
-        """Return the client of the same groups with some of their columns, in this order.
+        """Return the client of the same groups with some of their columns, in the given order.
 
         Parameters
         ----------
         columns : sequence of str
             The columns.
         raw : bool
-            Whether they are still to be prepared: text and missing values are allowed.
+            Whether the rows are not prepared yet, so that text and missing values are allowed.
 
         Raises
         ------
         InputError
-            If there is no such column, or one that must be prepared.
+            If there is no such column, or a column must be prepared first.
         """
         chosen = copy(self)
         chosen.rows = chosen_columns(self.data, columns, f"site {self.name!r}", raw=raw)
@@ -291,7 +292,7 @@ class Client:
 
     @cached_property
     def site(self) -> SiteInfo:
-        """Metadata that the site states with every reply; opens the rows."""
+        """Metadata that the site reports with every reply; this opens the rows."""
         n_rows, weight = self._size()
         return SiteInfo(
             self.name,
@@ -305,9 +306,9 @@ class Client:
         )
 
     def _size(self) -> tuple[float, float]:
-        """Return the number of rows with a weight and the sum of weights, as `SiteSize` does.
+        """Return the number of rows with a weight and the sum of weights, as in `SiteSize`.
 
-        Rows in chunks are read for it if they have weights.
+        This reads rows in chunks if they have weights.
         """
         rows = self.rows
         if not _has(rows, "weight"):
@@ -319,9 +320,9 @@ class Client:
         return n_rows, weight
 
     def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
-        """Return the metadata of the site, see `Engine`; opens the rows.
+        """Return the metadata of the site; see `Engine`. This opens the rows.
 
-        It can carry out every step that is in its process.
+        The client can carry out every step defined in its process.
         """
         site = self.site
         if requested.get("columns"):
@@ -330,7 +331,7 @@ class Client:
 
     @property
     def audit_log(self) -> list[AuditRecord]:
-        """Records of all messages that left, the oldest first."""
+        """Records of all messages that left, oldest first."""
         if self._shared is not None:
             log, place, since = self._shared
             self._sent.extend(log.records(place, since))
@@ -338,9 +339,9 @@ class Client:
         return self._sent
 
     def share(self, log: SharedLog, place: int, since: int | None = None) -> None:
-        """Let what leaves be logged, from now on, in a log of many sites, at this place.
+        """Log what leaves in a shared log of many sites, at the given position, from now on.
 
-        Or what has left since an earlier message of that log.
+        With ``since``, include what has left since an earlier message of that log.
         """
         self._sent, self._shared = (
             self.audit_log,
@@ -349,18 +350,18 @@ class Client:
 
     @property
     def most_rows_held_back(self) -> int:
-        """Largest number of rows, of groups the fewest, that limits held back in one message."""
+        """Largest number of rows (lower bound for groups) that limits held back in one message."""
         rows = self.rows
         n_rows = round(rows.n_rows) if isinstance(rows, Data) else len(rows)
         return min(self._most("held_back"), n_rows)  # a row may stand behind several lines
 
     @property
     def most_lone_rows(self) -> int:
-        """Largest number of lines of one message that stood for a single row each."""
+        """Largest number of lines over a single row in one message."""
         return self._most("lone_rows")
 
     def _most(self, what: str) -> int:
-        """Return the largest number of something in one message."""
+        """Return the largest value of a count over all messages."""
         most = max((getattr(sent, what) for sent in self._sent), default=0)
         if self._shared is None:
             return most
@@ -368,12 +369,12 @@ class Client:
         return max(most, int(log.most[{"lone_rows": 1, "held_back": 2}[what], place]))
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
-        """Return the columns; of text, only what several rows share and the rules let out.
+        """Return the columns, with only those texts that several rows share and rules allow out.
 
         Parameters
         ----------
         texts : collection of str
-            Columns whose numbers are names, and are described as text.
+            Columns whose numbers are codes, to be described as text.
 
         Raises
         ------
@@ -385,7 +386,7 @@ class Client:
         return SourceSummary.from_chunks(self._chunks(), texts).disclosed(self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
-        """Return the labels that several rows share and the rules let out; None without any.
+        """Return the labels that several rows share and the rules allow out; None without any.
 
         Examples
         --------
@@ -400,7 +401,7 @@ class Client:
 
     @property
     def _described_groups(self) -> Data:
-        """Groups that the site describes; none if the rules let nothing of all of them out."""
+        """Groups that the site describes: all, or none if the rules allow nothing of them out."""
         grouped = self.data.grouped
         n = 0.0 if grouped is None else float(grouped.smallest_first[-1])
         return self.data if self._passes(np.array([n]), int(n)).any() else self.data.take(slice(0))
@@ -430,14 +431,14 @@ class Client:
             return replies
 
     def _no_answer(self, task: Task) -> Summary:
-        """Return the answer of no row at all: nothing."""
+        """Return the answer to a task over no rows, which is empty."""
         how = task.preprocessor
         d = self.data.X.shape[1] if how is None else how.n_columns_out
         lines, width = task.step.answer_shape(task.state, d)
         return Summary(np.zeros((lines or 0, width)), np.zeros(lines or 0))
 
     def rows_for(self, task: Task) -> Data:
-        """Return all rows as a task wants them."""
+        """Return all rows prepared for a task."""
         how, data = task.preprocessor, self.data
         if how is not None:
             if self._prepared is None or self._prepared[0] != how:
@@ -450,7 +451,7 @@ class Client:
         return data
 
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
-        """Compute many tasks in one reading: the chunks' answers are added up."""
+        """Compute many tasks in one reading, adding up the chunks' answers."""
         totals: dict[int, tuple[Summary, int]] = {}
         for answers in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
             for i, (summary, n_rows) in answers.items():
@@ -463,9 +464,9 @@ class Client:
         return [totals.get(i) or (self._no_answer(task), 0) for i, task in enumerate(tasks)]
 
     def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
-        """Return a chunk's answers and numbers of rows, by task, where it has rows for the task.
+        """Return a chunk's answers and numbers of rows, by task, for tasks with rows in it.
 
-        Those that were assigned to no cluster count as such.
+        A chunk whose rows were all assigned to no cluster is not left out.
         """
         return {
             i: self._step(task, data)
@@ -481,7 +482,7 @@ class Client:
         return self._counted(chunks) if self._persons is None else chunks
 
     def _counted(self, chunks: Iterable[Data]) -> Iterator[Data]:
-        """Pass chunks on; when the last has passed, the persons behind the rows are known."""
+        """Pass chunks on and count persons, so that their number is known after the last chunk."""
         counter = PersonCounter()
         for chunk in chunks:
             if chunk.groups is not None:
@@ -490,10 +491,10 @@ class Client:
         self._persons = counter.persons() or None
 
     def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
-        """Return the answer to a task before disclosure rules, and the number of rows behind it.
+        """Return the answer to a task before disclosure rules, and its number of rows.
 
-        If rows are grouped, this is the fewest rows that can be behind the groups. It is 0 if all
-        rows were left out, such as rows of no cluster.
+        If rows are grouped, the number is the smallest possible. It is 0 if all rows were left out,
+        such as rows of no cluster.
         """
         if not len(data):
             return self._no_answer(task), 0
@@ -510,7 +511,7 @@ class Client:
         return behind, int(data.grouped.smallest_first[-1])
 
     def _bounded(self, data: Data) -> Data:
-        """Return at most so many rows of each person as the noise is for; refuse unfit rows."""
+        """Return at most as many rows per person as the noise allows for; refuse unfit rows."""
         if key := self._unfit_for_noise(data):
             raise refused(key)
         if data.groups is None:
@@ -519,7 +520,7 @@ class Client:
         return data.take(_first_of_each(data.groups, self.disclosure.rows_per_person))
 
     def _unfit_for_noise(self, rows: Data | RowStream) -> str:
-        """Return which combination these rows and noise are, if that is refused; "" if not."""
+        """Return the key of the refused combination of these rows and noise; "" if none is."""
         if self.protection is not None:
             return ""
         if _has(rows, "weight"):
@@ -528,16 +529,16 @@ class Client:
         return "noise-persons" if _has(rows, "group") and without else ""
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
-        """Return which texts or labels, of so many rows each, may be disclosed."""
+        """Return which texts or labels, given the number of rows of each, may be disclosed."""
         return self.disclosure.passes(counts, n_rows, self._persons)
 
     def computed(self, task: Task) -> Summary:
-        """Return the answer to a task without noise once more, without logging it."""
+        """Return the answer to a task without noise, computed anew and not logged."""
         full, n_rows = self._step(task, self.rows_for(task))
         return self.disclosure.apply(task, full, n_rows, self._persons).leaving()
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
-        """Return what leaves of an answer, and log it."""
+        """Return the part of an answer that leaves, and log it."""
         summary = self.disclosure.apply(task, full, n_rows, self._persons)
         sent = _sent(task, self._written(task.step), full, summary)
         if self.protection is not None:  # no line stands for a single row
@@ -546,21 +547,21 @@ class Client:
         return summary.leaving()
 
     def _written(self, step: Step) -> str:
-        """Return a step with its hyper-parameters as text, made once and not in every round."""
+        """Return a step and its hyper-parameters as text, cached over the rounds."""
         if self._last_step is None or self._last_step[0] is not step:
             self._last_step = step, repr(step)
         return self._last_step[1]
 
 
 def _has(rows: Data | RowStream, part: str) -> bool:
-    """Return whether rows have weights, or persons; of a stream, as far as it says (`beside`)."""
+    """Return whether rows have weights, or persons; for a stream, as its `beside` says."""
     if isinstance(rows, Data):
         return (rows.sample_weight if part == "weight" else rows.groups) is not None
     return part in getattr(rows, "beside", ())
 
 
 def _first_of_each(groups: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
-    """Return which rows are among the first n of their person, (n_rows,) booleans.
+    """Return a mask of the rows among the first n of their person, (n_rows,).
 
     Examples
     --------
@@ -576,7 +577,7 @@ def _first_of_each(groups: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
 
 
 def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
-    """Return a chunk as each of the tasks wants it; each preparation is made once."""
+    """Return a chunk as prepared for each task, preparing it once for equal preparations."""
     firsts = first_alike(tasks)
     transforms = {first: tasks[first].preprocessor for first in firsts}
     made = {first: how.apply(chunk) if how else chunk for first, how in transforms.items()}

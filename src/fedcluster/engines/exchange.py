@@ -1,7 +1,7 @@
-"""Exchange of one message and one reply with each of many sites, for every transport.
+"""Exchange of one message and one reply with each of many sites, for all transports.
 
-`RetryingTransport` repeats, waits and gives up; a `Carrier` only carries. Where a transport asks
-one site and blocks until the reply is there, `ThreadedCarrier` makes a carrier of it.
+`RetryingTransport` repeats, waits and gives up; a `Carrier` only carries messages.
+`ThreadedCarrier` turns a function that asks one site and blocks until it replies into a carrier.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from typing import Protocol
 from fedcluster.errors import CancelledError
 
 POLL = 0.2
-"""Seconds that are waited for a reply before looking whether the run is cancelled."""
+"""Seconds of waiting for a reply before checking whether the run is cancelled."""
 
 TRIES = 4
-"""How often a site is sent one message, at most."""
+"""Largest number of times that a site is sent one message."""
 
 FAREWELL = 10.0
-"""Seconds for telling the sites that a run is cancelled."""
+"""Seconds for informing the sites that a run is cancelled."""
 
 LOOK_AROUND = 2.0
-"""Seconds between two looks for sites that come back."""
+"""Seconds between two checks for sites that have come back."""
 
 ASK_AGAIN = 10.0
-"""Seconds after which a silent site is asked again; each time twice as many."""
+"""Seconds after which a silent site is asked again, doubled each time."""
 
 AT_ONCE = 2
-"""Most questions that one site is asked at the same time: an old one, and what ends it."""
+"""Largest number of simultaneous questions to a site: an old one, and one that ends it."""
 
 
 def no_listener(_site: str) -> None:
-    """Take no note of a site that has replied."""
+    """Ignore that a site has replied."""
 
 
 def never() -> bool:
-    """Return that a run is not cancelled."""
+    """Return False: the run is not cancelled."""
     return False
 
 
 Revoked = Callable[[], Mapping[str, str]]
-"""Says which sites are refused from now on, as their keys were revoked, and why."""
+"""Function that returns the sites refused from now on because their keys were revoked, and why."""
 
 
 def nobody() -> Mapping[str, str]:
-    """Return that no site is refused."""
+    """Return an empty mapping: no site is refused."""
     return {}
 
 
@@ -61,13 +61,13 @@ class Reply:
     site : str
         The site.
     exchange : int
-        The number of the exchange whose message it answers.
+        The number of the exchange that it replies to.
     content : bytes, optional
-        What came; None if nothing did.
+        The reply; None if there is none.
     reason : str
-        Why nothing came. A text of the site's own program must not be in it.
+        Why there is no reply. It must not quote the site's own program.
     gone : bool
-        Whether the message has not reached the site, since it is not connected.
+        Whether the message did not reach the site because it is not connected.
     """
 
     site: str
@@ -78,19 +78,19 @@ class Reply:
 
 
 class Carrier(Protocol):
-    """Carrier of messages to sites. It knows neither rounds nor retries."""
+    """Carrier of messages to sites, without knowledge of rounds or retries."""
 
     def connected(self) -> Collection[str]:
-        """Return the sites that a message may reach now."""
+        """Return the sites that a message can reach now."""
 
     def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> Collection[str]:
-        """Send messages and do not wait; return the sites whose message is on its way.
+        """Send messages without waiting; return the sites whose messages are on their way.
 
-        ``exchange`` is the number that replies carry, ``seconds`` how long they are of use.
+        ``exchange`` is the number that replies carry; after ``seconds``, they are of no use.
         """
 
     def receive(self, seconds: float) -> Iterable[Reply]:
-        """Return the replies that are there; wait for the first one, but not longer."""
+        """Return the available replies; wait for the first one, but no longer than ``seconds``."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class _Exchange:
     tries : dict of str to int
         The number of times that a site was sent its message.
     waiting : dict of str to int
-        The number of messages to a site that it may still reply to.
+        The number of messages to which a site may still reply.
     """
 
     messages: Mapping[str, bytes]
@@ -122,34 +122,34 @@ class _Exchange:
         return [name for name in self.messages if name not in self.came]
 
     def awaited(self) -> set[str]:
-        """Return the sites from which a reply may still come."""
+        """Return the sites that may still reply."""
         return {name for name in self.open() if self.waiting.get(name)}
 
 
 class RetryingTransport:
     """Transport that exchanges one message with each site, over a carrier.
 
-    A site that is away is waited for until the deadline only while the replies are too few. One
-    that was silent until a deadline is asked again, but not waited for until it says something.
+    It waits for a disconnected site until the deadline only as long as there are too few replies. A
+    site that was silent until a deadline is asked again, but not waited for until it replies.
 
     Parameters
     ----------
     carrier : Carrier
-        Who carries the messages.
+        The carrier of the messages.
     deadline : float
         Seconds for one exchange.
     cancelled : callable, optional
-        Says whether the run is cancelled.
+        Returns whether the run is cancelled.
     responded : callable, optional
-        Told of each site as its reply comes.
+        Called with the name of each site when its reply arrives.
     grace : float, default=0
-        Seconds in which the first exchange waits for sites that are not connected yet, though
+        Seconds for which the first exchange waits for sites that are not connected yet, even if
         enough have replied.
     look_around : float, optional
-        Seconds between two looks for sites that come back.
+        Seconds between two checks for sites that have come back.
     revoked : callable, optional
-        Says which sites are refused from now on, and why. What is on its way to or from such a site
-        counts as lost at once, and no message is sent to it.
+        Returns the sites that are refused from now on, and why. Messages on their way to or from
+        such a site count as lost at once, and none is sent to it any more.
     clock : callable, optional
         Returns the time in seconds.
     """
@@ -202,16 +202,16 @@ class RetryingTransport:
         return {name: this.reasons[name] for name in this.open()}
 
     def _is_over(self, this: _Exchange, enough: int, *, patient: bool) -> bool:
-        """Return whether nothing more can be expected that is worth waiting for."""
+        """Return whether waiting longer is pointless or not needed."""
         if this.awaited() - self._silent:
             return False
         lost = all(this.tries.get(name, 0) >= TRIES for name in this.open())
         return lost or (len(this.came) >= enough and not patient)
 
     def _send(self, this: _Exchange, *, repeat: bool) -> None:
-        """Send to the sites that are there and have not got their message yet.
+        """Send the message to connected sites that have not received it yet.
 
-        With ``repeat`` once more to those that do not reply: a site that was restarted has lost
+        With ``repeat``, send it once more to sites that do not reply: a restarted site has lost
         what it had received.
         """
         refused = self._revoked()
@@ -230,7 +230,7 @@ class RetryingTransport:
             this.waiting[name] = this.waiting.get(name, 0) + 1
 
     def _receive(self, this: _Exchange, seconds: float) -> None:
-        """Take in what has come; a late reply to an earlier exchange shows that its site lives."""
+        """Process arrived replies; a late reply to an earlier exchange shows a site to be alive."""
         replies = list(self._carrier.receive(seconds))
         refused = self._revoked()
         for name in filter(refused.__contains__, this.awaited()):
@@ -252,14 +252,14 @@ class RetryingTransport:
 
 
 class NoReplyError(Exception):
-    """A site was asked and has not replied; the text says why, and holds nothing of the site's.
+    """A site was asked and has not replied; the text says why and quotes nothing from the site.
 
     Parameters
     ----------
     reason : str
         Why.
     gone : bool
-        Whether the message has not reached it.
+        Whether the message has not reached the site.
     """
 
     def __init__(self, reason: str, *, gone: bool = False) -> None:
@@ -268,17 +268,17 @@ class NoReplyError(Exception):
 
 
 Ask = Callable[[str, bytes, float], bytes]
-"""Asks one site, by its name, with a message and the seconds that a reply may take.
+"""Function that asks a site, by name, with a message and the seconds that a reply may take.
 
-Raises `NoReplyError` where there is none, TimeoutError where the site is silent.
+Raises `NoReplyError` if there is no reply, and TimeoutError if the site is silent.
 """
 
 
 class ThreadedCarrier:
     """Carrier that asks each site in a thread of its own.
 
-    A silent site is asked again, each time with twice as many seconds, until its message is of no
-    use any more. A newer message takes the place of one that waits.
+    A silent site is asked again, with a timeout doubled each time, until its message expires. A
+    newer message replaces one that waits.
 
     Parameters
     ----------
@@ -300,11 +300,11 @@ class ThreadedCarrier:
         self._replies: SimpleQueue[Reply] = SimpleQueue()
 
     def connected(self) -> Collection[str]:
-        """Return all sites: only asking shows which are there."""
+        """Return all sites, because only asking shows which can be reached."""
         return self._sites
 
     def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> Collection[str]:
-        """Let threads ask the sites, but for those that are being asked this already."""
+        """Let threads ask the sites, except those that are being asked the same already."""
         end, sent = self._clock() + seconds, []
         for site, message in messages.items():
             with self._lock:
@@ -320,7 +320,7 @@ class ThreadedCarrier:
         return sent
 
     def receive(self, seconds: float) -> Iterable[Reply]:
-        """Return the replies that are there, or the next one."""
+        """Return the available replies, or wait for the next one."""
         replies: list[Reply] = []
         try:
             replies.append(self._replies.get(timeout=seconds))
@@ -330,7 +330,7 @@ class ThreadedCarrier:
             return replies
 
     def _work(self, site: str, exchange: int) -> None:
-        """Ask a site, as long as there is a message for it."""
+        """Ask a site as long as there is a message for it."""
         while True:
             with self._lock:
                 self._asked[site].remove(exchange)
@@ -341,7 +341,7 @@ class ThreadedCarrier:
             self._persist(site, exchange, message, end)
 
     def _persist(self, site: str, exchange: int, message: bytes, end: float) -> None:
-        """Ask a site one thing until it replies, its time is over, or there is something newer."""
+        """Ask a site one question until it replies, time is up, or there is a newer question."""
         seconds = ASK_AGAIN
         while (left := end - self._clock()) > 0 and site not in self._next:
             try:

@@ -1,14 +1,14 @@
-"""Engines that ask through another one: they leave sites out, or record what comes.
+"""Engines that wrap another one: to leave sites out, to record answers, to report progress.
 
-A plan is a function of the answers that it receives. So a checkpoint of a run is the list of these:
-a new plan of the same run is given the recorded answers, one exchange after the other, and then the
-sites are asked again.
+A plan is a function of the answers that it receives, so a list of these is a checkpoint of a run: a
+new plan of the same run first receives the recorded answers, exchange by exchange; then the sites
+are asked again.
 
 A run without a site asks the same questions as the run with it until one of them depends on that
-site's answers. Up to there, the recorded answers of the other sites are used; from there on they
-are asked. So the result is exactly that of a run that never asked the site.
+site's answers. Up to that question, the recorded answers of the other sites are used; from then on,
+they are asked. So the result is exactly that of a run that never asked the site.
 
-Progress of a run, a line of JSON for each event, for whoever watches it.
+The progress of a run is written as a line of JSON for each event, for anyone who watches it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedcluster.io.outputs import atomic_write
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
 LARGEST = 1 << 40
-"""Bytes of the largest file that is read; it is our own."""
+"""Largest size, in bytes, of a file that is read; only our own files are."""
 
 
 class WrappedEngine:
@@ -48,19 +48,19 @@ class WrappedEngine:
         self._engine = engine
 
     def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites, see `Engine`."""
+        """Return the metadata of the sites; see `Engine`."""
         return self._engine.introduce(**requested)
 
     def _names(
         self, sites: Iterable[str] | None, steps: Sequence[PlannedStep] = ()
     ) -> tuple[list[str], list[str]]:
-        """Return the names of all sites, and of those that are asked, in their order."""
+        """Return the names of all sites and of those that are asked, in order."""
         names = [site.name for site in self._engine.introduce(steps=steps)]
         return names, names if sites is None else [name for name in names if name in set(sites)]
 
 
 class WithoutSites(WrappedEngine):
-    """Engine that leaves out some sites of another one, which count as missing.
+    """Engine that leaves out some sites of another engine; they count as missing.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class WithoutSites(WrappedEngine):
         return tuple(site for site in sites if site.name not in self._left_out)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Carry all tasks of one round to those of the named sites that are not left out."""
+        """Carry all tasks of one round to the named sites except those left out."""
         recipients = [name for name in self._names(sites)[1] if name not in self._left_out]
         return [
             replace(each, missing=tuple(sorted({*each.missing, *self._left_out})))
@@ -103,31 +103,31 @@ class WithoutSites(WrappedEngine):
 
 
 class RecordedEngine(WrappedEngine):
-    """Engine that asks another one and records what comes, one file for each exchange.
+    """Engine that asks another engine and records the answers, one file per exchange.
 
     Parameters
     ----------
     engine : Engine
         The engine that is asked.
     folder : Path
-        The folder of the files, with those of the run that is to go on. It is made if it is not
-        there. The files hold what the coordinator has seen: sums and weights of each site.
+        The folder of the files, including those of a run to be resumed; created if missing. The
+        files hold what the coordinator has seen: sums and weights of each site.
     forgets : tuple of (Path, str), optional
-        The records of an earlier run, and a site of that run which the engine must not ask: answers
-        of the other sites to the same questions are taken from these records.
+        The records of an earlier run, and a site of that run that must not be asked: the other
+        sites' answers to the same questions are taken from these records.
 
     Attributes
     ----------
     replayed : int
-        Exchanges that were answered from ``folder``.
+        Number of exchanges answered from ``folder``.
     reused : int
-        Exchanges that were answered from the records of the earlier run.
+        Number of exchanges answered from the records of the earlier run.
 
     Raises
     ------
     InputError
-        If a file is damaged, or of a run with other tasks or sites; if the engine asks the site
-        that is to be forgotten.
+        If a file is damaged or belongs to a run with other tasks or sites, or if the engine asks
+        the site to be forgotten.
 
     Examples
     --------
@@ -158,10 +158,10 @@ class RecordedEngine(WrappedEngine):
         folder.mkdir(parents=True, exist_ok=True)
 
     def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the recorded metadata of the sites; ask for it and record it the first time.
+        """Return the recorded metadata of the sites; the first time, ask for it and record it.
 
-        A run that goes on then starts as it did, whoever answers now. The steps to come are not
-        recorded: the sites are told of them again before they are asked more.
+        A resumed run thus starts as before, whichever sites answer now. The planned steps are not
+        recorded: sites are told of them again before the next question.
         """
         self._steps = requested.get("steps") or self._steps
         parts = [name for name in ("columns", "labels") if requested.get(name)]
@@ -217,7 +217,7 @@ class RecordedEngine(WrappedEngine):
     def _reused(
         self, tasks: Sequence[Task], names: Sequence[str], recipients: Sequence[str]
     ) -> list[Answers] | None:
-        """Return what the sites answered to this question in the run with the forgotten site."""
+        """Return the sites' answers to this question in the run with the forgotten site."""
         if self._forgets is None or self.reused + self.replayed < self._done:
             return None
         folder, site = self._forgets
@@ -233,7 +233,7 @@ class RecordedEngine(WrappedEngine):
 def kept_answers(
     path: Path, tasks: Sequence[Task], names: Sequence[str], recipients: Sequence[str]
 ) -> list[Answers] | None:
-    """Return the recorded answers of single sites to these tasks; None if others were asked.
+    """Return single sites' recorded answers to these tasks; None if other tasks were asked.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def kept_answers(
 
 
 def _question(tasks: Sequence[Task], names: Sequence[str], recipients: Sequence[str]) -> str:
-    """Return the digest of what some of the sites are asked."""
+    """Return the digest of a question to some of the sites."""
     headers, arrays = wire.write_tasks(tasks)
     return wire.digest(
         wire.pack({"tasks": headers, "asked": list(recipients), "sites": list(names)}, arrays)
@@ -271,7 +271,7 @@ def _write(path: Path, question: str, header: wire.Header, arrays: wire.Arrays) 
 def _reading(
     path: Path, remedy: str = "start the run anew elsewhere"
 ) -> Iterator[tuple[wire.Header, wire.Arrays]]:
-    """Give the content of a record; whatever fails, the file is damaged."""
+    """Open a record for reading; any failure means that the file is damaged."""
     try:
         header, arrays = wire.unpack(path.read_bytes(), LARGEST)
         if {key: header[key] for key in FORMAT} != FORMAT:
@@ -284,7 +284,7 @@ def _reading(
 
 
 def _check_same(path: Path, header: wire.Header, question: str) -> None:
-    """Refuse the record of another question."""
+    """Raise an error if a record belongs to another question."""
     if header["question"] != question:
         raise InputError(
             f"{path} records another run: other tasks, sites, seed or settings; give the run "
@@ -293,7 +293,7 @@ def _check_same(path: Path, header: wire.Header, question: str) -> None:
 
 
 PROGRESS = "progress.jsonl"
-"""The file of events in the folder of a run."""
+"""Name of the file of events in the folder of a run."""
 
 
 def note(path: Path, **event: Any) -> None:
@@ -303,20 +303,20 @@ def note(path: Path, **event: Any) -> None:
 
 
 class WatchedEngine(WrappedEngine):
-    """Engine that asks another one and notes each round as it begins and ends.
+    """Engine that asks another engine and logs each round as it begins and ends.
 
-    The beginning of a round lists the sites that are asked, and the result of the round before: the
-    smallest inertia of its runs, and by how much the centres of that run moved. If too few sites
-    answer, the event lists those that did not, and why.
+    The event of a round's beginning lists the sites that are asked and the result of the previous
+    round: the smallest inertia of its runs, and how far the centres of that run moved. If too few
+    sites answer, the event lists those that did not, and why.
 
     Parameters
     ----------
     engine : Engine
         The engine that is asked.
     path : Path
-        The file of events, which begins anew.
+        The file of events, which is started anew.
     refusals : sequence of Refusal
-        The refusals that the engine below keeps.
+        The list of refusals that the wrapped engine maintains.
 
     Examples
     --------
@@ -346,7 +346,7 @@ class WatchedEngine(WrappedEngine):
             return super().introduce(**requested)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Ask the sites, and log the time, the sites that are asked and those that answer."""
+        """Ask the sites; log the time, the sites asked, and the sites that answer."""
         _, recipients = self._names(sites)
         self._round, known = self._round + 1, len(self._refusals)
         steps = Counter(type(task.step).__name__ for task in tasks)
@@ -363,7 +363,7 @@ class WatchedEngine(WrappedEngine):
 
     @contextmanager
     def failure_noted(self, **about: int) -> Iterator[None]:
-        """Note the sites that did not answer if a block ends because too few did."""
+        """Log the sites that did not answer if a block fails because too few did."""
         known = len(self._refusals)
         try:
             yield
@@ -372,13 +372,13 @@ class WatchedEngine(WrappedEngine):
             raise
 
     def _reasons(self, known: int) -> dict[str, str]:
-        """Return why sites were refused since so many refusals were known."""
+        """Return why sites were refused, leaving out the first ``known`` refusals."""
         return {refusal.site: refusal.reason for refusal in self._refusals[known:]}
 
     def _found(self, tasks: Sequence[Task]) -> dict[str, Any]:
-        """Return the step of most tasks, their smallest inertia, and how far its centres moved.
+        """Return the most frequent step, its smallest inertia, and how far those centres moved.
 
-        The run was that of the round before whose centres are nearest.
+        The move is measured from the nearest centres of the previous round.
         """
         steps = [type(task.step).__name__ for task in tasks]
         most = Counter(steps).most_common(1)[0][0]

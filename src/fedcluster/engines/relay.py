@@ -1,8 +1,8 @@
-"""Sites whose rows are other sites: what a relay sends is the sum of what its sites send.
+"""Sites that stand for other sites: a relay sends the sum of what its sites send.
 
 A coordinator of thousands of sites asks some dozens of relays, each of which asks its own sites.
-Sums of sums are sums, and `Summary` adds exactly: so the coordinator gets the bits that it would
-get from all sites. It learns the totals of relays alone, each over a few sites at least.
+Sums of sums are sums, and `Summary` adds exactly, so the coordinator gets the same bits as from all
+sites directly. It learns only the totals of relays, each over several sites.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.disclosure import Disclosure, SiteRules
 
 FEWEST = 3
-"""Sites behind an answer, at least: of two, each would know the other's by its own."""
+"""Smallest number of sites in an answer: each of two could infer the other's answer."""
 
 STRICTER_IF_LARGER = ("MinRows", "MinClusterSize")
-"""Limits of which the largest one stands for all."""
+"""Limits of which the largest applies to all."""
 
 
 class Relay:
     """Site that answers with the exact sums of other sites' answers.
 
-    It stands where a `Client` stands: in a `LocalEngine`, or behind a `Responder`.
+    It can take the place of a `Client`: in a `LocalEngine`, or behind a `Responder`.
 
     Parameters
     ----------
     name : str
-        Its name among the sites that it is asked beside.
+        Its name as a site.
     engine : Engine
-        Who asks its own sites.
+        The engine that asks the relay's own sites.
     fewest : int, default=3
-        The smallest number of its sites behind an answer; with fewer answers it refuses.
+        The smallest number of its sites in an answer; with fewer answers, it refuses.
     lines : bool, default=False
-        Whether ``fewest`` holds for each line too: a line that fewer sites have a weight in is held
-        back, such as the sums of a cluster that one site alone has.
+        Whether ``fewest`` applies to each line too: a line with weight from fewer sites is held
+        back, such as the sums of a cluster that only one site has.
     filters : sequence of Filter, default=()
-        Limits of its own on the total.
+        The relay's own limits on the total.
 
     Raises
     ------
@@ -93,19 +93,19 @@ class Relay:
 
     @property
     def site(self) -> SiteInfo:
-        """Metadata that the relay states without being asked for more."""
+        """Metadata that the relay reports without a specific request."""
         return self.introduce()
 
     def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
-        """Return the metadata of the relay's sites together, see `Engine`.
+        """Return the combined metadata of the relay's sites; see `Engine`.
 
         Raises
         ------
         PolicyError
-            If a step that will be asked does not add up, too few of them answered, or their
-            columns are not the same.
+            If a planned step is not additive, too few of the sites answered, or their columns
+            differ.
         RefusedError
-            If lines of few sites are to be held back, and no site tells its own sums.
+            If lines of few sites must be held back, but sites send no sums of their own.
         """
         for step in requested.get("steps", ()):
             if not isinstance(step, type):
@@ -140,7 +140,7 @@ class Relay:
         Raises
         ------
         PolicyError
-            If a step does not add up or is asked with noise, or too few sites answered.
+            If a step is not additive or is asked with noise, or too few sites answered.
         """
         for task in tasks:
             _check_adds_up(task.step)
@@ -157,7 +157,7 @@ class Relay:
             )
 
     def _total(self, task: Task, answers: Answers) -> Summary:
-        """Return the total that leaves, and log it."""
+        """Return the part of the total that leaves, and log it."""
         self._check_enough(len(answers.answered))
         total = full = Summary.total(answers.summaries)
         if self.lines:  # those that enough sites have a weight in
@@ -181,7 +181,7 @@ def _check_adds_up(step: Step) -> None:
 
 
 def united_limits(sites: Iterable[SiteInfo], own: Iterable[Limit]) -> tuple[Limit, ...]:
-    """Return the limits of sites and of their relay, each once; of sizes the strictest.
+    """Return the limits of sites and of their relay, each once; for limits on size, the strictest.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def united_limits(sites: Iterable[SiteInfo], own: Iterable[Limit]) -> tuple[Limi
 
 
 def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
-    """Return the columns of sites that have the same, each with the levels of all.
+    """Return the columns of sites with equal columns, each with the levels of all sites.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
 
 
 def _united(same: Sequence[Column]) -> Column:
-    """Return one column of all sites; one that has no value at some of them is empty."""
+    """Return the union of one column over all sites; it is empty if empty at some site."""
     kinds = {column.kind for column in same}
     if "mixed" in kinds or len(kinds - {"empty"}) > 1:
         raise PolicyError(
@@ -231,12 +231,12 @@ def _united(same: Sequence[Column]) -> Column:
 
 
 def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:
-    """Return the labels of all sites; None where none has any.
+    """Return the labels of all sites; None if no site has any.
 
     Raises
     ------
     PolicyError
-        If some have labels and others none.
+        If only some sites have labels.
     """
     lacking = [site.name for site in sites if site.labels is None]
     if lacking and len(lacking) < len(sites):
@@ -245,6 +245,6 @@ def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
-    """Return a sum; None where a number is not told."""
+    """Return a sum; None if one of the numbers is unknown."""
     known = list(numbers)
     return None if None in known else float(sum(n for n in known if n is not None))

@@ -1,6 +1,6 @@
 """Engine that asks sites over a network and checks every reply; a `Transport` carries the bytes.
 
-A coordinator believes nothing that it has not checked: see `read_reply`.
+The coordinator accepts nothing unchecked: see `read_reply`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedcluster.options.refusals import refusal_in
 LOGGER = logging.getLogger(__name__)
 
 LONGEST_REASON = 300
-"""Characters of a site's reason that are read."""
+"""Number of characters of a site's reason that are read."""
 
 SITE_SIZE = Task(SiteSize(), State())
 T = TypeVar("T")
@@ -40,17 +40,17 @@ class Transport(Protocol):
     def exchange(
         self, messages: Mapping[str, bytes], enough: int
     ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
-        """Send each site its message and wait.
+        """Send each site its message and wait for the replies.
 
-        Returns what came, by site, and why the others' replies did not. May return before its
-        deadline where ``enough`` replies are there and no other can be expected. Raises
-        CancelledError, once, where the run is cancelled: then the sites are told.
+        Returns the replies by site, and the reasons for missing ones. May return before its
+        deadline if there are ``enough`` replies and no other can be expected. Raises
+        CancelledError, once, if the run is cancelled; then the sites are informed.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Site whose answer to one exchange, counted from 1, is not in a result, and why."""
+    """A site whose answer to one exchange, counted from 1, is missing from a result, and why."""
 
     site: str
     exchange: int
@@ -58,22 +58,22 @@ class Refusal:
 
 
 class RemoteEngine:
-    """Ask sites over a network.
+    """Engine that asks sites over a network.
 
-    All tasks of a round travel in one message to each site. Replies are held against the question
-    and against what the site said of its rows; one that is not believed is refused with its
-    reason, and the round goes on if enough others answered.
+    All tasks of a round travel in one message to each site. Replies are checked against the
+    question and against what the site reported about its rows; an implausible one is refused with a
+    reason, and the round continues if enough others answered.
 
     Parameters
     ----------
     transport : Transport
-        Who carries the messages.
+        The carrier of the messages.
     sites : iterable of str
         The names of the sites.
     quorum : int, optional
-        The smallest number of sites that must answer a round; by default all that are asked.
+        The smallest number of sites that must answer a round; by default all sites asked.
     largest : int
-        Bytes of the largest reply that is read.
+        Size in bytes of the largest reply that is read.
     permit : str, optional
         The permit under which the sites are asked.
     bounds : ReplyBounds
@@ -82,7 +82,7 @@ class RemoteEngine:
     Attributes
     ----------
     refusals : list of Refusal
-        Who is missing in which exchange, and why.
+        The sites missing in each exchange, and why.
 
     Raises
     ------
@@ -115,24 +115,24 @@ class RemoteEngine:
 
     @property
     def stated_rows(self) -> dict[str, float]:
-        """Number of rows that each site stated, or their total weight if it is larger."""
+        """Number of rows that each site is stated to have, or their total weight if larger."""
         sized = (site for site in self._sites.values() if site.n_columns is not None)
         return {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sized}
 
     def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites, see `Engine`.
+        """Return the metadata of the sites; see `Engine`.
 
-        Without columns or labels, sites are asked only while none has told what it holds, or while
-        they do not know the steps that will be asked. What one does not answer now is as it was
-        told before.
+        Without columns or labels, sites are asked only if none has reported its metadata yet, or if
+        they do not know the planned steps yet. For a site that does not answer now, its earlier
+        report is used.
 
         Raises
         ------
         SiteError
-            If fewer sites than the quorum gave a valid answer; with a quorum, if a site
-            outweighs the others and nothing is stated of its rows.
+            If fewer sites than the quorum gave a valid answer; with a quorum, if a site outweighs
+            the others and no bound on its rows is stated.
         InputError
-            If that is so because a site refuses what does not go with its protection.
+            If the reason is a site's refusal of something incompatible with its protection.
         """
         more = self._introduction(requested)
         known = any(site.n_columns is not None for site in self._sites.values())
@@ -143,7 +143,7 @@ class RemoteEngine:
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
 
     def _introduction(self, requested: Introduction) -> dict[str, Any]:
-        """Return what a message asks besides tasks; the steps to come stand in all from now on."""
+        """Return the non-task part of a message; the planned steps are included from now on."""
         if steps := wire.write_steps(requested.get("steps", ())):
             self._plan_sent &= steps == self._terms["about"].get("steps")
             self._terms["about"] |= {"steps": steps}
@@ -170,14 +170,14 @@ class RemoteEngine:
         ]
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
-        """From now on ask about these columns, in this order.
+        """Ask about these columns, in this order, from now on.
 
         Parameters
         ----------
         columns : sequence of str or None
             Their names; None for those that each site has.
         raw : bool, default=False
-            Whether they are still to be prepared: text and missing values are allowed.
+            Whether the rows are not prepared yet, so that text and missing values are allowed.
         """
         for name, site in self._sites.items():
             named = [column.name for column in site.columns]
@@ -187,24 +187,24 @@ class RemoteEngine:
         self._chosen |= {"raw": True} if raw else {}
 
     def choose_publicly(self, columns: Sequence[str]) -> None:
-        """From now on ask about these columns, whose number and rows no site is asked for.
+        """Ask about these columns from now on, without asking sites for their columns or rows.
 
-        For answers with noise: the size of a site is an exact count, which would be told.
+        This is for answers with noise, because the size of a site is an exact count.
         """
         self._chosen = {"columns": list(columns), "raw": True}
         for name, site in self._sites.items():
             self._sites[name] = replace(site, n_columns=len(columns), n_rows=None, weight=None)
 
     def name_job(self, name: str, operator: str | None = None) -> None:
-        """From now on tell the sites by which name this run is known, also where it is resumed.
+        """Tell the sites the name of this run from now on, which stays the same on resumption.
 
-        A site answers all questions of one job from the same rows, or not at all. Who asked for
-        it is told for the sites' logs, which cannot check it.
+        A site answers all questions of one job from the same rows, or not at all. The operator is
+        named for the sites' logs, which cannot verify the name.
         """
         self._terms["about"] |= {"job": name, **({"operator": operator} if operator else {})}
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """Send every site the model that they found; return the sites that have it."""
+        """Send every site the final model; return the sites that received it."""
         question = Question({**self._header(), "model": model})
         kept, _ = self._exchange(
             dict.fromkeys(self._sites, question.message),
@@ -215,9 +215,9 @@ class RemoteEngine:
     def _round(
         self, tasks: Sequence[Task], sites: Iterable[str], more: Mapping[str, Any]
     ) -> dict[str, list[Summary]]:
-        """Carry out one exchange; return the valid answers, by site in their order.
+        """Carry out one exchange; return the valid answers by site, in order.
 
-        Sites that have not told yet what they hold are asked that, too.
+        Sites that have not reported their metadata yet are asked for it too.
         """
         recipients, header = set(sites), {**self._header(), **more}
         old, new = (Question(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
@@ -258,7 +258,7 @@ class RemoteEngine:
     def _exchange(
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """Return what could be read of the replies, by site, and why others could not."""
+        """Return the replies that could be read, by site, and why the others could not."""
         try:
             came, absent = self._transport.exchange(messages, self._enough(len(messages)))
         except CancelledError:
@@ -288,13 +288,12 @@ class RemoteEngine:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Request to a site, which its reply is compared with.
+    """A request to a site, with which its reply is compared.
 
     Parameters
     ----------
     header : mapping
-        The run that asks, the number of the exchange in it, from 0, and what is asked besides
-        tasks.
+        The run, the number of the exchange in it, from 0, and any requests other than tasks.
     tasks : sequence of Task
         The tasks.
     """
@@ -304,12 +303,12 @@ class Question:
 
     @cached_property
     def message(self) -> bytes:
-        """Return the question as it travels."""
+        """Return the message that carries the question."""
         return wire.pack(*self._parts)
 
     @property
     def content(self) -> str:
-        """Return the hash of what is asked, see `content_digest`."""
+        """Return the hash of the question; see `content_digest`."""
         return wire.content_digest(*self._parts)
 
     @property
@@ -325,37 +324,37 @@ def read_reply(
     largest: int = wire.LARGEST,
     bounds: ReplyBounds = NOTHING_STATED,
 ) -> tuple[SiteInfo, list[Summary]]:
-    """Read and check what one site sent.
+    """Read and check the reply of one site.
 
     Parameters
     ----------
     message : bytes
-        What came.
+        The reply.
     question : Question
-        What was asked.
+        The question.
     before : SiteInfo
-        What is known of the site that it came from; without its number of columns, the first
-        answer says the size of its rows.
+        What is known of the replying site; if its number of columns is not known, the first answer
+        holds the size of its rows.
     largest : int
-        The most bytes that are read.
+        The largest number of bytes that is read.
     bounds : ReplyBounds
         The bounds against which the reply is checked.
 
     Returns
     -------
     site : SiteInfo
-        What the site tells of itself, and of the size of its rows now or before.
+        The site's metadata, with the size of its rows as reported now or earlier.
     summaries : list of Summary
         Its answers, one for each task.
 
     Raises
     ------
     WireError
-        If it is too large, of another protocol, site, run or question, not understood, or if
-        the site itself reports a failure; where other columns are described than the rows have,
-        or an answer has a shape other than its step declares, holds NaN or infinity or a negative
-        weight, weighs more than all rows of the site, says something in a line of weight 0, or is
-        out of bounds.
+        If the reply is too large, belongs to another protocol, site, run or question, or is not
+        understood; if the site reports a failure; if the described columns are not those of the
+        rows; or if an answer has a shape other than its step declares, holds NaN, infinity or a
+        negative weight, weighs more than all rows of the site, has numbers in a line of weight 0,
+        or is out of bounds.
     """
     header, arrays = open_reply(message, question, before.name, largest)
     described, labels = (key in question.header for key in ("described", "labels"))
@@ -388,7 +387,7 @@ def read_reply(
 def open_reply(
     message: bytes, question: Question, name: str, largest: int = wire.LARGEST
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """Return the header and the arrays of a reply from the right site to this question.
+    """Return the header and the arrays of the right site's reply to this question.
 
     Parameters and errors are those of `read_reply`.
     """
@@ -411,7 +410,7 @@ def open_reply(
 
 
 def by_reason(reasons: Mapping[str, str]) -> str:
-    """Return why sites did not answer, each reason once with all sites that have it.
+    """Return why sites did not answer: each reason once, with all its sites.
 
     Examples
     --------

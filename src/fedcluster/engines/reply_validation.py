@@ -1,8 +1,8 @@
 """Validation of replies: the one place that decides which answers of sites count.
 
-`check_answer` compares an answer with its question: its shape, its numbers, the rows that the site
-has, and the stated ranges of columns. `implausible` compares the answers of a round with each
-other. `without_too_large` is the last check before a server step, whatever the engine.
+`check_answer` checks an answer against its question, the number of rows of the site, and the stated
+ranges of columns. `implausible` compares the answers of a round with each other.
+`without_too_large` is the last check before a server step, whatever the engine.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fedcluster.errors import SiteError
 LOGGER = logging.getLogger(__name__)
 
 MOST_ROWS = 1e12
-"""Rows of a site, at most, whatever is stated."""
+"""Largest number of rows of a site, whatever is stated."""
 GROWTH = 1.2
-"""Growth of a site since it first told the number of its rows, at most, as a factor."""
+"""Largest factor by which a site may grow after first reporting its number of rows."""
 MOST_DRAWN = 20.0
-"""Weight of a bootstrap sample over the weight of all rows of its site, at most."""
+"""Largest ratio of a bootstrap sample's weight to that of all rows of its site."""
 LARGEST_NOISY = 1e25
-"""Largest number of an answer with noise: as many rows as a site may have, and their noise."""
+"""Largest number in an answer with noise: as many rows as a site may have, with their noise."""
 SLACK = 1 + 1e-9
-"""Factor, for rounding, by which a line may weigh more than all rows."""
+"""Factor, allowing for rounding, by which a line may weigh more than all rows."""
 FACTOR = 1e17
-"""Sum for a row of a site over that of other sites, or over 1, at most."""
+"""Largest ratio of a site's sum per row to that of other sites, or to 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,15 +42,16 @@ class ReplyBounds:
     Parameters
     ----------
     rows : mapping of str to float
-        The most rows, or weight of rows, of the sites for which they are stated.
+        The largest number, or weight, of rows of each site for which one is stated.
     first : mapping of str to float
-        What sites first told of. Where nothing is stated, one may grow to ``GROWTH`` times that.
+        The number of rows that each site first reported. If none is stated, a site may grow to
+        ``GROWTH`` times this number.
     ranges : mapping of str to (float, float)
-        The public ranges of columns, before they are prepared.
+        The public ranges of columns before preparation.
     remedy : str
-        What to do about sites that have more rows, with ``{rows}`` for SITE:ROWS.
+        Advice for sites with more rows; ``{rows}`` stands for SITE:ROWS.
     capped : bool
-        Whether a site counts with no more rows than others, as in a robust fit.
+        Whether no site counts with more rows than the others, as in a robust fit.
 
     Examples
     --------
@@ -66,12 +67,12 @@ class ReplyBounds:
     capped: bool = False
 
     def check(self, site: str, rows: float) -> None:
-        """Refuse more rows of a site than its bound.
+        """Raise an error if a site has more rows than its bound.
 
         Raises
         ------
         WireError
-            With what to do.
+            With advice on what to do.
         """
         if site in self.rows:
             most = self.rows[site]
@@ -84,23 +85,23 @@ class ReplyBounds:
             raise WireError(f"it tells of {rows:,.0f} rows, where {bound}{remedy}")
 
     def check_together(self, sizes: Mapping[str, float], spare: int) -> None:
-        """Refuse a site that outweighs the others where nothing is stated of it.
+        """Raise an error if a site without a stated bound outweighs the others.
 
-        So many sites need not answer, and may lie: what one of them tells is held against the rows
-        of the others without as many more, the largest of which nothing is stated. Who outweighs
-        these puts the centres where it likes.
+        The ``spare`` sites that need not answer may lie. So each site's size is compared with the
+        rows of the others, except the ``spare`` - 1 largest ones without a stated bound. A site
+        that outweighs these could put the centres anywhere.
 
         Parameters
         ----------
         sizes : mapping of str to float
-            The number of rows of each site, as it told now or at first.
+            The number of rows of each site, as reported now or at first.
         spare : int
-            How many of all sites need not answer.
+            The number of sites that need not answer.
 
         Raises
         ------
         SiteError
-            With what to do.
+            With advice on what to do.
 
         Examples
         --------
@@ -129,12 +130,12 @@ class ReplyBounds:
                 )
 
     def _remedy(self, rows: Mapping[str, float]) -> str:
-        """Return what to do about sites that have so many rows."""
+        """Return advice on sites that have so many rows."""
         stated = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
         return f"; {self.remedy.format(rows=stated)}" if self.remedy else ""
 
     def box(self, task: Task, names: Sequence[str]) -> Box:
-        """Return the box of the rows that a task is about, whose own columns have these names."""
+        """Return the box of a task's rows, whose raw columns have these names."""
         if task.preprocessor is None:
             return raw_box(names, self.ranges)
         if isinstance(task.preprocessor, Enclosed):
@@ -146,7 +147,7 @@ NOTHING_STATED = ReplyBounds()
 
 
 def sized(site: SiteInfo, answers: Sequence[Summary], bounds: ReplyBounds) -> SiteInfo:
-    """Return a site with what its answer to `SiteSize`, the first of a reply, says."""
+    """Return a site with the size from its answer to `SiteSize`, the first one of a reply."""
     if not answers or len(answers[0].weights) != 1:
         raise WireError("it does not say in one line what it holds")
     size = answers[0]
@@ -177,16 +178,16 @@ def check_answer(
     summary : Summary
         The answer.
     site : SiteInfo
-        What the site tells of itself and its rows.
+        The site's metadata.
     bounds : ReplyBounds
-        The bounds against which it is checked.
+        The bounds against which the answer is checked.
     columns : sequence of str, optional
-        The columns that were asked about; by default all that the site told of.
+        The columns that were asked about; by default all columns of the site.
 
     Raises
     ------
     WireError
-        If it is not believed.
+        If the answer is not accepted.
     """
     _check_shape(task, summary, site.n_columns or 0)
     if task.noise is not None:
@@ -225,7 +226,7 @@ def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
 
 
 def _check_numbers(summary: Summary) -> None:
-    """Check that numbers are finite, and will be in sums, products and means of all sites."""
+    """Check that numbers are finite, and remain so in sums, products and means of all sites."""
     if not summary.is_finite:
         raise WireError("it holds NaN or infinity")
     if (summary.weights < 0).any():
@@ -242,7 +243,7 @@ def _check_numbers(summary: Summary) -> None:
 
 
 def _check_noisy(summary: Summary) -> None:
-    """Check that numbers with noise are finite and sane; weights may be negative."""
+    """Check that numbers with noise are finite and not too large; weights may be negative."""
     if summary.rest is not None:
         raise WireError("an answer with noise is of one site, and this one is a total")
     if not summary.is_finite:
@@ -253,21 +254,22 @@ def _check_noisy(summary: Summary) -> None:
 
 
 def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
-    """Return the sites whose sums are larger by far, for their weight, than those of the others.
+    """Return the sites whose sums per weight are far larger than those of the others.
 
-    Numbers that are finite can be so large that all centres follow them, and that the other sites'
-    answers about such centres overflow. So each column of each answer is held against the lower
-    median of the sites.
+    Finite numbers can be so large that all centres follow them and the other sites' answers about
+    such centres overflow. So each column of each answer is compared with the lower median of the
+    sites.
 
     Parameters
     ----------
     answers : mapping of str to sequence of Summary
-        The answers to the tasks of a round, by site; of equal shapes for a task but for the lines.
+        The answers to the tasks of a round, by site; for each task, they may differ in the number
+        of lines only.
 
     Returns
     -------
     dict of str to str
-        Those that are not believed, with the reason.
+        The sites whose answers are not accepted, with the reason.
 
     Examples
     --------
@@ -297,7 +299,7 @@ def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
 
 
 def without_too_large(tasks: Sequence[Task], answers: list[Answers], spare: int) -> list[Answers]:
-    """Return answers without the sites whose sums are too large, if enough others are there.
+    """Return answers without the sites whose sums are too large, if enough others remain.
 
     Parameters
     ----------
@@ -306,12 +308,12 @@ def without_too_large(tasks: Sequence[Task], answers: list[Answers], spare: int)
     answers : list of Answers
         The answers of the sites to each.
     spare : int
-        The number of sites without which the run goes on, if their answers do not allow more.
+        The number of sites that the run can do without, unless the answers allow more.
 
     Raises
     ------
     SiteError
-        With the first of these sites, and what was asked.
+        If too few remain; the error names the first of these sites and the question.
     """
     large: dict[str, str] = {}
     for task, each in zip(tasks, answers, strict=True):

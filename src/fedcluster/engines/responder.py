@@ -1,8 +1,8 @@
-"""Request to a site, read once, and the interface to what keeps the site's permits and its log.
+"""The site's end of the wire: questions arrive as bytes, and replies leave as bytes.
 
-Turns of a site's questions: one after the other, and what nobody waits for any more is ended.
+A site answers its questions one after another, and work that nobody waits for any more is ended.
 
-Site's end of the wire: questions come as bytes, replies leave as bytes.
+An `Auditor` is the interface to the site's permits and its log.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from fedcluster.privacy.policy import Policy
 from fedcluster.texts.untrusted import is_plain, printable
 
 LONGEST_TEXT = 1_000_000
-"""Characters of the longest text of a request: one names all classes."""
+"""Largest number of characters of a text in a request: one names all classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Message to a site, as its program passes it on from hand to hand.
+    """A message to a site, in the form in which the site's program passes it on.
 
     Parameters
     ----------
     content : bytes
-        How it travels.
+        The message as bytes.
     header : mapping
-        Its header, empty where it could not be read.
+        Its header; empty if it could not be read.
     arrays : mapping of str to ndarray
         Its arrays.
     refused : str
-        Why it is refused before anything is done, empty where it is not.
+        Why it is refused before any work is done; empty if it is not.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Request:
 
     @classmethod
     def read(cls, content: bytes, largest: int = wire.LARGEST) -> Self:
-        """Read a message of so many bytes at most; one that cannot be read is refused."""
+        """Read a message of at most ``largest`` bytes; a message that cannot be read is refused."""
         try:
             return cls(content, *wire.unpack(content, largest, LONGEST_TEXT))
         except wire.WireError as error:
@@ -68,28 +68,28 @@ class Request:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the message."""
+        """The SHA-256 hash of the message."""
         return sha256(self.content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditEntry:
-    """Request to a site with its reply, as the site's audit log records them.
+    """A request to a site with its reply, as the site's audit log records them.
 
     Parameters
     ----------
     request : Request
         The request.
     reply : bytes
-        The reply, as it travels.
+        The reply as bytes.
     tasks : sequence of Task
         The tasks that were answered.
     answers : sequence of Summary
         The answers, one for each task.
     metadata : mapping
-        What the site tells of itself besides, as it travels.
+        The site's metadata in the reply.
     refused : str
-        Why there is no answer, in words for the site; empty where there is one.
+        Why there is no answer, in words for the site; empty if there is one.
     """
 
     request: Request
@@ -101,36 +101,36 @@ class AuditEntry:
 
 
 class Auditor:
-    """Interface to a site's permits and log; this base class admits all and writes nothing."""
+    """Interface to a site's permits and log; this base class admits everything and logs nothing."""
 
     def admit(self, request: Request) -> str:
         """Check that a request may be answered, before any work is done.
 
-        Returns the hash of the last line of the log, which the site tells the coordinator.
+        Returns the hash of the last line of the log, which the site sends to the coordinator.
 
         Raises
         ------
         WireError
-            If not, in words for the coordinator.
+            If the request is refused, in words for the coordinator.
         """
         return ""
 
     def record(self, entry: AuditEntry) -> None:
-        """Write down what is about to leave; where this raises, nothing leaves.
+        """Log what is about to leave; if this raises an error, nothing leaves.
 
         Raises
         ------
         WireError
-            If it may be answered no longer, in words for the coordinator.
+            If the request may no longer be answered, in words for the coordinator.
         OSError, InputError
-            If it cannot be written down.
+            If the log cannot be written.
         """
 
 
 GRACE = 3.0
-"""Seconds that a question waits for an older one before that one is ended."""
+"""Seconds that a question waits for an older one before the older one is ended."""
 REMEMBERED = 100
-"""Runs that are remembered, the last ones."""
+"""Number of most recent runs that are remembered."""
 REPLACED = "a newer question came"
 CANCELLED = "the run was cancelled"
 
@@ -140,22 +140,22 @@ Rank = tuple[int, int]
 class Turns:
     """Queue of the requests to a site, each of which comes in its own thread.
 
-    A request waits while another is worked on. If it is newer, of a later run or a later round of
-    the same run, the older one is ended after a few seconds, because its coordinator has gone on
-    without the answer. So is a request whose run is cancelled. A request that cannot be read is
-    refused at once.
+    A request waits while another is being answered. If it is newer, that is of a later run or a
+    later round of the same run, the older one is ended after a few seconds, because its coordinator
+    has continued without the answer. A request whose run is cancelled is ended too. A request that
+    cannot be read is refused at once.
 
     Parameters
     ----------
     respond : callable taking a Request
-        Answers a question, or refuses it where it says why.
+        Answers a question, or refuses it if ``refused`` is set.
     end : callable taking a str
-        Ends the work on a question, which then gets a reply that says why.
+        Ends the work on a question, which is then answered with the given reason.
     begin : callable taking a str
-        Told of the job of each question before it is answered: the name that its coordinator gives
-        a run, which stays where the run is resumed, or else the run.
+        Called with the job of each question before it is answered: the coordinator's name for the
+        run, which stays the same on resumption, or else the run itself.
     largest : int
-        Bytes of the largest question that is read.
+        Size in bytes of the largest question that is read.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Turns:
         self._working: Rank | None = None
 
     def reply(self, content: bytes) -> bytes:
-        """Return the reply to a question as it travels, when its turn has come."""
+        """Return the reply to a question as bytes, when its turn has come."""
         return self.respond(Request.read(content, self._largest))
 
     def respond(self, request: Request) -> bytes:
@@ -191,7 +191,7 @@ class Turns:
             return self._answer(request)
 
     def _rank(self, run: str) -> int:
-        """Return the number of a run, in the order in which they were first heard of."""
+        """Return the rank of a run in the order of first requests."""
         with self._look:
             if run not in self._runs:
                 self._runs[run] = 1 + max(self._runs.values(), default=0)
@@ -224,36 +224,36 @@ class Turns:
 LOGGER = logging.getLogger(__name__)
 
 LONGEST = 300
-"""Characters of the reason for a refusal, which may quote the question."""
+"""Largest number of characters of the reason for a refusal, which may quote the question."""
 
 DIGITS = 16
-"""Digits of the hash of a question by which its reply names it."""
+"""Number of digits of a question's hash by which its reply identifies it."""
 
 KEPT = 4
-"""Descriptions of columns that are kept, each with other columns as text."""
+"""Number of descriptions of columns that are kept, each with different columns as text."""
 
 
 class SiteClient(Protocol):
-    """Client of a site as far as questions need it, wherever its rows are."""
+    """The part of a site's client that questions need, wherever its rows are."""
 
     @property
     def name(self) -> str:
-        """Name of the site."""
+        """The name of the site."""
 
     def introduce(self, **requested: Unpack[Introduction]) -> SiteInfo:
-        """Return the metadata of the site, see `Engine`."""
+        """Return the metadata of the site; see `Engine`."""
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round."""
 
 
 class DisclosedColumns:
-    """Columns and labels that a site has disclosed, kept for the length of a run.
+    """Columns and labels that a site has disclosed, kept for the duration of a run.
 
     Parameters
     ----------
     client : SiteClient
-        The site with these columns.
+        The client of the site, with these columns.
     """
 
     def __init__(self, client: SiteClient) -> None:
@@ -262,7 +262,7 @@ class DisclosedColumns:
         self._labels: frozenset[str] | None = None
 
     def begin(self, run: str) -> None:
-        """Forget what another run was told: the rows may be others by now."""
+        """Forget what was disclosed to another run, because the rows may have changed."""
         if run != self._run:
             self._run, self._descriptions, self._labels = run, [], None
 
@@ -280,16 +280,16 @@ class DisclosedColumns:
 
     @property
     def width(self) -> int:
-        """Return how many columns there are, for where they have no names to be counted by."""
+        """Return the number of columns, for columns without names."""
         return self._client.introduce().n_columns or len(self._describe(()))
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
-        """Return the answers to tasks, bound to what the site tells; they are finite.
+        """Return the answers to tasks, restricted to disclosed levels and labels, and all finite.
 
         Raises
         ------
         PolicyError
-            If a preparation takes a column for what it is not, or an answer is not finite.
+            If a preparation assumes the wrong kind of a column, or an answer is not finite.
         """
         answers = self._client.answers(self.bound(tasks))
         if not all(answer.is_finite for answer in answers):
@@ -297,7 +297,7 @@ class DisclosedColumns:
         return answers
 
     def bound(self, tasks: Sequence[Task]) -> list[Task]:
-        """Return the tasks without levels and labels that the site does not tell."""
+        """Return the tasks without levels and labels that the site does not disclose."""
         hows = {id(task.preprocessor): task.preprocessor for task in tasks}
         bound = {key: how and how.disclosed_only(self._describe) for key, how in hows.items()}
         return [self._bound(task, bound[id(task.preprocessor)]) for task in tasks]
@@ -311,7 +311,7 @@ class DisclosedColumns:
         return replace(task, step=step, preprocessor=how)
 
     def _describe(self, texts: Collection[str]) -> tuple[Column, ...]:
-        """Return the columns as the site tells of them, with these as text and maybe others."""
+        """Return the disclosed columns, with these, and possibly others, described as text."""
         for known in self._descriptions:
             if not any(column.name in texts and column.kind == "number" for column in known):
                 return known
@@ -319,18 +319,18 @@ class DisclosedColumns:
 
 
 class SecureSums(Protocol):
-    """Site's part in secure sums, see `fedcluster.secure.site`."""
+    """A site's part in secure sums; see `fedcluster.secure.site`."""
 
     def check(
         self, request: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
     ) -> dict[str, Any] | None:
-        """Return what a request says of secure sums; refuse what this site does not do."""
+        """Return what a request says about secure sums; refuse what this site does not support."""
 
     def noise_shares(self, header: wire.Header, request: dict[str, Any] | None) -> int:
-        """Return by how many sites the noise on a sum is shared."""
+        """Return the number of sites that share the noise on a sum."""
 
     def reply(self, header: wire.Header, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a question that has no tasks."""
+        """Return the answer to a request without tasks."""
 
     def masked(
         self,
@@ -340,40 +340,40 @@ class SecureSums(Protocol):
         tasks: Sequence[Task],
         answers: Sequence[Summary],
     ) -> tuple[NDArray[np.uint64], dict[str, Any]]:
-        """Return the answers to tasks as masked words, and what goes with them."""
+        """Return the answers to tasks as masked words, with their metadata."""
 
 
 class Responder:
     """Site that answers the questions of a coordinator, with one client.
 
-    Asked again the same question, it sends the same reply again: a retry costs no work. What goes
-    wrong at the site leaves it as the kind of the error alone, because the text of an error may
-    hold a value; the whole error goes to the site's own log.
+    If a question is repeated, the same reply is sent again: a retry costs no work. Only the kind of
+    an error leaves the site, because its text may hold a value; the full error goes to the site's
+    own log.
 
     Parameters
     ----------
     client : Client or the like
         The site.
     columns : sequence of str
-        The names of its columns, which it tells the coordinator.
+        The names of its columns, which are disclosed to the coordinator.
     choose : callable taking a tuple of str, optional
-        The same site with the columns that the coordinator asks for, in their order; with
-        ``raw=True`` of rows that are still to be prepared.
+        Returns the client of the site with the columns that the coordinator asks for, in that
+        order; with ``raw=True``, rows are not prepared yet.
     steps : mapping of str to type
-        The steps that it knows, as `steps_by_name` gives them.
+        The steps that it knows, as returned by `steps_by_name`.
     preparations : callable, optional
-        Makes a preparation of its plain form; without it no rows are prepared.
+        Creates a preparation from its plain form; without it, no rows are prepared.
     policy : Policy, optional
-        Says what may be asked at all; by default what the steps declare.
+        Defines what may be asked; by default what the steps declare.
     auditor : Auditor, optional
-        Says whether a question may be answered, and writes down each reply before it leaves; where
-        it cannot, nothing leaves but that something failed.
+        Decides whether a question may be answered, and logs each reply before it leaves; if it
+        cannot, nothing leaves except that something failed.
     keep : callable taking a dict, optional
-        Receives the model that the sites found, as ``model.json`` holds it. What it does, and for
-        how long, must not depend on the rows: a model of the coordinator's making could be one that
-        cannot label a row which has a negative value.
+        Receives the final model, as in ``model.json``. What it does, and for how long, must not
+        depend on the rows: a malicious coordinator could craft a model that fails, for instance, on
+        rows with a negative value.
     secure : SecureSums, optional
-        Masks what leaves; then sums of all sites are all that a coordinator learns.
+        Masks what leaves, so that a coordinator learns only sums over all sites.
 
     Examples
     --------
@@ -408,11 +408,11 @@ class Responder:
         self._last: AuditEntry | None = None
 
     def reply(self, content: bytes) -> bytes:
-        """Return the reply to a question as it travels; never raises."""
+        """Return the reply to a question as bytes; this never raises an error."""
         return self.respond(Request.read(content))
 
     def respond(self, request: Request) -> bytes:
-        """Return the reply to a question, refused where it says why; never raises."""
+        """Return the reply to a request, or its refusal; this never raises an error."""
         me = {
             "protocol": wire.PROTOCOL,
             "question": request.digest[:DIGITS],
@@ -445,7 +445,7 @@ class Responder:
         )
 
     def _recorded(self, entry: AuditEntry, me: dict[str, Any]) -> bytes:
-        """Return a reply without an answer; only that there is none, if it cannot be logged."""
+        """Log an entry and return its reply, or if logging fails a reply that only says so."""
         try:
             self._auditor.record(entry)
         except Exception as error:
@@ -478,7 +478,7 @@ class Responder:
         return self._last.reply
 
     def _answered(self, request: Request, echo: dict[str, Any], log: str) -> AuditEntry:
-        """Answer what is asked of the site itself and tasks; ``log`` is its log's last hash."""
+        """Answer a request for metadata and tasks; ``log`` is the hash of the log's last line."""
         header = request.header
         headers = header.get("tasks", ())
         self._policy.check_tasks(headers)
@@ -503,9 +503,9 @@ class Responder:
         return AuditEntry(request, reply, tasks, answers, metadata)
 
     def _planned(self, header: wire.Header) -> list[PlannedStep]:
-        """Return the steps that a run will ask; refuse it if this site will refuse one of them.
+        """Return the planned steps of a run; refuse the run if this site will refuse one of them.
 
-        Else a run would find out in its last round, after all the work.
+        Otherwise, a run would fail only in its last round, after all the work.
         """
         planned = wire.planned_of(header)
         self._policy.check_tasks(planned)
@@ -516,9 +516,9 @@ class Responder:
     def _check_secure(
         self, header: wire.Header, tasks: Sequence[Task], planned: Sequence[PlannedStep]
     ) -> Sequence[Task]:
-        """Check that what is asked of secure sums is what this site gives, before any work.
+        """Check, before any work, that the secure sums requested are those that this site gives.
 
-        Returns the tasks, with how far the sites share the noise of the answers.
+        Returns the tasks, with the number of sites that share the noise of the answers.
         """
         if self._secure is not None:
             sums = self._secure.check(header.get("sums"), tasks, planned)
@@ -534,7 +534,7 @@ class Responder:
     def _leaving(
         self, request: Request, tasks: Sequence[Task], answers: Sequence[Summary]
     ) -> tuple[wire.Header, wire.Arrays]:
-        """Return what leaves of the answers: as they are, or as masked words."""
+        """Return the part of the answers that leaves: as they are, or as masked words."""
         header = request.header
         if self._secure is None:
             return {}, wire.write_summaries(answers)
@@ -548,7 +548,7 @@ class Responder:
         return {"sums": offer}, {"masked": words.view(np.float64)}  # bits, not numbers
 
     def _columns(self, columns: Any) -> tuple[str, ...]:
-        """Return the columns that are asked for, by default those of the site."""
+        """Return the requested columns, by default those of the site."""
         chosen = self.columns if columns is None else _names(columns)
         if self.columns and not chosen:  # or all of them would be told where none is permitted
             raise wire.WireError("no column is asked for: name some, or leave the list out")
@@ -557,7 +557,7 @@ class Responder:
         return chosen
 
     def _client(self, columns: tuple[str, ...], *, raw: bool) -> DisclosedColumns:
-        """Return the site with these columns, those of the last question or others."""
+        """Return the client of the site with these columns, cached for the next question."""
         if (columns, raw) != self._key:
             client = self._own
             if (columns, raw) != (self.columns, False):

@@ -1,4 +1,4 @@
-"""Compilation of all kernels before the first question, once on a machine."""
+"""Compilation of all kernels before the first question, once per machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedcluster.kernels.runtime import compiled_mark
 
 
 def ensure_warmed(say: Callable[[str], None]) -> None:
-    """Compile what was never compiled on this machine, in a process that ends; say so before.
+    """Compile the missing kernels in a separate process; announce it first.
 
-    Of several programs that start at the same time, one does it and the others wait.
+    If several programs start at the same time, one compiles and the others wait.
     """
     mark = compiled_mark()
     if mark.exists():
@@ -30,7 +30,7 @@ def ensure_warmed(say: Callable[[str], None]) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock while a block lasts, where it can be stored."""
+    """Hold a lock for the duration of a block, if the lock file can be stored."""
     with ExitStack() as held:
         with suppress(OSError, InputError):  # the latter on Windows
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,14 @@
-"""The protocol: the words of a message that both ends must know, and refusals of other words.
+"""The wire protocol: messages between coordinator and sites as bytes, and back.
 
-New versions may say new words in a question. An older site refuses what it does not know, and the
-refusal names both versions: a word that was ignored might change what is asked.
+Both ends must know all words of a message. New versions may use new words in a question; an older
+site refuses what it does not know, and the refusal names both versions, because an ignored word
+might change the question.
 
-Messages between coordinator and sites: tasks, answers and descriptions as bytes, and back.
+Messages carry tasks, answers and descriptions.
 
-A message is one line of JSON, its header, and after it the numbers of all its arrays, float64 and
+A message is one line of JSON, the header, followed by the numbers of all arrays, float64 and
 little-endian, one array after the other. There is no pickle: a step travels as its name and its
-fields, and only the steps that a site knows by name come to life there.
+fields, and a site creates only steps that it knows by name.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from fedcluster.privacy.budget import PolicyError
 from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
 
 PROTOCOL = 1
-"""The version of the protocol; both ends must have the same."""
+"""The version of the protocol, which must be the same at both ends."""
 
 QUESTION = frozenset(
     {"about", "cancel", "columns", "described", "exchange", "labels", "model", "permit"}
@@ -56,19 +57,18 @@ TASK = frozenset(
     {"converged", "fields", "inertia", "memory", "noise", "preprocessing", "resampled"}
     | {"round", "seed", "step"}
 )
-"""What a question and each of its tasks may say. A site that does not know a word does not answer:
-it might change what is asked. What may be ignored stands in ``about``."""
+"""Words that a question and its tasks may contain; others are refused, see ``about``."""
 
 LONGEST_ABOUT = 100
-"""Characters of a text of the metadata, at most."""
+"""Largest number of characters of a text in the metadata."""
 
 
 class WireError(ValueError):
-    """Message that cannot be sent, is not understood or not believed; says what is wrong."""
+    """A message that cannot be sent, or is not understood or accepted; it says what is wrong."""
 
 
 class UnknownError(WireError):
-    """Word that is not known here: another version of fedcluster may know it."""
+    """A word that is unknown here, but may be known to another version of fedcluster."""
 
 
 def about(**more: Any) -> dict[str, Any]:
@@ -77,19 +77,19 @@ def about(**more: Any) -> dict[str, Any]:
 
 
 def about_of(header: Mapping[str, Any], key: str) -> str:
-    """Return a text of the metadata of a message, "" if it is not there."""
+    """Return a text from the metadata of a message, "" if it is missing."""
     metadata = header.get("about")
     value = metadata.get(key) if isinstance(metadata, Mapping) else None
     return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
 
 
 def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the steps that a run will ask, by name and maybe parameters, from the metadata.
+    """Return the planned steps of a run from the metadata, by name and possibly parameters.
 
     Raises
     ------
     WireError
-        If they are not understood.
+        If the steps are not understood.
     """
     metadata = header.get("about")
     planned = metadata.get("steps", []) if isinstance(metadata, Mapping) else []
@@ -99,7 +99,7 @@ def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def versions(header: Mapping[str, Any], mine: str, theirs: str) -> str:
-    """Return the versions of both ends, as a complaint ends, "" where they are the same.
+    """Return the versions of both ends, as the end of a message, "" if they are the same.
 
     Examples
     --------
@@ -113,50 +113,50 @@ def versions(header: Mapping[str, Any], mine: str, theirs: str) -> str:
 
 
 def check_known(words: Iterable[Any], known: frozenset[str], what: str) -> None:
-    """Refuse words that this version does not know.
+    """Raise an error for words that this version does not know.
 
     Raises
     ------
     UnknownError
-        Naming the first.
+        With the first unknown word.
     """
     if unknown := sorted({str(word) for word in words} - known):
         raise UnknownError(f"{what} says {unknown[0][:40]!r}, which is not known here")
 
 
 LARGEST = 100_000_000
-"""Bytes of the largest message that is read."""
+"""Size in bytes of the largest message that is read."""
 
 MOST_LISTS = 1_000_000
-"""Lists and objects of the largest header that is read: each takes many times its bytes."""
+"""Largest number of lists and objects in a header: each takes many times its bytes."""
 
 LARGEST_HEADER = 16_000_000
-"""Bytes of the largest header that is read."""
+"""Size in bytes of the largest header that is read."""
 
 MOST_ARRAYS = 100_000
 MOST_LIMITS = 20
-"""Limits that a site tells of, and parameters of each, at most."""
+"""Largest number of limits of a site, and of parameters of each."""
 
 LONGEST_LIMIT = 200
-"""Characters of a limit as it is written, at most."""
+"""Largest number of characters of a limit in text form."""
 
 LARGEST_NUMBER = 1e150
-"""Largest valid number of a reply, for a row or in all: products of two are finite."""
+"""Largest valid number in a reply, per row or in total: products of two are finite."""
 
 MOST_DIMENSIONS = 3
 
 PARTS = ("sums", "weights", "rest")
-"""Arrays of an answer; the last one only of a total, see `Summary`."""
+"""Arrays of an answer; the last one only in a total, see `Summary`."""
 
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
 Arrays = Mapping[str, Floats]
 Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
-"""Makes a preprocessor of its plain form; raises ValueError, LookupError or TypeError."""
+"""Function that creates a preprocessor from its plain form; may raise ValueError or the like."""
 
 
 def _steps_of(*packages: ModuleType) -> dict[str, type[Any]]:
-    """Return the steps that the modules of these packages define, by name."""
+    """Return the steps defined in the modules of these packages, by name."""
     modules = (
         import_module(f"{package.__name__}.{each.name}")
         for package in packages
@@ -171,21 +171,21 @@ def _steps_of(*packages: ModuleType) -> dict[str, type[Any]]:
 
 
 STEPS: Steps = MappingProxyType(_steps_of(algorithms, metrics))
-"""The steps that every site knows: those of algorithms and metrics."""
+"""Steps that every site knows: those of algorithms and metrics."""
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:
-    """Return the steps that a site knows: those of the package and of plugins, and others.
+    """Return the steps that a site knows: those of the package, of plugins, and others.
 
     Parameters
     ----------
     more : iterable of str
-        Paths of others, such as ``"my_package.my_module.MyStep"``; they are imported here.
+        Paths of other steps, such as ``"my_package.my_module.MyStep"``, which are imported.
 
     Raises
     ------
     WireError
-        If one of them is not a step, or has the name of another.
+        If one of them is not a step, or has the name of another step.
     """
     known = dict(STEPS)
     for name, step in OWN_STEPS.items():
@@ -209,7 +209,7 @@ def steps_by_name(more: Iterable[str] = ()) -> Steps:
 
 
 def pack(header: Header, arrays: Arrays) -> bytes:
-    """Write a header, whose values JSON can hold, and named arrays as one message.
+    """Write a header of JSON-compatible values and named arrays as one message.
 
     Examples
     --------
@@ -233,12 +233,12 @@ def pack(header: Header, arrays: Arrays) -> bytes:
 def unpack(
     message: bytes, largest: int = LARGEST, longest: int = LONGEST
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """Return the header and the arrays of a message of so many bytes, with texts so long, at most.
+    """Return the header and the arrays of a message, with limits on its size and its texts.
 
     Raises
     ------
     WireError
-        If it is larger or a text is longer than that, or it is not what `pack` writes.
+        If the message is too large, a text is too long, or `pack` did not write it.
     """
     if len(message) > largest:
         raise WireError(too_large(message, largest))
@@ -267,7 +267,7 @@ def unpack(
 
 
 def too_large(message: bytes, largest: int) -> str:
-    """Return why a message is not read."""
+    """Return the reason why a message that is too large is not read."""
     return f"the message has {len(message):,} bytes; at most {largest:,} are read"
 
 
@@ -283,9 +283,9 @@ def digest(message: bytes) -> str:
 
 
 def content_digest(header: Header, arrays: Arrays) -> str:
-    """Return the hash of what a question asks: the same at all sites that are asked the same.
+    """Return the hash of a question's content, equal for all sites that are asked the same.
 
-    Neither the number of the exchange counts, nor what goes with the masks of one site.
+    It depends neither on the number of the exchange nor on data for the masks of one site.
     """
     content = {key: header[key] for key in header.keys() - {"exchange", "sums"}}
     return sha256(pack(dict(sorted(content.items())), arrays)).hexdigest()
@@ -294,12 +294,12 @@ def content_digest(header: Header, arrays: Arrays) -> str:
 def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]:
     """Return the headers of tasks, one for each, and the arrays of their states.
 
-    A preprocessor travels once: later tasks with the same one give the number of the first.
+    A preprocessor travels once: later tasks with the same one refer to the first by number.
 
     Raises
     ------
     WireError
-        If a step has a field that is no scalar.
+        If a step has a field that is not a scalar.
     """
     headers: list[Header] = []
     arrays: dict[str, Floats] = {}
@@ -320,12 +320,12 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
 
 
 def write_steps(steps: Iterable[PlannedStep]) -> list[Header]:
-    """Return steps that are planned as JSON can hold them; of a class, the name alone.
+    """Return planned steps as JSON-compatible values; for a class, only its name.
 
     Raises
     ------
     WireError
-        If a step has a field that is no scalar.
+        If a step has a field that is not a scalar.
     """
     return [
         {"step": step.__name__} if isinstance(step, type) else _step_header(step) for step in steps
@@ -338,7 +338,7 @@ def read_steps(planned: Iterable[Header], steps: Steps = STEPS) -> list[PlannedS
     Raises
     ------
     WireError
-        If one is not among ``steps``, or does not have these parameters.
+        If a step is not among ``steps``, or does not have these parameters.
     """
     return [
         _read_step(each.get("step"), each["fields"], steps)
@@ -373,8 +373,8 @@ def read_tasks(
     Raises
     ------
     WireError
-        If a step is not among ``steps``, rows are to be prepared and there are no
-        ``preprocessors``, or a task is not understood.
+        If a step is not among ``steps``, if rows must be prepared but there are no
+        ``preprocessors``, or if a task is not understood.
     """
     if not isinstance(headers, list | tuple):
         raise WireError("the tasks are not a list")
@@ -457,7 +457,7 @@ def _read_step(name: Any, values: Any, steps: Steps) -> Step:
 
 
 def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
-    """Return answers as arrays, without what may not leave a site."""
+    """Return answers as arrays, without the parts that may not leave a site."""
     arrays: dict[str, Floats] = {}
     for i, summary in enumerate(summaries):
         arrays |= {f"{i}.sums": summary.sums, f"{i}.weights": summary.weights}
@@ -472,7 +472,7 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
     Raises
     ------
     WireError
-        If sums or weights are missing or do not belong together.
+        If sums or weights are missing or do not match.
     """
     n = sum(name.endswith(".sums") for name in arrays)
     if unknown := set(arrays) - {f"{i}.{part}" for i in range(n) for part in PARTS}:
@@ -487,27 +487,27 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
 
 
 LEARNT = ("name", "answered", "n_rows", "weight", "n_columns", "total_rows")
-"""Facts of a site that no reply states: they follow from who answers, and what."""
+"""Facts of a site that no reply states, as they follow from its answers."""
 
 ASKED = {"described": "columns", "labels": "labels"}
-"""Facts that a site states only where it is asked, by their keys in a question and its reply."""
+"""Facts that a site states only on request, by their keys in a question and its reply."""
 
 STATED = {
     each.name: each.default
     for each in fields(SiteInfo)
     if each.name not in {*LEARNT, *ASKED.values()}
 }
-"""Facts that every reply states: its limits, and scalars of the type of their defaults."""
+"""Facts that every reply states: limits, and scalars of the type of their defaults."""
 
 LATELY = ("refuses",)
-"""Facts that sites of earlier versions do not state; they have their defaults."""
+"""Facts that sites of earlier versions do not state, so that defaults apply."""
 
 SAID = {"streams": "whether its rows come in chunks", "labels": "whether it has labels"}
-"""What a site does not say that leaves out a fact, where not the fact by its name."""
+"""What a site fails to say if a fact is missing, unless the fact's own name says it."""
 
 
 def write_site(site: SiteInfo) -> dict[str, Any]:
-    """Return what a site tells of itself, as JSON can hold it; the number of its rows stays."""
+    """Return the metadata of a site as JSON-compatible values, without its number of rows."""
     return {
         **{name: getattr(site, name) for name in STATED},
         "limits": [limit.plain() for limit in site.limits],
@@ -524,11 +524,11 @@ def read_site(
     Parameters
     ----------
     before : SiteInfo
-        The other facts that are known of the site.
+        The other known facts of the site.
     header : mapping
         The facts, as JSON.
     described, labels : bool, default=True
-        Whether its columns are described and not only named, and whether its labels are there.
+        Whether its columns are described and not only named, and whether its labels are included.
 
     Raises
     ------
@@ -561,7 +561,7 @@ def read_site(
 
 
 def _limits(plain: Sequence[Any]) -> tuple[Limit, ...]:
-    """Read the limits of a site, which stand in every model: few, short, and finite."""
+    """Read the limits of a site: few, short and finite, as they are stored in every model."""
     try:
         limits = tuple(map(Limit.from_plain, plain[: MOST_LIMITS + 1]))
     except ValueError as error:
@@ -595,7 +595,7 @@ def _column(name: Any, kind: Any, levels: Any) -> Column:
 
 
 def _labels(labels: Any) -> tuple[str, ...] | None:
-    """Read the reference labels of a site; None where it says that it has none."""
+    """Read the reference labels of a site; None if it reports that it has none."""
     if labels is None:
         return None
     texts = _texts("labels", labels)
@@ -611,5 +611,5 @@ def _texts(what: str, texts: Any) -> tuple[str, ...]:
 
 
 def is_texts(value: Any) -> bool:
-    """Return whether a value that was JSON is a list of texts."""
+    """Return whether a JSON value is a list of texts."""
     return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)

@@ -1,4 +1,4 @@
-"""Read rows from files, folders and databases, whole or in chunks."""
+"""Reading of rows from files, folders and databases, whole or in chunks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tables in files: CSV in its dialects, Excel, SQLite, DuckDB, SAS, SPSS and Stata.
 
-Arrow reads a CSV file into columns, which then are copied into rows: twice the memory, and time.
-Of a large file, blocks of lines are read on their own, and each is put in its place while it is in
-the cache. All other formats are read whole, by libraries of their own, and only to read.
+Arrow reads a CSV file into columns, which then are copied into rows: this takes twice the memory,
+and time. Large files are therefore read in blocks of lines, each of which is put in its place while
+it is in the cache. All other formats are read whole, by their own libraries, in read-only mode.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from fedcluster.io.rows import FileFingerprint, in_order, readable, reading_with
 DELIMITERS = ",;\t|"
 UTF8 = "utf-8"
 LOOKED_AT = 1 << 20
-"""Bytes that show how letters are written."""
+"""Number of bytes from which the encoding is detected."""
 LARGE = 1 << 20
-"""Bytes of a file that is read in blocks."""
+"""Size in bytes from which on a file is read in blocks."""
 FIRST = 100
 FIRST_LETTERS = 1 << 16
-"""Lines, and letters of them, that show where a table begins."""
+"""Numbers of lines, and of characters, in which the beginning of a table is sought."""
 HEAD = 1000
-"""Rows that are looked at as they are written."""
+"""Number of rows that are inspected as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class CsvFile:
     path : Path
         The file.
     names : tuple of str
-        The names of the columns, without blanks around them.
+        The names of the columns, stripped of blanks.
     delimiter : str
-        What stands between two values: comma, semicolon, tab or bar.
+        The separator of values: comma, semicolon, tab or bar.
     header_lines : int
-        How many lines the header ends after.
+        The number of lines up to the end of the header.
     fingerprint : FileFingerprint
-        The file as it was when it was opened.
+        The state of the file when it was opened.
     decimal : {".", ","}, default="."
-        What the decimals of a number begin with.
+        The decimal separator.
     encoding : str, default="utf-8"
-        How its letters are written.
+        The encoding of the file.
     """
 
     path: Path
@@ -94,9 +94,9 @@ class CsvFile:
         encoding: str | None = None,
         skip: int | None = None,
     ) -> CsvFile:
-        """Read the header, whose line shows the delimiter; the first rows show the decimals.
+        """Read the header, whose line shows the delimiter; the first rows show the decimal sign.
 
-        The header stands below so many lines; by default it is the first line of the table.
+        The header follows ``skip`` lines; by default it is the first line of the table.
         """
         seen = FileFingerprint.now(path)
         _check_is_text(path)
@@ -115,7 +115,7 @@ class CsvFile:
         raise InputError(f"{path} is empty; expected a header line and rows")
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
-        """Read columns by name; those among ``texts`` as they are written."""
+        """Read columns by name; those in ``texts`` are kept as text."""
         columns = list(dict.fromkeys(columns))
         options = self._options(columns, dict.fromkeys(texts, pa.string()))
         with self._whole(), self._stream() as stream:
@@ -125,9 +125,9 @@ class CsvFile:
     def read_rows(
         self, values: Sequence[str], others: Sequence[str], texts: Sequence[str], *, missing: bool
     ) -> TablePart | None:
-        """Read columns of numbers as rows, others by name; None where `read` must do it.
+        """Read numeric columns as rows, and others by name; return None if `read` must be used.
 
-        That is so of small files, and of large ones that are not simple or wrong somewhere.
+        This is the case for small files, and for large ones that are irregular or have errors.
         """
         columns = [*values, *others]
         is_plain = self.encoding == UTF8 and self.path.suffix.lower() != ".gz"
@@ -148,9 +148,10 @@ class CsvFile:
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
-        """Read columns by name, some rows at a time, and keep none of them.
+        """Read columns by name, in parts of some rows, without keeping any.
 
-        The first rows say what is a number; where later ones are none, the rest is read as text.
+        The first rows determine which columns are numeric; if a later value is not a number, the
+        rest of the column is read as text.
         """
         columns = list(dict.fromkeys(columns))
         types = dict.fromkeys(texts, pa.string())
@@ -167,12 +168,12 @@ class CsvFile:
                         yield TablePart(self, part.start + skipped, part.rows.slice(skipped))
 
     def head(self) -> dict[str, tuple[str, ...]]:
-        """Return the first cells of each column as they are written."""
+        """Return the first cells of each column as text."""
         first = [record for _, (_, record) in zip(range(HEAD), self._rows(), strict=False)]
         return dict(zip(self.names, zip(*first, strict=False), strict=False))
 
     def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns whose first values are numbers, or missing: floats, from there on."""
+        """Return the columns, read as floats, whose first values are numbers or missing."""
         first = next(self._blocks(columns, types), None)
         kinds = {} if first is None else {field.name: field.type for field in first.rows.schema}
         return {
@@ -182,7 +183,7 @@ class CsvFile:
         }
 
     def _blocks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[TablePart]:
-        """Read columns by name, a block of the file at a time."""
+        """Read columns by name, one block of the file at a time."""
         start = 0
         with (
             self._stream() as stream,
@@ -198,8 +199,9 @@ class CsvFile:
     def _stream(self) -> Iterator[pa.NativeFile]:
         """Open the file, decompressed, as a stream that Arrow reads through Python.
 
-        Arrow reads ahead in threads that outlive a reader which is left early. By a handle of its
-        own they would go on with whichever file has got the number of the closed one.
+        Arrow reads ahead in threads that outlive an abandoned reader. With a file handle of its
+        own, these could continue to read another file that has been given the number of the closed
+        one.
         """
         kind = "gzip" if self.path.suffix.lower() == ".gz" else None
         with (
@@ -212,7 +214,7 @@ class CsvFile:
     def _options(
         self, columns: Sequence[str], types: Mapping[str, Any], *, quotes: bool | None = None
     ) -> tuple[Any, Any, Any]:
-        """Return the options with which Arrow reads columns, which it knows by their places."""
+        """Return Arrow's options for reading columns, which are identified by their positions."""
         place = {name: str(i) for i, name in enumerate(self.names)}
         return (
             pa.csv.ReadOptions(
@@ -235,7 +237,7 @@ class CsvFile:
     def _has_quotes(self) -> bool:
         """Return whether the file has quotes, within which values can span lines.
 
-        Arrow reads a file without them in less time.
+        Arrow reads a file without quotes in less time.
         """
         if self.path.suffix.lower() == ".gz" or self.encoding == "utf-16":
             return True
@@ -258,7 +260,7 @@ class CsvFile:
             raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
 
     def _ragged(self) -> str | None:
-        """Return the complaint about the first row that has too few or too many values."""
+        """Return the message about the first row that has too few or too many values."""
         for row, (line, record) in enumerate(self._rows()):
             if len(record) != len(self.names):
                 values = "1 value" if len(record) == 1 else f"{len(record)} values"
@@ -269,12 +271,12 @@ class CsvFile:
         return None
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found in the file."""
+        """Return where a row, counted from 0, is in the file."""
         lines = (line for i, (line, _) in enumerate(self._rows()) if i == row)
         return f"row {row + 1} (line {next(lines, '?')} of {self.path.name})"
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows below the header, with the same numbers as in Arrow."""
+        """Yield the rows below the header, numbered as in Arrow."""
         for line, record in _records(self.path, self.delimiter, self.encoding):
             if line > self.header_lines and (record or len(self.names) == 1):
                 yield line, record or [""]
@@ -314,7 +316,7 @@ def _check_is_parted(path: Path, names: Sequence[str], lines: Sequence[str]) -> 
 
 
 def _encoding(path: Path) -> str:
-    """Return the encoding of a file, as its first bytes show it: UTF-8 if they can be."""
+    """Return the encoding of a file, judged by its first bytes: UTF-8 if they are valid."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with readable(path), opened(path, "rb") as file:
         first = file.read(LOOKED_AT)
@@ -328,7 +330,7 @@ def _encoding(path: Path) -> str:
 
 
 def _known(encoding: str, path: Path) -> str:
-    """Return the name of an encoding in Python; refuse an unknown one."""
+    """Return Python's name of an encoding; refuse an unknown one."""
     try:
         "a".encode(encoding)
     except (LookupError, UnicodeError) as error:
@@ -340,7 +342,7 @@ def _known(encoding: str, path: Path) -> str:
 
 
 def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
-    """Return the first lines of a file below some."""
+    """Return the first lines of a file after skipping some."""
     with readable(path), _text(path, encoding) as file:
         for _ in islice(file, skip):
             pass
@@ -348,7 +350,7 @@ def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
 
 
 def _lines_above(path: Path, lines: Sequence[str], delimiter: str) -> tuple[int, str]:
-    """Return how many lines stand above the table of a file, and its delimiter; notes titles."""
+    """Return how many lines precede the table of a file, and its delimiter; warn of titles."""
     first = (record for record in csv.reader(lines, delimiter=delimiter) if record)
     with suppress(csv.Error):
         if _is_header(list(islice(first, 2))):
@@ -369,17 +371,17 @@ def _lines_above(path: Path, lines: Sequence[str], delimiter: str) -> tuple[int,
 
 
 def _is_header(records: Sequence[Sequence[Any]]) -> bool:
-    """Return whether the first record that is not blank is as wide as the next, and filled."""
+    """Return whether the first non-blank record is as wide as the next, without empty cells."""
     [first, *more] = records or [[]]
     is_wide = len(first) > 1 and all(cell != "" for cell in first)
     return is_wide and (not more or len(more[0]) == len(first))
 
 
 def _titles(records: Sequence[Sequence[Any]]) -> int:
-    """Return how many records stand above the header of a table; 0 where that is not certain.
+    """Return how many records precede the header of a table; 0 if uncertain.
 
-    Those have fewer filled cells than the header; all records from there on are equally wide, its
-    cells are different texts, and below it is a number.
+    They have fewer filled cells than the header. From the header on, all records are equally wide;
+    its cells are distinct texts, and there is a number below it.
 
     Examples
     --------
@@ -406,7 +408,7 @@ def _filled(record: Sequence[Any]) -> int:
 
 
 def _is_figure(cell: Any) -> bool:
-    """Return whether a cell is a number, in any notation, or anything else but text."""
+    """Return whether a cell is a number, in any notation, or anything else that is not text."""
     return not isinstance(cell, str) or is_number(cell) or is_written_number(cell)
 
 
@@ -417,9 +419,9 @@ def _note_titles(path: Path, records: Sequence[Sequence[Any]]) -> None:
 
 
 def _delimiter(lines: Sequence[str], decimal: str) -> str:
-    """Return the delimiter that is most frequent in the first line that is not blank.
+    """Return the delimiter that is most frequent in the first non-blank line.
 
-    Where there is none, since there is one column, it is not what the decimals begin with.
+    If there is none, because there is only one column, return one that is not the decimal sign.
     """
     header = next((line for line in lines if line.strip()), "")
     bare = re.sub(r'"[^"]*"', "", header)
@@ -437,7 +439,7 @@ def _records(path: Path, delimiter: str, encoding: str) -> Iterator[tuple[int, l
 
 
 def _text(path: Path, encoding: str) -> TextIO:
-    """Open the file as text, decompressed, without a byte order mark."""
+    """Open the file as text, decompressed and without a byte order mark."""
     encoding = "utf-8-sig" if encoding == UTF8 else encoding
     if path.suffix.lower() == ".gz":
         return gzip.open(path, "rt", encoding=encoding, errors="replace", newline="")
@@ -448,13 +450,13 @@ def _text(path: Path, encoding: str) -> TextIO:
 
 
 def open_excel(path: Path, sheet: str | None = None, skip: int | None = None) -> ArrowTable:
-    """Read a sheet of an ``.xlsx`` file, by default the first one, below some lines or titles.
+    """Read a sheet of an ``.xlsx`` file, by default the first, below skipped lines or titles.
 
     Raises
     ------
     InputError
-        If it is no Excel file or empty, if there is no such sheet, or if the extra ``excel`` is not
-        installed.
+        If the file is not an Excel file, is empty or has no such sheet, or if the extra ``excel``
+        is not installed.
     """
     lines = _sheet(path, sheet)
     if skip is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
@@ -493,9 +495,9 @@ def _sheet(path: Path, name: str | None) -> list[list[Any]]:
 
 
 BLOCK = 1 << 21
-"""Bytes of a block."""
+"""Size in bytes of a block."""
 HEAD_BYTES = 1 << 16
-"""Bytes whose values show what the columns hold."""
+"""Number of bytes from which the types of columns are inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,11 +507,11 @@ class Block:
     Parameters
     ----------
     start, size : int
-        Where they begin in the file, and how many bytes they have.
+        Offset in the file, and size in bytes.
     row : int
-        How many rows lie before them.
+        The number of preceding rows.
     n_rows : int
-        How many lines there are.
+        The number of lines.
     """
 
     start: int
@@ -520,16 +522,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BlockReader:
-    """Reads blocks of a file of UTF-8 text as Arrow reads all of it.
+    """Reader of blocks of a UTF-8 text file, with the same result as reading all of it.
 
     Parameters
     ----------
     path : Path
         The file.
     header_lines : int
-        How many lines stand above the rows.
+        The number of lines above the rows.
     read, parse, convert : ReadOptions, ParseOptions, ConvertOptions
-        How Arrow reads lines of it; its columns are called by their places.
+        Arrow's options; columns are identified by their positions.
     """
 
     path: Path
@@ -545,11 +547,11 @@ class BlockReader:
 
     @property
     def types(self) -> dict[str, pa.DataType]:
-        """Return the types of columns, as far as they are known."""
+        """The known types of columns."""
         return dict(self.convert.column_types)
 
     def lines(self, block: Block) -> bytes:
-        """Return the lines of a block as they are written."""
+        """Return the lines of a block as bytes."""
         with self.path.open("rb", buffering=0) as file:
             file.seek(block.start)
             return file.read(block.size)
@@ -560,9 +562,9 @@ class BlockReader:
         return pyarrow.csv.read_csv(pa.BufferReader(lines), *options)
 
     def ends_in_quotes(self, lines: bytes) -> bool:
-        """Return whether the last line ends within quotes, in a value that continues on the next.
+        """Return whether the last line ends within quotes, in a value continued on the next.
 
-        Within other lines Arrow tells: it finds fewer rows than lines.
+        For quotes in other lines, Arrow finds fewer rows than lines.
         """
         last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
         if b'"' not in last:
@@ -571,10 +573,10 @@ class BlockReader:
         return "\n" in record[-1]
 
     def with_types(self, lines: bytes) -> BlockReader:
-        """Return a reader whose columns have the types that the first of some lines show.
+        """Return a reader whose column types are inferred from some lines.
 
-        Numbers are floats, whole ones too: if all values of a column can be read so, they are
-        what Arrow would find in the whole file.
+        All numbers are read as floats: if this succeeds for all values of a column, the result is
+        that of reading the whole file.
         """
         head = self.table(lines[: lines.rfind(b"\n", 0, HEAD_BYTES) + 1] or lines)
         kinds = {field.name: field.type for field in head.schema} | self.types
@@ -590,29 +592,28 @@ class BlockReader:
 def read_blocks(
     reader: BlockReader, values: Sequence[str], *, missing: bool, size: int = BLOCK
 ) -> tuple[Rows, pa.Table] | None:
-    """Return columns as rows, and the other ones as Arrow holds them.
+    """Return some columns as rows, and the others as an Arrow table.
 
     Parameters
     ----------
     reader : BlockReader
-        Reads blocks of the file.
+        The reader of blocks of the file.
     values : sequence of str
-        The columns to put side by side, by their places in the file.
+        The columns to put side by side, by their positions in the file.
     missing : bool
-        Whether values may be missing, or columns hold something else than numbers.
+        Whether values may be missing and columns may hold something other than numbers.
     size : int
-        Bytes of a block at most, not more than Arrow is told.
+        Largest number of bytes in a block, at most Arrow's own block size.
 
     Returns
     -------
     X : ndarray of shape (n, d), float64
-        The values, NaN where one is missing; of columns that hold no numbers it holds nothing.
+        The values, NaN for a missing one; undefined for columns that hold no numbers.
     others : pyarrow.Table
-        Those, and the columns besides the values.
+        The columns without numbers, and those besides the values.
 
-    None of a file that is not as simple as that, or is wrong somewhere: it has blank lines or ends
-    of lines in quotes, numbers that become text later on, values that are not finite, lines of
-    unequal length.
+    None for an irregular or faulty file: one with blank lines, line ends within quotes, numbers
+    followed by text in a column, values that are not finite, or lines of unequal length.
     """
     try:
         blocks = _blocks(reader.path, reader.header_lines, size)
@@ -658,7 +659,7 @@ def _placed(
 
 
 def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
-    """Return the blocks of whole lines below the header; none if a line is longer than a block."""
+    """Return the blocks of whole lines below the header; none if a line exceeds a block."""
     blocks: list[Block] = []
     row, seen = 0, bytearray(size)
     with path.open("rb") as file:
@@ -682,7 +683,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_fine(values: Floats, *, missing: bool) -> bool:
-    """Return whether values are finite, or missing where they may be."""
+    """Return whether values are finite, or missing where this is allowed."""
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
             return True
@@ -704,7 +705,7 @@ def open_sqlite(path: Path, table: str | None = None) -> ArrowTable:
     Raises
     ------
     InputError
-        If it is no SQLite file, or has no such table.
+        If the file is not an SQLite file, or has no such table.
     """
     with readable(path):
         path.open("rb").close()
@@ -727,7 +728,8 @@ def open_duckdb(path: Path, table: str | None = None) -> ArrowTable:
     Raises
     ------
     InputError
-        If it is no DuckDB file, has no such table, or if the extra ``duckdb`` is not installed.
+        If the file is not a DuckDB file or has no such table, or if the extra ``duckdb`` is not
+        installed.
     """
     with reading_with("duckdb", path):
         import duckdb  # an optional extra
@@ -743,7 +745,7 @@ def open_duckdb(path: Path, table: str | None = None) -> ArrowTable:
 
 
 def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
-    """Return the table of a name; without a name, the only one."""
+    """Return the named table or, without a name, the only one."""
     have = ", ".join(names) or "none"
     if wanted is not None and wanted not in names:
         raise InputError(f"{path} has no table {wanted!r}; it has {have}")
@@ -766,18 +768,18 @@ READERS = {
     ".zsav": "read_sav",
     ".dta": "read_dta",
 }
-"""What reads a file, by the ending of its name."""
+"""Functions that read a file, by the ending of its name."""
 
 
 def open_statistics(path: Path) -> ArrowTable:
-    """Read a file of SAS, SPSS or Stata; what a program calls missing is missing.
+    """Read a file of SAS, SPSS or Stata, with the missing values that the program defines.
 
-    A column of codes that all have names ("value labels") is read as these names.
+    A column of codes is read as their names ("value labels") if all codes have one.
 
     Raises
     ------
     InputError
-        If it is no such file, or if the extra ``stats`` is not installed.
+        If the file is not valid, or if the extra ``stats`` is not installed.
     """
     with reading_with("stats", path):
         import pyreadstat  # an optional extra
@@ -792,7 +794,7 @@ def open_statistics(path: Path) -> ArrowTable:
 
 
 def _named(cells: Sequence[Any], names: Mapping[Any, str]) -> pa.Array:
-    """Return a column, with the names in the place of its codes if all have one.
+    """Return a column with its codes replaced by names if all of them have one.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Rows of a query to a database, through SQLAlchemy.
 
-Rows come through a cursor at the server, some at a time. Passwords come from the environment or
-from a file, and are removed from every message.
+Rows are fetched in parts through a server-side cursor. Passwords come from the environment or from
+a file, and are removed from every message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ except ImportError as error:
 
 
 HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
-"""Rows wait at the server, SQLAlchemy itself buffers at most one, and nothing is written."""
+"""Execution options: a server-side cursor, small buffers, and read-only access."""
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 SECRET = re.compile(r"pass|pwd|secret|token|key$", re.IGNORECASE)
 REFUSED = re.compile(r"password|authentication|access denied|login failed", re.IGNORECASE)
@@ -56,8 +56,8 @@ class Query:
     Raises
     ------
     InputError
-        If the URL cannot be read or holds a password; later, if the database cannot be reached
-        four times, or refuses the query.
+        If the URL is invalid or holds a password; later, if the database cannot be reached in four
+        attempts, or refuses the query.
     """
 
     path = Path("the query's answer")  # what messages call it
@@ -81,7 +81,7 @@ class Query:
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
-        """Read columns by name, ``n_rows`` rows at a time, and keep none of them."""
+        """Read columns by name, ``n_rows`` rows at a time, without keeping any."""
         answer, self._live = self._live or self._asked(), None
         start, place = 0, [answer.names.index(name) for name in columns]
         try:
@@ -94,7 +94,7 @@ class Query:
             _close(answer.connection, answer.result)
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found."""
+        """Return where a row, counted from 0, is in the result."""
         return f"row {row + 1} of the query's answer"
 
     def _asked(self) -> _Answer:
@@ -133,7 +133,7 @@ class Query:
         return engine
 
     def _resolved(self) -> tuple[URL, list[str]]:
-        """Return the URL with its variables filled in, and the secrets in it."""
+        """Return the URL with its variables filled in, and its secrets."""
         if PLACEHOLDER.fullmatch(self._source.url):
             url = _parsed(self._filled(self._source.url))
         else:
@@ -181,7 +181,7 @@ class Query:
         raise failed  # outside: what the driver said, password and all, is not its context
 
     def _complaint(self, error: Any, secrets: Sequence[str], dialect: Any, raw: Any) -> InputError:
-        """Return the error in one line, of a class that tells whether it may pass."""
+        """Return the error in one line, of a class that shows whether it may be temporary."""
         cause = getattr(error, "orig", None) or error
         reason = _without(secrets, cause)
         connected = getattr(error, "statement", "fetched") is not None
@@ -195,7 +195,7 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """Result of a query that is still to be read, and the secrets of its URL."""
+    """Result of a query that has not been read yet, and the secrets of its URL."""
 
     connection: Connection
     result: CursorResult[Any]
@@ -204,7 +204,7 @@ class _Answer:
 
 
 def _close(connection: Connection, result: CursorResult[Any] | None) -> None:
-    """Close a result and its connection, even if that is lost already."""
+    """Close a result and its connection, even if the connection is lost."""
     with suppress(Exception):  # the driver's own error, which SQLAlchemy would log
         if result is not None and result.cursor is not None:
             result.cursor.close()
@@ -225,7 +225,7 @@ def _parsed(url: str) -> URL:
 
 
 def _no_password(url: str) -> None:
-    """Refuse a password that stands in the URL itself."""
+    """Refuse a password that is written in the URL itself."""
     if PLACEHOLDER.fullmatch(url):
         return
     if not all(map(PLACEHOLDER.fullmatch, _secrets(_parsed(url)))):
@@ -261,7 +261,7 @@ def _without(secrets: Sequence[str], error: object) -> str:
 
 
 def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
-    """Yield rows as the driver returns them, without the cost of SQLAlchemy's own."""
+    """Yield rows as the driver returns them, without the overhead of SQLAlchemy."""
     rows: Sequence[Any] = [tuple(first)] if (first := result.fetchone()) else []
     while rows:
         cursor = result.cursor
@@ -271,7 +271,7 @@ def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
 
 
 def _read_only(connection: Any, *_rest: Any) -> None:
-    """Keep SQLite from writing, which ends a transaction by itself where a table is made."""
+    """Keep SQLite from writing, as it ends a transaction on its own if a table is created."""
     connection.execute("PRAGMA query_only = ON")
 
 

@@ -1,6 +1,6 @@
-"""Cells of tables: what a column of them holds, and the numbers and days that they stand for.
+"""Cells of tables: the kind of a column, and the conversion to numbers and days.
 
-Where numbers are written as text, their decimals begin with a point or a comma.
+Numbers written as text have a point or a comma as the decimal sign.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ POINT, COMMA = ".", ","
 NAMES = {POINT: "decimal points", COMMA: "decimal commas"}
 
 GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}([.,]\d{3})+[.,]\d+")
-"""A number whose thousands are parted, and that can be nothing else."""
+"""A number with grouped thousands that can be read in no other way."""
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
-"""What may as well be a whole number whose thousands are parted."""
+"""A number that can also be read as a whole number with grouped thousands."""
 TIMES: tuple[Any, ...] = (datetime.date, datetime.time, datetime.timedelta)
-"""What Python holds of times; a column of one of them is no column of numbers."""
+"""Python's types of times; a column of one of them is not numeric."""
 TRIED = 100
-"""Cells that are tried before all are."""
+"""Number of cells that are tried first, before all cells."""
 HOW = '--decimal , or, in a site file, decimal = "," under [source]'
 
 
@@ -50,7 +50,8 @@ def parsed(text: str, decimal: str | None = POINT) -> float:
     Raises
     ------
     ValueError
-        If it is none, or has a point where decimals begin with a comma: nobody knows what it is.
+        If the text is not a number, or is ambiguous because it has a point although the decimal
+        sign is a comma.
 
     Examples
     --------
@@ -83,16 +84,16 @@ NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
 AFFINE = re.compile(
     rf"([+-]?(?:{NUMBER})?)\s*\*?\s*x\s*([+-]\s*(?:{NUMBER}))|([+-]?(?:{NUMBER}))", re.I
 )
-"""A factor and what is added, or a factor alone."""
+"""A factor and a summand, or only a factor."""
 
 
 def affine(text: str) -> tuple[float, float]:
-    """Return the factor, and what is added then, of values in another unit.
+    """Return the factor and the summand that convert values to another unit.
 
     Raises
     ------
     ValueError
-        If the text says no such thing, or the factor is 0 or infinite.
+        If the text has another form, or the factor is 0 or infinite.
 
     Examples
     --------
@@ -114,8 +115,8 @@ def affine(text: str) -> tuple[float, float]:
 def decimals_of(columns: Mapping[str, Sequence[str]]) -> str:
     """Return the decimal sign of a file: a comma only if that is certain.
 
-    Some column must be of numbers with decimal commas, of which one cannot be a comma of
-    thousands, and no column may be of numbers with decimal points.
+    There must be a column of numbers with decimal commas, at least one of which cannot separate
+    thousands, and no column of numbers with decimal points.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def decimals_of(columns: Mapping[str, Sequence[str]]) -> str:
 
 
 def has_padding(text: object) -> bool:
-    """Return whether a cell is a text of digits with a zero in front.
+    """Return whether a cell is a text of digits with a leading zero.
 
     Examples
     --------
@@ -159,17 +160,17 @@ def may_be_number(text: str) -> bool:
 
 
 def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | None:
-    """Return the complaint about a number in another notation, and the remedy; or None.
+    """Return the message about a number in another notation, with the remedy; or None.
 
     Parameters
     ----------
     text : str
-        What is no number.
+        The text that is not a number.
     column : sequence of str
-        All texts of its column that are not missing.
+        All texts of its column except missing values.
     decimal : {".", ",", None}
-        What decimals begin with, by the option; None where there is no option, since numbers need
-        not be texts in such a file.
+        The decimal sign that the option gives; None if the format has no such option because it
+        stores numbers as such.
 
     Examples
     --------
@@ -202,7 +203,7 @@ def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | No
 
 
 def _point(text: str, throughout: bool) -> str:
-    """Return the complaint about a point where decimals are to begin with a comma."""
+    """Return the message about a point in a file with decimal commas."""
     mend = f"do not say {HOW}" if throughout else "save the file with decimal commas"
     if THOUSANDS.fullmatch(text):
         mend = f"save the file without points of thousands, or {mend}"
@@ -214,7 +215,7 @@ def _point(text: str, throughout: bool) -> str:
 
 BLANKS, APOSTROPHES = " \u00a0\u2009\u202f", "'\u2019"
 SYMBOL = r"[%$£¥¢\u20a0-\u20cf]|EUR|USD|GBP|CHF"
-"""Symbols of per cent and of currencies, and some names of those."""
+"""Pattern of per cent and currency symbols, and some of their names."""
 UNIT = r"[a-zA-Z\u00b5\u03bc\u00b0]{1,8}[23\u00b2\u00b3]?(?:/[a-zA-Z]{1,8}[23\u00b2\u00b3]?)?"
 """A unit of measurement, such as kg, mmHg or kg/m\u00b2."""
 WRITTEN = re.compile(
@@ -223,7 +224,7 @@ WRITTEN = re.compile(
 )
 PLAINLY = str.maketrans({**dict.fromkeys(BLANKS, " "), "\u2019": "'", "\u2212": "-"})
 GROUPS = {POINT: (COMMA, " ", "'"), COMMA: (POINT, " ", "'")}
-"""Signs that part thousands, by the decimal sign."""
+"""Characters that group thousands, by the decimal sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,17 +256,17 @@ class Notation:
     seen: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def number(self, text: str) -> float | None:
-        """Return the number that a text stands for; None where it is written otherwise."""
+        """Return the number that a text stands for; None if it is in another notation."""
         symbol, figures = _symbol_and_figures(text)
         if symbol != self.symbol or not _figures(self.decimal, self.group).fullmatch(figures):
             return None
         return float(figures.replace(self.group, "").replace(self.decimal, POINT))
 
     def after(self, texts: Sequence[str]) -> Notation:
-        """Return the notation of a column whose further texts are these.
+        """Return the notation of a column that continues with these texts.
 
-        A later part of a table may be the first with signs of thousands, where no number of the
-        parts before it needs any. Where the two do not agree, nothing changes.
+        Grouped thousands may first occur in a later part of a table, if the numbers before are too
+        small for them. If the two notations contradict each other, nothing changes.
         """
         cells = [*self.seen, *texts]
         known = [self.number(each) for each in cells]
@@ -280,7 +281,7 @@ class Notation:
 
     @property
     def is_share(self) -> bool:
-        """Whether numbers are per cent."""
+        """Whether numbers are percentages."""
         return "%" in self.symbol
 
     @property
@@ -289,7 +290,7 @@ class Notation:
         return self.symbol[1] if _is_unit(self.symbol[1]) else ""
 
     def said_of(self, texts: Sequence[str], decimal: str | None) -> str:
-        """Return what a note says of a column, given its different texts and the decimal sign."""
+        """Return a note on how a column is read, from its distinct texts and the decimal sign."""
         text = max(texts, key=len)
         number = self.number(text)
         said = f"{' '.join(text.split())!r} is read as {number:.15g}"
@@ -306,7 +307,7 @@ PLAIN = Notation()
 
 
 def _symbol_and_figures(text: str) -> tuple[tuple[str, str], str]:
-    """Return the symbols around a number, and its sign and figures; no figures if it is none."""
+    """Return the symbols around a number, and its sign and digits; no digits if it is not one."""
     match = WRITTEN.fullmatch(text.strip())
     if match is None or (match["before"] and match["after"]) or (match["sign"] and match["own"]):
         return ("", ""), ""
@@ -321,17 +322,17 @@ def _is_unit(after: str) -> bool:
 
 @cache
 def _figures(decimal: str, group: str) -> re.Pattern[str]:
-    """Return the pattern of a number with a decimal sign, and a sign of thousands or none."""
+    """Return the pattern of a number with a decimal sign and optional grouping."""
     whole = rf"(?:0|[1-9]\d{{0,2}}(?:{re.escape(group)}\d{{3}})*)" if group else r"\d+"
     return re.compile(rf"[-+]?{whole}(?:{re.escape(decimal)}\d+)?")
 
 
 def notation_of(texts: Iterable[str], decimal: str | None = POINT) -> Notation | None:
-    """Return the notation of numbers with symbols or parted thousands, if all texts keep one.
+    """Return the notation of numbers with symbols or grouped thousands, if all texts follow one.
 
-    Where 1,234 may be 1234 or 1.234 in all of them, ``decimal`` says it if it is a comma; else it
-    is taken for a whole number, and for 1.234 if it is per cent. So is 1.234 € for 1234, because
-    amounts of money have no three decimals.
+    If all texts are ambiguous, such as 1,234 for 1234 or 1.234, a ``decimal`` of "," decides;
+    otherwise they are whole numbers, or 1.234 for percentages. Likewise, 1.234 € is 1234, because
+    amounts of money do not have three decimals.
 
     Examples
     --------
@@ -363,7 +364,7 @@ def notation_of(texts: Iterable[str], decimal: str | None = POINT) -> Notation |
 
 
 def _candidates(symbol: tuple[str, str], decimal: str) -> Iterator[tuple[str, str]]:
-    """Yield decimal signs and signs of thousands, the likelier ones first."""
+    """Yield pairs of decimal sign and grouping character, the likelier ones first."""
     has_symbol, signs = symbol != ("", ""), (decimal, other(decimal))
     if "%" in symbol:
         yield from ((sign, "") for sign in signs)
@@ -392,7 +393,7 @@ def is_written_number(text: str) -> bool:
 
 
 def odd_one(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first text whose symbol is not that of most, and one of most; None without any.
+    """Return the first text whose symbol differs from that of most, and one of most; or None.
 
     Examples
     --------
@@ -411,15 +412,15 @@ def odd_one(texts: Sequence[str]) -> tuple[str, str] | None:
 
 
 FROM_DATES = ("age", "month", "weekday", "since")
-"""What may be made of a date."""
+"""What a date may be converted to."""
 YEAR = 365.2425
-"""Days of a year."""
+"""Number of days in a year."""
 SINCE = "2000-01-01"
-"""The day that days are counted from where none is given."""
+"""Default day from which days are counted."""
 FIRST, LAST = 18000101, 21001231
-"""Whole numbers between which YYYYMMDD may lie."""
+"""Range of whole numbers that may be dates YYYYMMDD."""
 DATES_TRIED = 50
-"""Texts that are tried before all are."""
+"""Number of texts that are tried first, before all texts."""
 TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[ap]m)?(?:Z| ?[+-]\d{2}:?\d{2})?)?"
 MONTHS = {
     name: i
@@ -457,9 +458,9 @@ PATTERNS = {
 
 
 def days_of_texts(texts: Sequence[str]) -> Floats | None:
-    """Return the days since 1970 of texts, (n,), or None where one of them is no date.
+    """Return texts as days since 1970, (n,), or None if one of them is not a date.
 
-    Where 3/4/2021 may be March or April throughout, the day is taken to stand first.
+    If all dates are ambiguous, as 3/4/2021 is, the day is assumed to come first.
 
     Examples
     --------
@@ -488,7 +489,7 @@ def _days(texts: Sequence[str], order: str, pattern: re.Pattern[str]) -> Floats 
 
 
 def _day(parts: Sequence[str], order: str) -> float | None:
-    """Return the days since 1970 of the parts of a date, or None where there is no such day."""
+    """Return the days since 1970 of the parts of a date, or None if there is no such day."""
     part = dict(zip(order, parts, strict=False))
     month = part.get("m") or str(MONTHS.get(part.get("b", "").lower(), 0))
     year = int(part["y"])
@@ -504,9 +505,9 @@ EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def days_of_numbers(values: NDArray[np.floating], fewest: int = 3) -> Floats | None:
-    """Return the days since 1970 of numbers YYYYMMDD, NaN as they are, or None if they are none.
+    """Return numbers YYYYMMDD as days since 1970, keeping NaN; None if they are not dates.
 
-    Fewer than ``fewest`` numbers are none.
+    Fewer than ``fewest`` numbers are not taken for dates.
 
     Examples
     --------
@@ -536,7 +537,7 @@ YMD = ("ymd", PATTERNS["ymd"])
 
 
 def is_date(cell: object) -> bool:
-    """Return whether a cell is a date: one of Python, a text of one, or a number YYYYMMDD.
+    """Return whether a cell is a date: a Python date, a date in text, or a number YYYYMMDD.
 
     Examples
     --------
@@ -549,14 +550,14 @@ def is_date(cell: object) -> bool:
 
 
 def checked_how(how: str, today: datetime.date | None = None) -> str:
-    """Return how a date becomes a number, completed by the day that it counts from or to.
+    """Return the specification of how a date becomes a number, with its reference day.
 
     Parameters
     ----------
     how : str
         "age", "age:2024-12-31", "month", "weekday", "since" or "since:2000-01-01".
     today : date, optional
-        The day that ages are counted to where none is given.
+        The day at which ages are computed if none is given.
 
     Examples
     --------
@@ -581,7 +582,7 @@ def checked_how(how: str, today: datetime.date | None = None) -> str:
 
 
 def numbers_of(days: Floats, how: str) -> Floats:
-    """Return dates, (n,), given as days since 1970, as ages, months, weekdays or days.
+    """Return dates (n,), given as days since 1970, as ages, months, weekdays or days.
 
     Examples
     --------
@@ -611,7 +612,7 @@ def numbers_of(days: Floats, how: str) -> Floats:
 def as_arrow(cells: Sequence[Any]) -> pa.Array:
     """Return the cells of a column as an Arrow array; None is missing.
 
-    That is as numbers, truth values or dates, or else as texts, everything as it is written.
+    The result has numbers, booleans or dates; any other column becomes text, unchanged.
 
     Raises
     ------
@@ -641,7 +642,7 @@ def as_arrow(cells: Sequence[Any]) -> pa.Array:
 def column_of(cells: Sequence[Any]) -> pa.Array:
     """Return the cells of a column of a database as an Arrow array of their type.
 
-    Where they are of many types, a column of numbers is of floats, another one of texts.
+    A column of mixed types becomes floats if all are numbers, and text otherwise.
     """
     try:
         return pa.array(cells)
@@ -652,7 +653,7 @@ def column_of(cells: Sequence[Any]) -> pa.Array:
 
 
 def _written(cell: Any) -> str:
-    """Return a cell as text; whole numbers, which are floats in mixed columns, without a point."""
+    """Return a cell as text; whole numbers, which mixed columns hold as floats, without a point."""
     if not isinstance(cell, str | bytes | Number | datetime.date | datetime.time):
         raise TypeError(f"argument must be a string or a real number, not {type(cell).__name__!r}")
     if isinstance(cell, bytes):
@@ -661,14 +662,14 @@ def _written(cell: Any) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is that of text."""
+    """Return whether a type is a text type."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def notation_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Notation | None:
-    """Return the notation of a column of text that is one of numbers; None of any other column.
+    """Return the notation of a text column that holds numbers; None for any other column.
 
-    The first cells are tried before all are.
+    The first cells are tried before the others.
     """
     head = [each for each in column.slice(0, TRIED).to_pylist() if not is_missing(each)]
     if not all(is_number(each, decimal) or _symbol_and_figures(each)[1] for each in head):
@@ -680,7 +681,7 @@ def notation_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Notatio
 
 
 def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
-    """Return whether all values are numbers or missing, perhaps written as text."""
+    """Return whether all values are numbers, possibly written as text, or missing."""
     kind = column.type
     if is_text(kind):
         head = column.slice(0, TRIED).to_pylist()
@@ -697,7 +698,7 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
 
 
 def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
-    """Return a numeric column as floats, NaN where a value is missing; float32 stays float32."""
+    """Return a numeric column as floats with NaN for missing values; float32 is kept."""
     if is_text(column.type):
         return floats_of_texts(column, lambda text: parsed(text, decimal))
     if not pa.types.is_float32(column.type):
@@ -713,7 +714,7 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
 
 
 def floats_of_texts(column: pa.ChunkedArray, parse: Callable[[str], float | None]) -> Floats:
-    """Return the numbers that texts stand for, (n,), NaN where one is missing or none."""
+    """Return texts as numbers, (n,), with NaN for those that are missing or not numbers."""
     cells, places = _places_of(column)
     each = [None if is_missing(cell) else parse(str(cell)) for cell in cells]
     numbers: Floats = np.array(each, np.float64)[places]
@@ -721,7 +722,7 @@ def floats_of_texts(column: pa.ChunkedArray, parse: Callable[[str], float | None
 
 
 def _values(array: pa.Array, dtype: Any) -> NDArray[Any]:
-    """Return the numbers of an array; where one is missing, any number."""
+    """Return the numbers of an array, with arbitrary values for missing ones."""
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
@@ -737,7 +738,7 @@ def _is_null(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _places_of(texts: pa.ChunkedArray) -> tuple[list[str | None], NDArray[np.intp]]:
-    """Return the distinct texts, then None, and the index of each cell among them, (n,)."""
+    """Return the distinct texts followed by None, and the index of each cell in them, (n,)."""
     coded = texts.combine_chunks().dictionary_encode()
     different = [*coded.dictionary.to_pylist(), None]
     places = _values(coded.indices, str(coded.indices.type)).astype(np.intp)
@@ -748,7 +749,7 @@ def _places_of(texts: pa.ChunkedArray) -> tuple[list[str | None], NDArray[np.int
 def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
     """Return the kind of a column: "number", "text", "date", "mixed" or "empty".
 
-    Numbers whose decimals begin with the other sign are "decimal commas" or "decimal points".
+    Numbers with the other decimal sign are "decimal commas" or "decimal points".
     """
     kind = column.type
     if missing_in(column) == len(column):
@@ -767,9 +768,9 @@ def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
 
 
 def days_of(column: pa.ChunkedArray) -> Floats | None:
-    """Return the days since 1970 of a column of dates, NaN where one is missing, (n,).
+    """Return a column of dates as days since 1970, NaN for missing values, (n,).
 
-    None where it has times of a day, or spans of time.
+    Return None if it has times of day or durations.
     """
     if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
         return None
@@ -779,9 +780,9 @@ def days_of(column: pa.ChunkedArray) -> Floats | None:
 
 
 def dates_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Floats | None:
-    """Return the days since 1970 of a column of dates of any form, NaN where one is missing.
+    """Return a column of dates in any form as days since 1970, NaN for missing values.
 
-    None where some value is no date.
+    Return None if some value is not a date.
     """
     if pa.types.is_temporal(column.type):
         return days_of(column)
@@ -796,14 +797,14 @@ def dates_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Floats | N
 
 
 def missing_in(column: pa.ChunkedArray) -> int:
-    """Return how many values are missing."""
+    """Return the number of missing values."""
     if is_text(column.type):
         return sum(map(is_missing, column.to_pylist()))
     return int(pa.compute.sum(pa.compute.is_null(column, nan_is_null=True)).as_py() or 0)
 
 
 def reads_as_number(cell: object, decimal: str | None = POINT) -> bool:
-    """Return whether a cell is a number, one written as text, or missing."""
+    """Return whether a cell is missing or a number, possibly written as text."""
     if isinstance(cell, str):
         return is_missing(cell) or is_number(cell, decimal)
     return cell is None or isinstance(cell, float)
@@ -822,7 +823,7 @@ def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
 
 
 def at_codes(values: Floats, codes: Floats) -> Floats:
-    """Return the value of each code, (n,), NaN where a code is."""
+    """Return the value of each code, (n,), with NaN for NaN."""
     place = np.where(np.isnan(codes), len(values), codes).astype(np.intp)
     return np.append(values, np.nan)[place]
 
@@ -847,7 +848,7 @@ def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
 
 
 def numbered_groups(names: Any) -> NDArray[np.int64]:
-    """Return hashes of the names of persons, (n,): equal if the names are."""
+    """Return hashes of the names of persons, (n,), equal for equal names."""
     different, places = _places_of(pa.chunked_array([pa.array(names)]))
     digests = b"".join(
         blake2b((name or "").strip().encode(), digest_size=8).digest() for name in different

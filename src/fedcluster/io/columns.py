@@ -1,7 +1,7 @@
-"""Columns: their names, what they hold, and what a site discloses of them.
+"""Columns: their names and content, and what a site discloses about them.
 
-Text is held as the codes 0, 1, ... of its levels, NaN where it is missing. Each part of a site's
-rows may have codes of its own; what a level is called is the same everywhere.
+Text is stored as the codes 0, 1, ... of its levels, with NaN for missing values. Each part of a
+site's rows may have codes of its own; the names of levels are the same everywhere.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError, ReadingNote, listed
 
 KINDS = ("number", "text", "date", "mixed", "empty")
-"""What a column may hold."""
+"""Possible kinds of a column."""
 
 HELD = {"date": "dates", "mixed": "numbers and texts"}
-"""Words for the content of a column that is neither of numbers nor of text."""
+"""Words for the kinds of columns that are neither numbers nor text."""
 
 MOST_LEVELS = 1000
-"""Levels of one column that a site names, the most frequent ones."""
+"""Largest number of levels per column that a site names, the most frequent ones."""
 
 MOST_CODES = 12
-"""Different numbers of a column up to which they may be codes of texts."""
+"""Largest number of distinct numbers in a column that may be codes for texts."""
 SPELLINGS = 4
-"""Spellings of a text on average, up to which those of a site are compared."""
+"""Largest mean number of spellings per text up to which a site's spellings are compared."""
 CODED_ROWS = 1000
-"""Rows that are looked at before all are."""
+"""Number of rows that are inspected first, before all rows."""
 
 SHARED = 2
-"""Rows of a site that must have a level before the site names it."""
+"""Number of a site's rows that must have a level before the site names it."""
 
 MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#n/a n/a", "#na"} | {
     "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "-", "?",
 }  # fmt: skip
-"""Texts that stand for a missing value, in small letters."""
+"""Texts that mark a missing value, in lower case."""
 
 AS_IN_MODEL = "drop the row, as the model knows this column otherwise"
-"""What to do where a column of new rows holds something else than in the fit of their model."""
+"""Advice for a column of new rows whose kind differs from that in the model's fit."""
 
 Passes = Callable[[Floats, int], NDArray[np.bool_]]
-"""``passes(counts, n)`` says which levels, with so many of the n rows each, may leave."""
+"""``passes(counts, n)`` returns which levels, each of counts of the n rows, may leave."""
 
 
 def is_blank(value: Any) -> bool:
@@ -73,7 +73,7 @@ def is_missing(value: Any) -> bool:
 
 
 def merged_kind(kinds: Iterable[str]) -> str:
-    """Return the kind of a column whose parts have these kinds."""
+    """Return the kind of a column from the kinds of its parts."""
     held = set(kinds) - {"empty"}
     return "mixed" if len(held) > 1 else next(iter(held), "empty")
 
@@ -82,7 +82,7 @@ def merged_kind(kinds: Iterable[str]) -> str:
 
 
 def column_list(text: str | None, option: str = "--columns") -> list[str] | None:
-    """Split ``a,b,c`` into names; one that holds a comma stands in double quotes.
+    """Split ``a,b,c`` into names; a name with a comma must be in double quotes.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def first_twice(names: Iterable[str]) -> str | None:
 
 
 def choose(columns: Sequence[str]) -> str:
-    """Return the advice to choose columns, with the option to copy."""
+    """Return the advice to choose columns, with an option to copy."""
     if not columns:
         return "there is no other column"
     line = io.StringIO()
@@ -114,7 +114,7 @@ def choose(columns: Sequence[str]) -> str:
 
 
 def codes_option(name: str, pairs: Iterable[tuple[str, str]]) -> str:
-    r"""Return the option that calls texts of a column otherwise, to copy.
+    r"""Return the option that renames texts of a column, to copy.
 
     Examples
     --------
@@ -128,13 +128,13 @@ def codes_option(name: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def other_columns(numeric: Sequence[str]) -> str:
-    """Return what to do in Python where a column is no number."""
+    """Return the advice for Python users on a column that is not numeric."""
     names = ", ".join(map(repr, numeric)) or "no other column"
     return f"prepare= takes text, or give a data frame of columns of numbers: {names}"
 
 
 def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
-    """Refuse a table that lacks columns, and name all of them."""
+    """Raise an error that names all columns that a table lacks."""
     there = set(names)
     if lacking := [name for name in wanted if name not in there]:
         which = f"column{'s' if lacking[1:] else ''} {listed(list(map(repr, lacking)))}"
@@ -142,12 +142,12 @@ def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None
 
 
 def kind_refused(data: Data, j: int, owner: str = "", mend: str = AS_IN_MODEL) -> None:
-    """Refuse a column that must be of numbers and is not.
+    """Raise an error for a column that must be numeric and is not.
 
     Raises
     ------
     InputError
-        With the column, and of text with the first row, from 0, and its value.
+        With the column and, for text, the first such row, from 0, and its value.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def kind_refused(data: Data, j: int, owner: str = "", mend: str = AS_IN_MODEL) -
 
 
 def folded_name(name: str) -> str:
-    """Return a name without what people write differently: case, blanks, _, - and accents.
+    """Return a name without variations in spelling: case, blanks, _, - and accents.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def folded_name(name: str) -> str:
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a column's name, in small letters.
+    """Return the words in the name of a column, in lower case.
 
     Examples
     --------
@@ -196,14 +196,14 @@ def words_of(name: str) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """Return a name as a command line takes it in a list."""
+    """Return a name as it is written in a list on the command line."""
     return name if re.fullmatch(r"[\w.-]+", name) else f"'\"{name}\"'"
 
 
 def own_names(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Return what a table calls wanted columns that it has under another spelling alone.
+    """Return a table's own spelling of wanted columns that it lacks in the given spelling.
 
-    Where two columns or two wanted names differ in the spelling only, none is meant.
+    If two columns or two wanted names differ only in spelling, they are not matched.
 
     Examples
     --------
@@ -230,10 +230,10 @@ def own_names(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
 def common_names(
     names: Mapping[str, Sequence[str]], said: Iterable[str] = ()
 ) -> dict[str, dict[str, str]]:
-    """Return by site what it calls columns that are spelled otherwise elsewhere or by options.
+    """Return, by site, its own names of columns that are spelled otherwise elsewhere.
 
-    All sites take the first spelling of an option, or else that of most sites. A warning names
-    columns of which a site has two under spellings of one name: these are not matched.
+    The common spelling is the first that an option uses, or else that of most sites. If a site has
+    two columns that are spellings of one name, a warning says that they are not matched.
 
     Parameters
     ----------
@@ -274,14 +274,14 @@ def common_names(
 
 
 def note_names(owner: str, own: Mapping[str, str]) -> None:
-    """Note which columns of a site are taken for others."""
+    """Warn which columns of a site are matched to columns spelled otherwise."""
     if own:
         pairs = [f"{name!r} is taken for {common!r}" for common, name in own.items()]
         warnings.warn(f"{owner}: column {', '.join(pairs)}", ReadingNote, stacklevel=3)
 
 
 def called(data: Data, own: Mapping[str, str]) -> Data:
-    """Return rows with the common names of their columns, given the site's own of some."""
+    """Return rows with the common names of their columns, given the site's own names."""
     common = {name: each for each, name in own.items()}
     if not common.keys() & {column.name for column in data.columns}:
         return data
@@ -290,12 +290,12 @@ def called(data: Data, own: Mapping[str, str]) -> Data:
 
 
 def is_index(name: str) -> bool:
-    """Return whether a column is the index of a data frame, as pandas writes it."""
+    """Return whether a column is the index of a data frame as pandas writes it."""
     return not name or re.fullmatch(r"__index_level_\d+__", name) is not None
 
 
 def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the columns, which must be the same at all sites, in the order of the first."""
+    """Return the columns in the order of the first site; they must be the same at all sites."""
     first, *others = names
     common = [name for name in names[first] if all(name in names[site] for site in others)]
     for site in others:
@@ -319,7 +319,7 @@ def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 
 def columns_of(data: Data) -> tuple[Column, ...]:
-    """Return the columns of rows; by default numbers with the names x0, x1, ...
+    """Return the columns of rows; by default numeric ones named x0, x1, ...
 
     Examples
     --------
@@ -330,9 +330,9 @@ def columns_of(data: Data) -> tuple[Column, ...]:
 
 
 def codes(data: Data, j: int) -> tuple[tuple[str, ...], Floats]:
-    """Return the levels of a column and the code of each row, (n,), NaN where it is missing.
+    """Return the levels of a column and the code of each row, (n,), NaN for a missing value.
 
-    Numbers are levels, too: as they are written without needless digits.
+    Numbers can be levels too, written without unnecessary digits.
 
     Examples
     --------
@@ -353,7 +353,7 @@ def _written(value: float) -> str:
 
 
 class Coding:
-    """Common codes for the texts of columns whose parts have codes of their own.
+    """Common codes for text columns whose parts have codes of their own.
 
     Examples
     --------
@@ -371,7 +371,7 @@ class Coding:
         self._numbers: dict[str, dict[str, int]] = {}
 
     def recoded(self, data: Data) -> Rows:
-        """Return the rows (n, d) of a part with the common codes."""
+        """Return the rows (n, d) of a part in the common codes."""
         X = data.X
         for j, column in enumerate(data.columns):
             empty = bool(np.isnan(data.X[:, j]).all()) and column.kind == "number"
@@ -387,7 +387,7 @@ class Coding:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns of all parts together."""
+        """The columns of all parts together."""
         return tuple(
             Column(name, merged_kind(kinds), tuple(self._numbers.get(name, ())))
             for name, kinds in self._kinds.items()
@@ -395,16 +395,16 @@ class Coding:
 
 
 Meanings = Mapping[str, Mapping[str, str]]
-"""By column: what each of a site's own codes is called by all sites."""
+"""By column, the common names of a site's own codes."""
 
 
 def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
-    """Replace a site's own codes by their meanings; what is missing stays so.
+    """Replace a site's own codes by their common names; missing values stay missing.
 
     Raises
     ------
     InputError
-        If a column holds a code without a meaning.
+        If a column holds a code without a common name.
 
     Examples
     --------
@@ -435,14 +435,14 @@ def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
 def renamed(
     code: Rows, meant: Sequence[str | None], levels: Iterable[str]
 ) -> tuple[Floats, tuple[str, ...]]:
-    """Return codes (n,) of the new names of levels, None if missing, and these names in order."""
+    """Return codes (n,) into the new names of levels (None if missing), and these names."""
     levels = tuple(sorted(set(levels)))
     place = np.array([np.nan if each is None else levels.index(each) for each in (*meant, None)])
     return place[np.where(np.isnan(code), len(meant), code).astype(np.intp)], levels
 
 
 def folded_level(level: str) -> str:
-    """Return a text of a column without case, accents, needless blanks, and - and _ in words.
+    """Return a text normalised in case, accents, blanks, and - and _ within words.
 
     Examples
     --------
@@ -457,9 +457,9 @@ def folded_level(level: str) -> str:
 
 
 def same_levels(known: Iterable[str], levels: Iterable[str]) -> dict[str, str]:
-    """Return which known text each of some unknown ones is another spelling of.
+    """Return the known text of which each unknown one is another spelling.
 
-    Where two known or two unknown ones differ in the spelling only, none is meant.
+    If two known or two unknown texts differ only in spelling, they are not matched.
 
     Examples
     --------
@@ -482,7 +482,7 @@ def same_levels(known: Iterable[str], levels: Iterable[str]) -> dict[str, str]:
 
 
 def with_levels(data: Data, j: int, meant: Mapping[str, str], owner: str) -> Data:
-    """Return rows in which some texts of column j are called otherwise, and note it."""
+    """Return rows with some texts of column j renamed, and warn of it."""
     if not meant:
         return data
     column, X, columns = data.columns[j], data.X.copy(), list(data.columns)
@@ -497,16 +497,16 @@ def with_levels(data: Data, j: int, meant: Mapping[str, str], owner: str) -> Dat
 def common_levels(
     sites: Mapping[str, Data], most: int, named: Collection[str] = ()
 ) -> dict[str, Data]:
-    """Return rows whose texts all sites spell in one way, that of most sites, where it is certain.
+    """Return rows with texts in the spelling of most sites, where the match is certain.
 
-    A site that has two texts of one spelling keeps them. Each site with other texts is noted.
+    A site that has two spellings of a text keeps both. A note names each site whose texts change.
 
     Parameters
     ----------
     sites : mapping of str to Data
         The rows of each site.
     most : int
-        Columns with more different texts stay as they are, unless they are named.
+        Columns with more distinct texts than this are not changed unless they are named.
     named : collection of str
         Columns that are categories.
 
@@ -546,7 +546,7 @@ def common_levels(
 
 
 def code_questions(sites: Mapping[str, Data]) -> dict[str, str]:
-    """Return by column the question whether numbers at some sites are codes of texts at others."""
+    """Return, by column, the question whether numbers at some sites encode texts at others."""
     asked: dict[str, str] = {}
     texts: dict[str, dict[str, list[str]]] = {}
     numbers: dict[str, dict[str, list[str]]] = {}
@@ -584,12 +584,12 @@ def _named(levels: Counter[str], n_rows: int, passes: Passes) -> tuple[str, ...]
 
 
 def described_groups(data: Data, texts: Collection[str]) -> tuple[Column, ...]:
-    """Return what a site discloses of the columns of its groups.
+    """Return what a site discloses about the columns of its groups.
 
     Raises
     ------
     InputError
-        If a column of numbers is to be text: how often each number occurs in a group would
+        If a numeric column is to be treated as text: the counts of each number in a group would
         disclose the values of its rows.
     """
     columns = []
@@ -618,14 +618,14 @@ def chosen_columns(data: Data, names: Sequence[str], owner: str, *, raw: bool) -
     names : sequence of str
         The columns.
     owner : str
-        Whose they are, for errors.
+        The owner of the rows, for error messages.
     raw : bool
-        Whether they are still to be prepared: text and missing values are allowed.
+        Whether the rows are not prepared yet, so that text and missing values are allowed.
 
     Raises
     ------
     InputError
-        If there is no such column, or one that must be prepared.
+        If there is no such column, or a column must be prepared first.
     """
     data = called(data, own_names((column.name for column in columns_of(data)), names))
     columns = columns_of(data)
@@ -645,7 +645,7 @@ def chosen_columns(data: Data, names: Sequence[str], owner: str, *, raw: bool) -
 
 
 def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
-    """Return the reference labels that a site discloses: those that at least two rows have.
+    """Return the reference labels that a site discloses: those shared by at least two rows.
 
     Parameters
     ----------
@@ -657,12 +657,12 @@ def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
     Returns
     -------
     tuple of str, or None
-        In alphabetical order; None of rows without labels.
+        The labels in alphabetical order; None for rows without labels.
 
     Raises
     ------
     InputError
-        If a row has no label and others have.
+        If only some of the rows have a label.
 
     Examples
     --------
@@ -675,7 +675,7 @@ def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
 
 
 def label_counts(chunks: Iterable[Data]) -> Counter[str] | None:
-    """Return the number of rows of each reference label, which every row must have; or None."""
+    """Return the number of rows with each reference label; None without labels."""
     labels: Counter[str] = Counter()
     for chunk in chunks:
         if chunk.y is None:
@@ -691,11 +691,11 @@ def label_counts(chunks: Iterable[Data]) -> Counter[str] | None:
 
 
 MOST_ROWS = 20_000
-"""Rows that are looked at, evenly spread; of fewer all are."""
+"""Largest number of rows in a sample, evenly spread over all rows."""
 
 
 BLOCK = 8192
-"""Values that are compared at a time."""
+"""Number of values that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -705,19 +705,19 @@ class NumberSample:
     Parameters
     ----------
     values : ndarray of shape (u,)
-        The different values of the sample, rising.
+        The distinct values of the sample, in increasing order.
     counts : ndarray of shape (u,)
-        How many rows of the sample have each.
+        The number of the sample's rows with each value.
     low, high : float
         The smallest and the largest value of all rows.
     is_counter : bool
-        Whether values go up by one from row to row.
+        Whether values increase by one from row to row.
     is_padded : bool
-        Whether numbers are written with zeros in front, as in "01015".
+        Whether numbers are written with leading zeros, as in "01015".
     whole : bool
         Whether all values are whole numbers.
     n_rows : int
-        How many rows the column has in all.
+        The total number of rows of the column.
 
     Examples
     --------
@@ -744,9 +744,9 @@ class NumberSample:
         *,
         is_padded: bool = False,
     ) -> NumberSample:
-        """Return the sample of a column (n,), whose rows may be drawn already.
+        """Return the sample of a column (n,), whose rows may be a sample already.
 
-        The smallest and the largest value of all rows may be known, too.
+        Then ``extremes`` are the smallest and the largest value of all rows.
         """
         if sample is None:
             sample = rows
@@ -764,12 +764,12 @@ class NumberSample:
 
     @property
     def n(self) -> int:
-        """Return how many values there are in the sample."""
+        """The number of values in the sample."""
         return int(self.counts.sum())
 
     @property
     def is_distinct(self) -> bool:
-        """Return whether all values of the sample differ."""
+        """Whether all values of the sample differ."""
         return len(self.values) == self.n
 
     def quantile(self, share: float) -> float:
@@ -778,7 +778,7 @@ class NumberSample:
         return float(self.values[min(int(place), len(self.values) - 1)])
 
     def without(self, value: float) -> NumberSample:
-        """Return the sample without the rows of one value."""
+        """Return the sample without the rows that have a given value."""
         kept = self.values != value
         values = self.values[kept]
         low, high = (values[0], values[-1]) if len(values) else (np.nan, np.nan)
@@ -796,14 +796,14 @@ class ColumnSummary:
     name : str
         Its name.
     kinds : set of str
-        The kinds of its parts, as of `KINDS`; "decimal commas" or "decimal points" where numbers
-        are not written as those of the source should be.
+        The kinds of its parts, from `KINDS`; "decimal commas" or "decimal points" for numbers with
+        the wrong decimal sign for the source.
     missing : int
-        Rows without a value.
+        The number of rows without a value.
     levels : Counter of str
-        How many rows have each text.
+        The number of rows with each text.
     sample : NumberSample, optional
-        Of a column of numbers that has a value, where rows in memory were summarised.
+        For a numeric column with values, if the rows are in memory.
     """
 
     name: str
@@ -826,11 +826,11 @@ class SourceSummary:
     Parameters
     ----------
     n_rows : int
-        How many rows there are.
+        The number of rows.
     columns : dict of str to ColumnSummary
-        In the order of the source.
+        The summaries of its columns, in the order of the source.
     persons : Persons, optional
-        Whose the rows are, where a column says so.
+        The persons that the rows belong to, if a column holds these.
 
     Examples
     --------
@@ -849,7 +849,7 @@ class SourceSummary:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[Data], texts: Collection[str] = ()) -> Self:
-        """Return the summary of rows; ``texts`` names columns whose numbers are names."""
+        """Return the summary of rows; ``texts`` names columns whose numbers are codes."""
         summary = cls()
         for chunk in chunks:
             summary.n_rows += len(chunk)
@@ -872,7 +872,7 @@ class SourceSummary:
     def from_data(cls, data: Data, padded: Collection[str] = ()) -> Self:
         """Return the summary of rows, with samples of numbers.
 
-        ``padded`` names the columns with zeros in front.
+        ``padded`` names the columns with leading zeros.
         """
         summary = cls.from_chunks([data])
         step = max(1, -(-len(data) // MOST_ROWS))
@@ -894,9 +894,10 @@ class SourceSummary:
         return column
 
     def disclosed(self, passes: Passes) -> tuple[Column, ...]:
-        """Return what a site discloses of its columns.
+        """Return what a site discloses about its columns.
 
-        With the levels in alphabetical order, those that at least two rows have and that pass.
+        Levels are in alphabetical order; only those that at least two rows have and that pass are
+        disclosed.
         """
         return tuple(
             Column(name, kind, _named(each.levels, self.n_rows, passes) if kind == "text" else ())
@@ -906,7 +907,7 @@ class SourceSummary:
 
 
 def extremes(X: Rows) -> tuple[Rows, Rows]:
-    """Return the smallest and the largest value of each column, (d,), NaN where it has none."""
+    """Return the smallest and the largest value of each column, (d,), NaN for an empty one."""
     n, d = X.shape
     many = max(1, BLOCK // max(d, 1))
     whole = n // many * many if X.flags.c_contiguous else 0

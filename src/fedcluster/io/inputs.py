@@ -1,6 +1,6 @@
 """Inputs in Python: arrays, data frames of any library and dicts of columns, read as files are.
 
-They come as one table for each site, or as one whose rows name their sites.
+They come as one table per site, or as one table with a column of sites.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from fedcluster.io.rows import check_finite, side_by_side
 
 FLOATS = (np.float64, np.float32)
 SHOWN = 6
-"""Names of columns that a message about an array lists."""
+"""Number of columns that a message about an array lists."""
 OWNER = "the table"
-"""What messages call a table that is no site's."""
+"""Name that messages use for a table that belongs to no site."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class Frame:
     names : tuple of str
         The names of the columns.
     source : object
-        What has the columns, ``source[name]``.
+        The object that holds the columns, as ``source[name]``.
     n_rows : int
         The number of rows.
     """
@@ -70,7 +70,7 @@ class Frame:
         return self.n_rows, len(self.names)
 
     def take(self, place: NDArray[np.intp]) -> Self:
-        """Return the rows at several places."""
+        """Return the rows at the given positions."""
         source = self.source
         if isinstance(source, Mapping):
             taken: Any = {name: np.asarray(source[name])[place] for name in self.names}
@@ -85,7 +85,7 @@ class Frame:
         return replace(self, names=tuple(name for name in self.names if name != column))
 
     def column(self, name: str) -> Any:
-        """Return a column, (n,), as an array of numpy or Arrow."""
+        """Return a column, (n,), as a NumPy or Arrow array."""
         values = self.source[name]
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return pa.chunked_array(values) if isinstance(values, pa.Array) else values
@@ -95,7 +95,7 @@ class Frame:
         return np.asarray(values)
 
     def part(self, names: Sequence[str], *, raw: bool) -> TablePart:
-        """Return some columns: numbers side by side, others as Arrow arrays."""
+        """Return some columns: numeric ones as one array, others as Arrow arrays."""
         block = None if raw else self._block(names)
         if block is not None:
             return TablePart(self, 0, pa.table({}), block)
@@ -111,7 +111,7 @@ class Frame:
         return TablePart(self, 0, pa.table(others), X)
 
     def _block(self, names: Sequence[str]) -> Rows | None:
-        """Return columns that are all of numpy numbers as one array; otherwise None."""
+        """Return columns as one array if all are NumPy numbers; otherwise None."""
         kinds = getattr(self.source, "dtypes", ())
         are_numbers = (isinstance(each, np.dtype) and each.kind in "fiub" for each in set(kinds))
         if not len(kinds) or not all(are_numbers):
@@ -121,17 +121,17 @@ class Frame:
         return _floats(np.asarray(source))
 
     def where(self, row: int) -> str:
-        """Return where a row is found; the first one is row 0."""
+        """Return where a row is, the first being row 0."""
         return f"row {row}"
 
 
 def _floats(values: NDArray[Any]) -> Rows:
-    """Return numbers as floats; float32 stays float32."""
+    """Return numbers as floats; float32 is kept."""
     return values if values.dtype in FLOATS else values.astype(np.float64)
 
 
 def _arrow(values: Any, name: str) -> Any:
-    """Return a column that is no array of numbers as an Arrow array."""
+    """Return a non-numeric column as an Arrow array."""
     if not isinstance(values, np.ndarray):
         return values
     if values.dtype.kind == "M":
@@ -144,7 +144,7 @@ def _arrow(values: Any, name: str) -> Any:
 
 
 def is_column(values: Any) -> bool:
-    """Return whether values are those of one column, and no table.
+    """Return whether values are those of one column, not of a table.
 
     Examples
     --------
@@ -158,12 +158,12 @@ def is_column(values: Any) -> bool:
 
 
 def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
-    """Return a table whose columns have names; None of one that has none, such as an array.
+    """Return a table whose columns have names; None if they have none, as in an array.
 
     Raises
     ------
     ValueError
-        If it is lazy, or if two columns have the same name or one of several has none.
+        If the table is lazy, if two columns have the same name, or if some of several have none.
 
     Examples
     --------
@@ -199,29 +199,29 @@ def read_table(
     reader: str = "Model",
     notations: dict[str, Notation] | None = None,
 ) -> Data:
-    """Return a table in memory as rows, by the same rules as for files.
+    """Read a table in memory as rows, by the same rules as for files.
 
-    Columns are found by name, others are ignored. Text that is a number is one; what is no number
-    is refused, unless rows are still to be prepared. Of an array, columns are those that are asked
-    for, by their places.
+    Columns are found by name, and others are ignored. Text that can be read as a number is a
+    number; other text is refused unless rows are to be prepared. The columns of an array are, by
+    position, those requested.
 
     Parameters
     ----------
     table : Data, data frame or array of shape (n, d)
-        What to read: a frame of pandas or polars, an Arrow table, a dict of columns, or an array.
+        The table: a pandas or polars data frame, an Arrow table, a dict of columns, or an array.
     roles : ColumnRoles, optional
-        The columns to read, by default all, and whether they are still to be prepared.
+        The columns to read, by default all, and whether they are to be prepared.
     owner : str
-        How an error message begins, such as "site 'north'".
+        The beginning of an error message, such as "site 'north'".
     reader : str
-        What asks for the columns, for a message about an array of another width.
+        Name of what requires the columns, for a message about an array of another width.
     notations : dict of str to Notation, optional
-        What is added how numbers are written, by column of text that holds some.
+        Receives the notation of numbers for each text column that holds some.
 
     Raises
     ------
     ValueError, TypeError
-        In one line: with the column, the row, from 0, and the value.
+        In one line, with the column, the row, from 0, and the value.
 
     Examples
     --------
@@ -286,7 +286,7 @@ def _of_frame(
 
 
 def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
-    """Return rows with the chosen columns, in their order unless it may be any."""
+    """Return rows with the chosen columns, in the chosen order if there is one."""
     if roles.values is None:
         return data
     if not data.columns:
@@ -310,7 +310,7 @@ def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
 
 
 def _matrix(table: Any, owner: str) -> NDArray[Any]:
-    """Return rows without names as an array (n, d); errors have scikit-learn's words."""
+    """Return rows without column names as an array (n, d); errors are worded as in scikit-learn."""
     if isinstance(table, np.ma.MaskedArray):
         table = np.ma.filled(table.astype(np.float64), np.nan)
     try:
@@ -336,7 +336,7 @@ def _matrix(table: Any, owner: str) -> NDArray[Any]:
 
 
 def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: str) -> None:
-    """Refuse rows without names of columns, if there are more or fewer than are chosen."""
+    """Raise an error if rows without column names have another number of columns than chosen."""
     if rows.shape[1] != len(names):
         raise InputError(
             f"{owner}: X has {rows.shape[1]} features, but {reader} is expecting {len(names)} "
@@ -345,7 +345,7 @@ def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: s
 
 
 def in_names(table: Any, own: Mapping[str, str]) -> Any:
-    """Return a table, a `Frame` or `Data`, with other names of some columns, given its own."""
+    """Return a table, a `Frame` or `Data`, with some columns renamed, given its own names."""
     if not own:
         return table
     if isinstance(table, Data):
@@ -356,7 +356,7 @@ def in_names(table: Any, own: Mapping[str, str]) -> Any:
 
 
 def column_names(table: Any) -> list[str] | None:
-    """Return the names of a table's columns; None where it has none."""
+    """Return the names of a table's columns; None if it has none."""
     if isinstance(table, Data):
         return [column.name for column in table.columns] or None
     return list(table.names) if isinstance(table, Frame) else None
@@ -382,11 +382,11 @@ class SiteTable:
     sample_weight : array of shape (n,) or None
         Their weights.
     place : ndarray of shape (n,) or slice
-        Their places among all rows of the input.
+        Their positions among all rows of the input.
     where : str
-        How an error message begins, such as "site 'north', ".
+        The beginning of an error message, such as "site 'north', ".
     groups : array of shape (n,) or None
-        Whose row each is.
+        The person that each row belongs to.
     """
 
     name: str
@@ -398,7 +398,7 @@ class SiteTable:
 
     @property
     def owner(self) -> str:
-        """Return the beginning of an error message before it names a column."""
+        """The beginning of an error message that names a column next."""
         return self.where.removesuffix(", ") or OWNER
 
 
@@ -415,14 +415,14 @@ def by_site(
     ----------
     X : dict or list of tables, or one table
         Tables are arrays, sparse matrices, data frames, AnnData, `Data` or paths of files, (n, d);
-        of a dict the keys name the sites.
+        the keys of a dict name the sites.
     sites : array of shape (n,) or str, optional
-        For one table: the site of each row, or the name of the column that holds it, of a data
-        frame or of AnnData's ``obs``. Without it the table is one site.
+        For one table: the site of each row, or the name of the column with the sites in a data
+        frame or in AnnData's ``obs``. Without it, the table is one site.
     sample_weight, groups : like X, or array of shape (n,), optional
-        Weights, and whose rows they are, in the same form as ``X``.
+        The rows' weights and persons, in the same form as ``X``.
     read_path : callable, optional
-        What reads the file of a path.
+        Reads the file at a path.
 
     Examples
     --------
@@ -453,7 +453,7 @@ def by_site(
 
 
 def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDArray[np.intp]]:
-    """Return the names of sites, the row numbers ordered by site, and where each site begins.
+    """Return the names of sites, the row numbers sorted by site, and where each site begins.
 
     Examples
     --------
@@ -472,7 +472,7 @@ def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDA
 
 
 def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
-    """Return a table without the column of its sites, and that column."""
+    """Return a table without its column of sites, and that column."""
     beside = getattr(X, "obs", None) if hasattr(X, "var_names") else None
     table = None if isinstance(X, Data) else frame_of(X if beside is None else beside)
     if table is None:
@@ -508,7 +508,7 @@ def _of_rows(what: str, values: Any) -> NDArray[Any] | None:
 
 
 def _site_names(sites: Any) -> NDArray[Any]:
-    """Return the site of each row, text or numbers, none of them missing."""
+    """Return the site of each row, as text or numbers without missing values."""
     names = np.asarray(sites)
     if names.dtype.kind in "fO":
         missing = [i for i, name in enumerate(names.ravel()) if name is None or name != name]
@@ -518,7 +518,7 @@ def _site_names(sites: Any) -> NDArray[Any]:
 
 
 def unique_ids(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
-    """Return the names of the sites, ordered as text, and the index of the site of each row.
+    """Return the names of the sites, sorted as text, and the index of each row's site.
 
     Examples
     --------
@@ -537,7 +537,7 @@ def unique_ids(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]
 
 
 def _numbers(sites: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the distinct numbers of sites, rising, and the index of each among them."""
+    """Return the distinct numbers of sites, sorted, and the index of each in them."""
     if sites.dtype.kind in "iu" and len(sites):
         low, high = int(sites.min()), int(sites.max())
         if high - low < len(sites) and max(-low, high) < 1 << 62:  # counted sooner than sorted
@@ -579,7 +579,7 @@ def _from_tables(
 
 
 def _of_each(what: str, values: Any, tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return weights or groups of the rows by site; empty without any."""
+    """Return weights or groups of the rows by site; empty if there are none."""
     if values is None:
         return {}
     arrays = dict(_named(values)) if _is_mapping(values) or isinstance(values, list | tuple) else {}
@@ -612,7 +612,7 @@ def _at(site: str) -> str:
 
 
 def _parts(X: Any, places: Sequence[NDArray[np.intp]]) -> Iterator[Any]:
-    """Yield the rows at several places; those of an array are copied once."""
+    """Yield the rows for each set of positions, copying an array only once."""
     if isinstance(X, Data | Frame):
         yield from map(X.take, places)
         return

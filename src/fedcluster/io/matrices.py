@@ -1,7 +1,7 @@
-"""Matrices whose columns have names: ``.npy``, sparse rows of counts, AnnData.
+"""Matrices whose columns have names: ``.npy``, sparse matrices of counts, AnnData.
 
-Sparse rows become dense float32 chunk by chunk: the kernels work on dense rows, and a chunk has
-at most 8 million values, 32 MB.
+Sparse rows are converted to dense float32 in chunks of at most 8 million values, 32 MB, because the
+kernels work on dense rows.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ Array = FileFingerprint | NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """Rows of numbers (n, d), read some at a time: a format of matrices returns it.
+    """Rows of numbers (n, d), read some at a time; a matrix format returns it.
 
     Parameters
     ----------
     title : str
-        What messages call it.
+        Its name in messages.
     names : tuple of str
         The names of the d columns.
     n_rows : int
-        N.
+        n.
     dtype : dtype
-        What the rows are read as: float32 or float64.
+        The type of the rows when read: float32 or float64.
     block : callable
-        ``block(rows)`` returns some rows as they lie there, dense or sparse.
+        ``block(rows)`` returns some rows as they are stored, dense or sparse.
     beside : mapping of str to callable
-        By name, what else is known of each row: ``known(rows)`` returns (n,) of it.
+        Further data of the rows, by name: ``known(rows)`` returns an array (n,).
     files : tuple of FileFingerprint
-        The files, which may not change.
+        The files, which must not change.
     """
 
     title: str
@@ -65,7 +65,7 @@ class Matrix:
     files: tuple[FileFingerprint, ...] = ()
 
     def dense(self, rows: slice, columns: NDArray[np.intp] | None = None) -> Rows:
-        """Return some rows, dense, with all or some of the columns."""
+        """Return some rows as a dense array, with all or some of the columns."""
         block = self.block(rows)
         block = block if columns is None else block[:, columns]
         block = block.toarray() if scipy.sparse.issparse(block) else block
@@ -73,18 +73,18 @@ class Matrix:
         return dense
 
     def chunks(self) -> Iterator[Data]:
-        """Return all columns of the rows in chunks, without checks of the values."""
+        """Yield all columns of the rows in chunks, without checking values."""
         columns, size = tuple(map(Column, self.names)), chunk_rows_of(None, len(self.names))
         for start in range(0, self.n_rows, size):
             yield Data(self.dense(slice(start, start + size)), columns=columns)
 
     def check(self) -> None:
-        """Refuse a file that is no longer the same."""
+        """Raise an error if a file has changed."""
         for file in self.files:
             file.check()
 
     def weighed(self, weights: Path | NDArray[Any]) -> Matrix:
-        """Return the same rows with weights (n,), from a ``.npy`` file or in memory."""
+        """Return the same rows with weights (n,), in memory or from a ``.npy`` file."""
         name = str(weights) if isinstance(weights, Path) else "the weights"
         source, array = _checked(weights, name, 1)
         if len(array) != self.n_rows:
@@ -101,14 +101,14 @@ def matrix_rows(
     Parameters
     ----------
     matrix : Matrix
-        Where they lie.
+        The matrix.
     roles : ColumnRoles
-        The parts that its columns, and those beside it, play.
+        The roles of its columns, and of those beside it.
     owner : str
-        How an error message begins, such as "site 'north'".
+        The beginning of an error message, such as "site 'north'".
     chunk_rows : int, optional
-        The largest number of rows in a chunk; by default about a million values, more where the
-        columns are many.
+        The largest number of rows in a chunk; by default about a million values, more if there are
+        many columns.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def matrix_rows(
 
 
 def _checked_weights(values: NDArray[Any], where: str, start: int) -> Floats:
-    """Return weights as numbers, none of them negative."""
+    """Return weights as non-negative numbers."""
     try:
         weights: Floats = values.astype(np.float64, copy=False)
     except ValueError as error:
@@ -178,10 +178,10 @@ def _named(names: Sequence[str] | None, d: int, what: object) -> tuple[str, ...]
 
 
 def open_npy(rows: Path | NDArray[Any], names: Sequence[str] | None = None) -> Matrix:
-    """Open an array in a ``.npy`` file or in memory.
+    """Open an array in memory or in a ``.npy`` file.
 
-    Of a file only the rows that are read are mapped, each time anew, so that their pages go when
-    they do.
+    Only the rows being read are memory-mapped, anew each time, so that their pages are freed with
+    them.
     """
     title = str(rows) if isinstance(rows, Path) else "the rows"
     source, array = _checked(rows, title, 2)
@@ -200,7 +200,7 @@ def _files(source: Array) -> tuple[FileFingerprint, ...]:
 
 
 def _checked(place: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, NDArray[Any]]:
-    """Return the source of an array, and the array, checked to be of numbers with ``ndim`` axes."""
+    """Return the source of an array, and the array, after checking its type and ``ndim``."""
     source = FileFingerprint.now(place) if isinstance(place, Path) else place
     array = _mapped(source)
     if array.ndim != ndim or array.dtype.kind not in "fiub" or not array.size:
@@ -212,7 +212,7 @@ def _checked(place: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, N
 
 
 def _mapped(source: Array) -> NDArray[Any]:
-    """Return an array; of a file, its memory map."""
+    """Return an array; for a file, its memory map."""
     if not isinstance(source, FileFingerprint):
         return source
     with readable(source.path):
@@ -224,7 +224,7 @@ def _mapped(source: Array) -> NDArray[Any]:
 
 
 def open_npz(path: Path, names: Sequence[str] | None = None) -> Matrix:
-    """Read what `scipy.sparse.save_npz` wrote."""
+    """Read a file written by `scipy.sparse.save_npz`."""
     try:
         with readable(path):
             return sparse_matrix(scipy.sparse.load_npz(path), names)
@@ -243,7 +243,7 @@ def sparse_matrix(matrix: Any, names: Sequence[str] | None = None) -> Matrix:
 
 
 def open_h5ad(path: Path, matrix: str | None = None) -> Matrix:
-    """Open a matrix of an ``.h5ad`` file; its table ``obs`` describes the rows.
+    """Open a matrix of an ``.h5ad`` file, whose table ``obs`` describes the rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Means of the groups of a site as a table, in a file or in the session of an orchestrator.
+"""The means of a site's groups as a table, in a file or in an orchestrator's session.
 
 | columns | what they hold |
 |---|---|
@@ -8,7 +8,7 @@
 | `` texts``, `` shares`` | the same of labels, by weight |
 | `` about`` | in the last line, JSON: columns, levels, labels, scatter, how groups were made |
 
-It is one table of plain columns, so that no program on its way needs to keep anything besides.
+It is one table of plain columns, so that any program can pass it on completely.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedcluster.io.rows import readable
 
 FORMAT = 1
 ABOUT = " about"
-"""Begins with a blank, as a name of a column of rows does not."""
+"""Name of a column; it begins with a blank, unlike any name of a data column."""
 
 
 def means_table(data: Data, about: Mapping[str, Any]) -> pa.Table:
@@ -42,7 +42,7 @@ def means_table(data: Data, about: Mapping[str, Any]) -> pa.Table:
     data : Data
         The means.
     about : mapping
-        How they were made.
+        How the groups were made.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def means_table(data: Data, about: Mapping[str, Any]) -> pa.Table:
 
 
 def _lists(shares: Any, name: str) -> dict[str, pa.Array]:
-    """Return a sparse array of shares (n, l) as lists of places and of shares."""
+    """Return a sparse array of shares (n, l) as lists of positions and of shares."""
     rows = shares.tocsr()
     parts = ("texts", rows.indices, np.int32), ("shares", rows.data, np.float64)
     return {
@@ -90,17 +90,17 @@ def _lists(shares: Any, name: str) -> dict[str, pa.Array]:
 
 
 def means_of(table: Any) -> tuple[Data, dict[str, Any]]:
-    """Return the means of groups that a table holds, and how they were made.
+    """Return the means of groups in a table, and how they were made.
 
     Parameters
     ----------
     table : pyarrow.Table or pandas.DataFrame
-        The table, as `means_table` gave it.
+        The table, as returned by `means_table`.
 
     Raises
     ------
     InputError
-        If it is no such table.
+        If the table has another form.
     """
     try:
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
@@ -151,9 +151,9 @@ def _sparse(table: pa.Table, name: str, width: int) -> scipy.sparse.csr_array:
 
 
 def write_means(file: Path, blocks: Iterable[Data], about: Mapping[str, Any]) -> tuple[int, int]:
-    """Write the means of groups as they come, the last with the scatter; whole or not at all.
+    """Write the means of groups as they arrive, the last with the scatter; all or nothing.
 
-    Returns the number of groups, and of rows in them.
+    Returns the numbers of groups and of rows in them.
     """
     n_groups = n_rows = 0
     with atomic_write(file) as draft:
@@ -174,7 +174,7 @@ def read_means(file: Path) -> tuple[Data, dict[str, Any]]:
     Raises
     ------
     InputError
-        If it is not there, or no such file.
+        If the file is missing or has another form.
     """
     with readable(file):
         try:

@@ -1,10 +1,10 @@
-"""Output that is there whole or not at all: written under a temporary name, then renamed.
+"""Atomic output: files are written under a temporary name, then renamed.
 
-It belongs to its writer alone, whatever the umask: labels, models and logs tell of rows, and other
-users of the machine may not read them until their owner lets them.
+Files are private to the user whatever the umask: labels, models and logs reveal information about
+rows, so other users of the machine may not read them unless the owner permits it.
 
-What begins as a formula of a spreadsheet program is written with an apostrophe before it: keys and
-texts come from files that anybody may have written. The signs are those of OWASP's page on "CSV
+Text that begins like a spreadsheet formula is written with an apostrophe before it, because keys
+and texts come from files that anybody may have written. The signs are those of OWASP's page on "CSV
 injection".
 """
 
@@ -41,19 +41,19 @@ with suppress(ModuleNotFoundError):  # Windows has none: `check_system`
     import fcntl
 
 LINES = 1 << 16
-"""Lines of labels that are written at a time."""
+"""Number of lines of labels that are written at a time."""
 FORMULA = r"^(\s*[=+\-@＝＋－＠]|[\t\r\n])"  # noqa: RUF001
-"""How a text begins that a spreadsheet program may take for a formula."""
+"""First characters of a text that a spreadsheet program may take for a formula."""
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
 
 
 def check_system() -> None:
-    """Refuse Windows, for what has to lock files and to keep them from other users.
+    """Raise an error on Windows, for functions that need file locks and private files.
 
     Raises
     ------
     InputError
-        If this system cannot do both.
+        If this system does not support both.
     """
     if find_spec("fcntl") is None:
         raise InputError(
@@ -77,7 +77,7 @@ def lock(file: IO[Any] | int, *, shared: bool = False, wait: bool = True) -> Non
     Raises
     ------
     BlockingIOError
-        If another process holds the lock, and this one does not wait.
+        If another process holds the lock and ``wait`` is False.
     InputError
         If this is Windows.
     """
@@ -87,12 +87,12 @@ def lock(file: IO[Any] | int, *, shared: bool = False, wait: bool = True) -> Non
 
 
 def check_folder(out: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be written, before any work is done.
+    """Raise an error for a folder that cannot be written, before any work is done.
 
     Raises
     ------
     InputError
-        If it is a file, holds something and ``overwrite`` is not set, or may not be written.
+        If it is a file, is not empty and ``overwrite`` is not set, or is not writable.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; --out names a folder")
@@ -107,18 +107,18 @@ def check_folder(out: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
-    """Write the files of a folder in a temporary place; all appear at once when they are whole.
+    """Write the files of a folder in a temporary place; all appear at once when complete.
 
-    Files of the same names are replaced, everything else in the folder stays. After an error
-    nothing is left of the new files and the old ones are as they were. New files and folders are
-    for their owner alone.
+    Files of the same names are replaced; everything else in the folder stays. After an error, no
+    new file remains and the old ones are unchanged. New files and folders are private to their
+    owner.
 
     Parameters
     ----------
     out : Path
         The folder, which need not exist.
     obsolete : iterable of str
-        Files in it, by relative path, that go when the new ones come.
+        Files in it, by relative path, that are removed when the new ones appear.
 
     Yields
     ------
@@ -151,9 +151,9 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Write a file under a temporary name; it gets its own name when it is whole.
+    """Write a file under a temporary name; it gets its own name when it is complete.
 
-    It is for its owner alone, and so is what is written until then.
+    It is private to its owner, even while it is being written.
     """
     temporary = path.with_name(f".{path.name}-{os.getpid()}-{get_ident()}.partial")
     temporary.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def private_file(path: str | Path, flags: int) -> IO[bytes]:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Append to a file of its owner, and wait until the content is on the disk."""
+    """Append to a private file, and wait until the content is on disk."""
     with private_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
         file.write(content)
         file.flush()
@@ -180,7 +180,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     with atomic_write(path) as temporary:
         temporary.write_text(json_text(content), encoding="utf-8")
 
@@ -192,7 +192,7 @@ def _existing(path: Path) -> Path:
 
 
 def _replace(new: Path, out: Path, old: Path, obsolete: Iterable[str]) -> None:
-    """Move the new files in and those that they replace away; undo all if one move fails."""
+    """Move the new files in and the replaced ones away; undo all if one move fails."""
     files = sorted(p.relative_to(new) for p in new.rglob("*") if p.is_file())
     gone = [p for p in map(Path, obsolete) if p not in files and (out / p).is_file()]
     moved: list[Path] = []
@@ -227,8 +227,8 @@ def write_labels(
 ) -> None:
     """Write one line for each row: its number in the site's file, from 1, and its cluster.
 
-    With memberships (n, k), also how far it belongs to each cluster; with the name of a column and
-    its n cells, also these, after the number.
+    With ``memberships`` (n, k), also write the memberships; with ``keys``, the name of a column and
+    its n cells, write these after the number.
     """
     degrees = np.zeros((len(labels), 0)) if memberships is None else memberships
     names = ["row", "cluster", *(f"membership_{j}" for j in range(degrees.shape[1]))]
@@ -250,14 +250,14 @@ def write_labels(
 
 
 def _column(values: NDArray[Any]) -> pa.Array:
-    """Return numbers as an Arrow array without the conversion of Arrow, which imports pandas."""
+    """Convert numbers to an Arrow array without Arrow's own conversion, which imports pandas."""
     values = np.ascontiguousarray(values)
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name for a new column that none of the others has.
+    """Return a name for a new column that no other column has.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return a text with an apostrophe in front if a spreadsheet could take it for a formula.
+    """Return a text, preceded by an apostrophe if a spreadsheet could take it for a formula.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def harmless(text: str) -> str:
 
 
 def harmless_cells(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column that can be written: texts made harmless, nested values as text."""
+    """Return a column that can be written: formulas made harmless, nested values as text."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return harmless_cells(column.cast(kind.value_type))
@@ -312,10 +312,10 @@ def write_joined(
     delimiter: str = ",",
     decimal: str = POINT,
 ) -> None:
-    """Write a table as CSV with more columns (n,) at its end; NaN, and -1 of labels, stay empty.
+    """Write a table as CSV with further columns (n,); NaN, and -1 in labels, become empty.
 
-    A new column that would be called as another gets a number behind its name. The new numbers are
-    written as those of the table are.
+    A number is appended to the name of a new column if that name is taken. New numbers are
+    formatted like those of the table.
     """
     columns = {harmless(name): harmless_cells(table[name]) for name in table.column_names}
     for name, values in more.items():
@@ -336,7 +336,7 @@ def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """Return JSON that people can read: a line for each key and each part of a long list.
+    """Return readable JSON: a line for each key and for each part of a long list.
 
     Examples
     --------
@@ -364,17 +364,17 @@ def _dumped(value: Any) -> str:
 
 
 def label_files(sites: Sequence[str], folder: str = "labels/") -> dict[str, str]:
-    """Name each site's file of labels, safely on every file system.
+    """Return names for the sites' label files that are safe on every file system.
 
-    Signs that some file system refuses become ``%`` and their code; names that some file system
-    takes for the same get a number.
+    Characters that some file system refuses become ``%`` and their code; names that some file
+    system does not distinguish get a number.
 
     Parameters
     ----------
     sites : sequence of str
         The names of the sites.
     folder : str, default="labels/"
-        What the names of the files begin with.
+        Prefix of the file names.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Plugins: modules with formats, steps and preparations of one's own, loaded by name."""
+"""Plugins: modules with formats, steps and preparations of users, loaded by name."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fedcluster.io.sources import FORMATS, Format
 from fedcluster.options.choices import OWN_STEPS, PARTS, PREPARATIONS
 
 GROUP = "fedcluster"
-"""The group of entry points under which an installed package names its plugins."""
+"""The group of entry points in which an installed package names its plugins."""
 
 LOADED: list[str] = []
-"""Names of the plugins of this process, in order: those that it starts load them, too."""
+"""Names of this process's plugins, in order; processes that it starts load them too."""
 
 
 def import_from_current_folder() -> None:
-    """Let modules of the current folder be imported, after all that is installed."""
+    """Let modules in the current folder be imported, with lower priority than installed ones."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def load_plugins(names: Iterable[str]) -> None:
-    """Import plugins, and make their formats, steps and preparations known in this process.
+    """Import plugins, and register their formats, steps and preparations in this process.
 
     A plugin is a module. Its ``FORMATS``, if it has any, is a mapping of endings of files to
     `Format`; its classes with a ``client_step`` are steps, and its classes with ``apply``,
@@ -44,7 +44,7 @@ def load_plugins(names: Iterable[str]) -> None:
     Raises
     ------
     InputError
-        If one cannot be imported, is not whole, or has the name or the ending of another one.
+        If a plugin cannot be imported or is incomplete, or if a name or an ending is already taken.
     """
     for name in names:
         try:

@@ -1,6 +1,6 @@
 """Tables with named columns, and the reader that turns their cells into numbers.
 
-A format of tables implements the protocol `Table`.
+Table formats implement the protocol `Table`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ from fedcluster.io.rows import FileFingerprint, check_finite, side_by_side
 
 NO_DATE = "this column is to hold dates: mend it or drop the row"
 LEAVE_OUT = "leave the column out"
-"""What to do with a column that is not chosen by name and cannot be read."""
+"""Advice for an unreadable column that was not chosen by name."""
 FEW_WORDS, FEW_NAMES = 3, 20
 """Different words among the numbers of a column up to which all are named; and words and numbers
 up to which they may be names."""
 Advise = Callable[[Sequence[str]], str]
-"""What to do where a column is no number, given those that are."""
+"""Function that returns advice for a non-numeric column, given the numeric ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class Recoding:
         return (*self.missing, *own)
 
     def without_missing(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a column without the cells of text that mean that there is no value.
+        """Return a column without the text cells that mark a missing value.
 
-        That comes before the column is taken for numbers or text: one such cell must not decide.
+        This precedes the decision between numbers and text, which such a cell must not influence.
         """
         if pa.types.is_dictionary(texts.type):
             texts = texts.cast(pa.string())
@@ -120,7 +120,7 @@ class Recoding:
         Raises
         ------
         InputError
-            If a factor is for no column, or, without ``gaps``, if a value is missing.
+            If there is no column for a factor, or, without ``gaps``, if a value is missing.
         """
         factors = self.factors.get(site, {})
         if not (self.missing or self.codes or factors):
@@ -151,7 +151,7 @@ class Recoding:
         return replace(data, X=X, columns=tuple(columns) if data.columns else ())
 
     def _coded(self, data: Data, j: int) -> tuple[Column, Floats] | None:
-        """Return a column of numbers some of which are codes of texts, as texts; else None."""
+        """Return a numeric column as text if some of its numbers are codes; else None."""
         name = columns_of(data)[j].name
         if name not in self.codes:
             return None
@@ -171,33 +171,34 @@ class ColumnRoles:
     Parameters
     ----------
     values : tuple of str, optional
-        The d columns to cluster by; by default all that play no other part.
+        The d columns to cluster by; by default all without another role.
     weight : str, optional
         The column with the rows' weights.
     group : str, optional
-        The column that says whose row it is, where one person has many rows.
+        The column with the person of each row, if persons have several rows.
     label : str, optional
         The column with reference labels, for metrics that compare with them.
     site : str, optional
         The column with the sites' names, in one table of all sites.
     raw : bool, default=False
-        Whether the rows are still to be prepared: text and missing values are allowed.
+        Whether the rows are not prepared yet, so that text and missing values are allowed.
     coded : tuple of str
-        Columns that may hold numbers and text, all of them codes.
+        Columns that may mix numbers and text, all of them codes.
     meanings : mapping of str to mapping of str to str
-        By column, what all sites call each of the site's own codes.
+        By column, the common names of the site's own codes.
     dates : mapping of str to str
-        By column, what becomes of its dates, see `checked_how`; others are left out.
+        By column, the number that a date becomes, see `checked_how`; other dates are left out.
     excluded : tuple of str
-        Columns that play no part.
+        Columns that are not used.
     numeric : collection of str
-        Columns that a model knows as numbers, or as dates by ``dates``; nothing else may be there.
+        Columns that are numeric in a model, or dates according to ``dates``; they must not hold
+        anything else.
     recoding : Recoding
-        What values mean that are written otherwise.
+        Changes to values as they are read.
     named : tuple of str
-        Further names of columns that options use.
+        Further column names that options use.
     renamed : mapping of str to mapping of str to str
-        By site, "" for all: what columns are to be called.
+        By site ("" for all sites), the new names of columns.
     levels : mapping of str to sequence of str
         By column, the texts that a model knows.
     """
@@ -222,7 +223,7 @@ class ColumnRoles:
     def from_columns(
         cls, columns: ColumnRoles | Sequence[str] | None, names: Sequence[str] | None = None
     ) -> ColumnRoles:
-        """Return the roles of columns; with a table's names, all others of them are values."""
+        """Return the roles of columns; given a table's names, all other columns are values."""
         if not isinstance(columns, ColumnRoles):
             columns = cls(None if columns is None else tuple(columns))
         roles = columns
@@ -233,14 +234,14 @@ class ColumnRoles:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Return all names of columns that are used."""
+        """Return all names of used columns."""
         factors = [name for each in self.recoding.factors.values() for name in each]
         each = (self.values or (), self.others, self.coded, self.meanings, self.dates)
         more = (self.excluded, self.numeric, self.recoding.codes, factors, self.named)
         return tuple(dict.fromkeys(name for names in (*each, *more) for name in names))
 
     def in_names(self, names: Mapping[str, str]) -> ColumnRoles:
-        """Return the roles of the same columns by other names, of some of them."""
+        """Return the roles with some columns renamed."""
         if not names:
             return self
 
@@ -277,23 +278,23 @@ class ColumnRoles:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the columns to cluster by, which are known by now."""
+        """The columns to cluster by, which must be known by now."""
         return self.values or ()
 
     @property
     def others(self) -> list[str]:
-        """Return the columns besides the values."""
+        """The columns other than values."""
         parts = (self.site, self.weight, self.group, self.label)
         return [name for name in parts if name is not None]
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Return which parts come with the values: "weight", "group", "label"."""
+        """The parts that come with the values: "weight", "group", "label"."""
         return tuple(p for p in ("weight", "group", "label") if getattr(self, p) is not None)
 
     @property
     def texts(self) -> list[str]:
-        """Return the columns that are read as they are written."""
+        """The columns that are read as text."""
         return [name for name in (self.site, self.group, self.label) if name is not None]
 
 
@@ -302,55 +303,55 @@ class Origin(Protocol):
 
     @property
     def path(self) -> Path:
-        """Return the file, for messages."""
+        """The file, for messages."""
 
     @property
     def decimal(self) -> str | None:
-        """Return the decimal sign; None of a source whose numbers are no text."""
+        """The decimal sign; None for a source that stores numbers as such."""
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found in it."""
+        """Return where a row, counted from 0, is in the source."""
 
 
 class Table(Origin, Protocol):
-    """Named columns, read some rows at a time: a format of tables returns it."""
+    """Named columns, read some rows at a time; a table format returns it."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
+        """The names of the columns."""
 
     @property
     def fingerprint(self) -> FileFingerprint | None:
-        """Return the file as it was when it was opened; None of a source that is no file."""
+        """The state of the file when it was opened; None if the source is not a file."""
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
-        """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
+        """Read columns by name, about ``n_rows`` rows at a time, without keeping any."""
 
 
 @runtime_checkable
 class WholeTable(Protocol):
-    """`Table` that can be read at once, faster or with better types of columns."""
+    """A `Table` that can also be read at once, faster or with better column types."""
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
-        """Read columns by name, all rows; those among ``texts`` as they are written."""
+        """Read all rows of columns by name; those in ``texts`` are kept as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Rows of a table, as they were read.
+    """Rows of a table as they were read.
 
     Parameters
     ----------
     table : Origin
         Where they come from.
     start : int
-        How many rows lie before them.
+        The number of preceding rows.
     rows : pyarrow.Table
         The rows.
     X : ndarray of shape (n, d), optional
-        The columns to cluster by, but for those among ``rows``, which it only has room for.
+        The columns to cluster by; for those among ``rows``, it only reserves space.
     """
 
     table: Origin
@@ -360,13 +361,13 @@ class TablePart:
 
     @property
     def n_rows(self) -> int:
-        """Return how many rows there are."""
+        """The number of rows."""
         return self.rows.num_rows if self.X is None else len(self.X)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowTable:
-    """A table that is read at once, of a format that has no parts.
+    """A table that is read at once, for formats that cannot be read in parts.
 
     Parameters
     ----------
@@ -375,9 +376,9 @@ class ArrowTable:
     rows : pyarrow.Table
         Its rows.
     header : int
-        The lines of the file before the first row.
+        The number of lines in the file before the first row.
     decimal, fingerprint : None
-        Numbers need not be written as text, and no later change of the file matters.
+        None, because numbers are stored as such and later changes of the file do not matter.
     """
 
     path: Path
@@ -409,27 +410,27 @@ class ArrowTable:
             yield TablePart(self, start, rows.slice(start, n_rows))
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found in the file."""
+        """Return where a row, counted from 0, is in the file."""
         return f"row {row + 1} (line {self.header + row + 1} of {self.path.name})"
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the cells of some rows of a table as numbers and codes.
+    """Reader of the cells of some rows of a table, as numbers and codes.
 
     Parameters
     ----------
     owner : str
-        How an error message begins: a site, or a file of all.
+        The beginning of an error message: a site, or a file of all sites.
     part : TablePart
         The rows.
     roles : ColumnRoles
         The columns to read.
     advise : callable
-        What to do where columns are no numbers, given those that are.
+        Returns advice for non-numeric columns, given the numeric ones.
     notations : dict of str to Notation
-        By column, how its numbers are written: what is found is added. The readers of all parts of
-        a table share it, so that no part is read in another way than those before it.
+        The notation of numbers by column, which the reader extends. The readers of all parts of a
+        table share it, so that all parts are read in the same way.
     """
 
     owner: str
@@ -441,8 +442,8 @@ class Reader:
     def data(self) -> Data:
         """Return the rows with weights, labels, groups and columns.
 
-        Values are finite numbers; of rows that are still to be prepared also the codes of texts,
-        NaN where a value is missing. Where a label is missing, it is "".
+        Values are finite numbers or, in rows that are to be prepared, also codes of texts and NaN
+        for missing values. A missing label is "".
         """
         roles = self.roles
         if not self.part.n_rows:
@@ -512,7 +513,7 @@ class Reader:
         return Column(name, "text", levels), codes
 
     def _in_figures(self, name: str, cells: Any) -> Any:
-        """Return a column of text as numbers if all of it is written so; any other as it is."""
+        """Return a text column as numbers if all of it can be read so; otherwise unchanged."""
         if not isinstance(cells, pa.ChunkedArray) or not is_text(cells.type):
             if isinstance(cells, pa.ChunkedArray) and cells.null_count < len(cells):
                 self.notations.setdefault(name, PLAIN)
@@ -532,7 +533,7 @@ class Reader:
         return pa.chunked_array([pa.array(numbers)])
 
     def _as_written(self, name: str, cells: pa.ChunkedArray, notation: Notation) -> Floats:
-        """Return numbers with symbols or parted thousands, (n,); the first are noted."""
+        """Return numbers with symbols or grouped thousands, (n,), and record their notation."""
         there = [each for each in cells.unique().to_pylist() if not is_missing(each)]
         notation = notation.after(there)
         if name not in self.notations:
@@ -549,11 +550,11 @@ class Reader:
 
     @property
     def decimal(self) -> str | None:
-        """Return the decimal sign of the table."""
+        """The decimal sign of the table."""
         return self.part.table.decimal
 
     def unreadable(self) -> dict[str, str]:
-        """Return the columns that cannot be read, of rows to be prepared, with the complaints."""
+        """Return the columns of rows to be prepared that cannot be read, with the messages."""
         complaints = {}
         for name in self.roles.chosen:
             try:
@@ -563,21 +564,21 @@ class Reader:
         return complaints
 
     def texts(self, column: str, lacking: str) -> NDArray[np.str_]:
-        """Return a column as it is written, (n,); complain where a text is lacking."""
+        """Return a column as text, (n,); raise an error if a text is missing."""
         texts = self._written(column)
         if not all(texts):
             self._complain(column, int(np.argmin(texts != "")), lacking)
         return texts
 
     def _written(self, column: str) -> NDArray[np.str_]:
-        """Return a column as it is written, without blanks around; what is missing is empty."""
+        """Return a column as text, stripped of blanks; missing values become empty."""
         texts = self.part.rows[column].cast(pa.string()).to_pylist()
         return np.array([text.strip() if text else "" for text in texts], dtype=np.str_)
 
     def groups(self, column: str) -> NDArray[np.int64]:
-        """Return a hash of the person of each row, (n,); two persons rarely share one.
+        """Return a hash of the person of each row, (n,); collisions are rare.
 
-        Persons who share one are counted as one, which no limit takes for more than they are.
+        Persons with the same hash count as one, so that limits never count too many.
         """
         texts = self.part.rows[column].cast(pa.string()).combine_chunks().fill_null("")
         nobody = pa.compute.equal(pa.compute.utf8_trim_whitespace(texts), "").to_numpy(False)
@@ -586,7 +587,7 @@ class Reader:
         return numbered_groups(texts)
 
     def _known_numbers(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
-        """Return a column that a model knows as numbers, or the numbers that it made of dates."""
+        """Return a column that a model has as numbers, directly or converted from dates."""
         if name not in self.roles.dates:
             return self._not_infinite(name, column, AS_IN_MODEL)
         days = dates_in(column, self.part.table.decimal)
@@ -598,7 +599,7 @@ class Reader:
     def _not_infinite(
         self, name: str, column: pa.ChunkedArray, mend: str = "mend it"
     ) -> NDArray[np.floating[Any]]:
-        """Return a column of numbers, (n,), of which some may be missing."""
+        """Return a numeric column, (n,), that may have missing but no infinite values."""
         self._all_numeric({name: column}, mend)
         values = as_floats(column, self.part.table.decimal)
         if np.isinf(values).any():
@@ -606,7 +607,7 @@ class Reader:
         return values
 
     def _no_date(self, name: str, cells: Sequence[object]) -> None:
-        """Refuse a column that holds something else than the dates of a model."""
+        """Raise an error for a column that does not hold the dates that a model expects."""
         there = [i for i, cell in enumerate(cells) if not is_missing(cell)]
         if there:
             row = next((i for i in there if not is_date(cells[i])), there[0])
@@ -615,7 +616,7 @@ class Reader:
     def _measured(
         self, name: str, values: NDArray[np.floating[Any]]
     ) -> tuple[Column, NDArray[np.floating[Any]]]:
-        """Return a column of numbers, or of dates where all of them are YYYYMMDD."""
+        """Return a numeric column, or a column of dates if all values are YYYYMMDD."""
         is_known = name in self.roles.numeric
         if is_known and name not in self.roles.dates:
             return Column(name), values
@@ -628,7 +629,7 @@ class Reader:
         return Column(name), values
 
     def _dated(self, name: str, days: Floats | None) -> tuple[Column, NDArray[np.floating[Any]]]:
-        """Return a column of dates: without values, or as numbers if its role says how."""
+        """Return a column of dates: as numbers if its role says how, otherwise without values."""
         how = self.roles.dates.get(name)
         if how is None:
             return Column(name, "date"), np.full(self.part.n_rows, np.nan)
@@ -637,9 +638,9 @@ class Reader:
         return Column(name), numbers_of(days, how)
 
     def _all_numeric(self, columns: Mapping[str, Any], mend: str | None = None) -> None:
-        """Refuse a column that is not numeric, naming its first value that is no number.
+        """Raise an error for a non-numeric column, naming its first value that is not a number.
 
-        Without advice on what to do, that is to choose the columns that are numeric.
+        By default, the advice is to choose the numeric columns.
         """
         decimal = self.part.table.decimal
         numeric = {
@@ -730,11 +731,11 @@ TOTALS = {
     "total", "totals", "sum", "summe", "gesamt", "insgesamt", "subtotal", "grand total", "average",
     "mean", "mittelwert", "moyenne", "somme", "suma", "totale",
 }  # fmt: skip
-"""What the last row of a table is called if it is no row like the others."""
+"""Names of the last row of a table that mark it as a total."""
 
 
 def warn_of_totals(owner: str, data: Data) -> None:
-    """Warn of rows whose last one seems to be a total of the others."""
+    """Warn of a last row that seems to be the total of the others."""
     for j, column in enumerate(data.columns if len(data) > 1 else ()):
         if column.kind == "text" and column.levels:
             code = data.X[-1, j]
@@ -758,14 +759,14 @@ def _is_total(data: Data) -> bool:
 
 
 def counts_rows(values: Rows) -> bool:
-    """Return whether values go up by one from row to row."""
+    """Return whether values increase by one from row to row."""
     return len(values) > 2 and bool((np.diff(values) == 1).all())
 
 
 def _no_number(
     name: str, cells: Sequence[object], decimal: str | None, mend: str
 ) -> tuple[int, str]:
-    """Return the row of the first value that is no number, and the complaint about it."""
+    """Return the row of the first value that is not a number, and the message about it."""
     numbers = [reads_as_number(cell, decimal) for cell in cells]
     row = numbers.index(False)
     cell = cells[row]

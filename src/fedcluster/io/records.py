@@ -1,7 +1,7 @@
 """Files of settings and of state, in TOML or JSON, read into declared types.
 
-A record is a dataclass, a ``msgspec.Struct`` or a type such as ``dict[str, float]``. What msgspec
-finds wrong with a file is said in one line: which key, what it must be, and what it is.
+A record is a dataclass, a ``msgspec.Struct`` or a type such as ``dict[str, float]``. Errors found
+by msgspec become one line: the key, what it must be, and what it is.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ KINDS = {
     "array": "a list",
     "date": "a day, as in 2030-12-31",
 }
-"""What a user calls the types that msgspec names."""
+"""Users' words for the types that msgspec names."""
 
 BOUNDS = {" of length >= ": " of at least ", " of length ": " of ", " >= ": " of at least "}
 BOUNDS |= {" <= ": " of at most ", " > ": " above ", " < ": " below "}
 BOUNDS |= {r" matching regex '\\S'": " that is not blank"}
 
 NATIVE = (datetime.date, datetime.datetime, datetime.time)
-"""Types that TOML has and JSON has not: a text is none of them."""
+"""Types that TOML has and JSON lacks, so that text does not stand for them."""
 
 EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?P<bound>[^,]*)")
 FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]+)`")
@@ -64,7 +64,7 @@ PLACE = re.compile(r" - at (?:`key` in )?`\$(?P<place>.*)`$")
 PART = re.compile(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+")
 
 LONGEST = 60
-"""Characters of a wrong value that a message shows, at most."""
+"""Largest number of characters of a wrong value that a message shows."""
 
 
 def load_record(path: Path, kind: type[RecordT], *, remedy: str = "", **more: Any) -> RecordT:
@@ -73,19 +73,19 @@ def load_record(path: Path, kind: type[RecordT], *, remedy: str = "", **more: An
     Parameters
     ----------
     path : Path
-        The file, in TOML if it is named so, else in JSON.
+        The file, in TOML if its name ends so, otherwise in JSON.
     kind : type
         The type of the record.
     remedy : str
-        What to do about a damaged file, as the end of the message.
+        Advice on a damaged file, as the end of the message.
     **more : object
         Fields that are not in the file.
 
     Raises
     ------
     InputError
-        If the file cannot be read, or a key is wrong, which it names. People write TOML, and
-        programs write JSON, which is damaged then.
+        If the file cannot be read or a key, which it names, is wrong. A wrong JSON file counts as
+        damaged, because programs write JSON, while people write TOML.
     """
     try:
         raw = path.read_bytes()
@@ -108,7 +108,7 @@ def load_record(path: Path, kind: type[RecordT], *, remedy: str = "", **more: An
 
 
 def record_or(path: Path, kind: type[RecordT], default: RecordT) -> RecordT:
-    """Read a file as a record; return ``default`` where it is missing or damaged."""
+    """Read a file as a record; return ``default`` if it is missing or damaged."""
     try:
         return load_record(path, kind)
     except InputError:
@@ -116,9 +116,9 @@ def record_or(path: Path, kind: type[RecordT], default: RecordT) -> RecordT:
 
 
 def record(content: Any, kind: type[RecordT], *, native: Sequence[type] = ()) -> RecordT:
-    """Return the content of a file as a record; values of ``native`` types are there as such.
+    """Convert the content of a file to a record; values may already be of ``native`` types.
 
-    Where a type is annotated with a description, that says what a value must be.
+    If a type is annotated with a description, messages use it to say what a value must be.
 
     Raises
     ------
@@ -143,12 +143,12 @@ def record(content: Any, kind: type[RecordT], *, native: Sequence[type] = ()) ->
 
 
 def check_keys(content: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse keys that nobody reads.
+    """Raise an error for unknown keys.
 
     Raises
     ------
     InputError
-        With the name that was probably meant.
+        With the name that was probably intended.
     """
     known = list(known)
     for key in content:
@@ -185,7 +185,7 @@ def refuse(error: msgspec.ValidationError, content: Any, kind: Any) -> NoReturn:
 
 
 def _expected(text: str, kind: Any) -> str:
-    """Return what msgspec says that a value must be, empty if it says something else."""
+    """Return msgspec's description of what a value must be; empty if it gives none."""
     if expected := EXPECTED.match(text):
         kinds = [KINDS.get(each, each) for each in expected["kinds"].split(" | ")]
         bound = expected["bound"]
@@ -198,9 +198,9 @@ def _expected(text: str, kind: Any) -> str:
 
 
 def _resolved(parts: Iterable[str], value: Any, kind: Any) -> tuple[list[str], Any, Any]:
-    """Return the keys that lead to a place, the value there and its declared type.
+    """Return the keys that lead to a position, the value there and its declared type.
 
-    msgspec does not name the key of a mapping: it is the first whose value is wrong.
+    msgspec does not name the key within a mapping, so the first key with a wrong value is used.
     """
     keys: list[str] = []
     for part in parts:
@@ -223,7 +223,7 @@ def _resolved(parts: Iterable[str], value: Any, kind: Any) -> tuple[list[str], A
 
 
 def _description(kind: Any) -> str:
-    """Return how an annotation describes the values of a type, empty where none does."""
+    """Return an annotation's description of a type's values; empty if there is none."""
     own = [
         each.description
         for each in getattr(kind, "__metadata__", ())

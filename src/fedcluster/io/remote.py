@@ -22,21 +22,21 @@ from fedcluster.errors import InputError
 WEB = ("http", "https")
 STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
 OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
-"""Schemes that only fsspec reads, with further packages."""
+"""Schemes that only fsspec can read, with further packages."""
 SCHEMES = (*WEB, *STORES, *OTHERS)
-"""Schemes of addresses of files; addresses with others are of databases."""
+"""Schemes of file addresses; addresses with other schemes are databases."""
 SECONDS = 60.0
-"""Timeout of web servers."""
+"""Timeout, in seconds, of requests to web servers."""
 
 
 @cache
 def fetched(address: str) -> Path:
-    """Return a local copy of a remote file, which lasts until the process ends.
+    """Return a local copy of a remote file, which is deleted when the process ends.
 
     Raises
     ------
     InputError
-        If it cannot be fetched.
+        If the file cannot be fetched.
     """
     parts = urlsplit(address)
     name = PurePosixPath(unquote(parts.path)).name
@@ -87,5 +87,5 @@ def _copy_by_fsspec(address: str, file: BinaryIO) -> None:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of copies, which goes when the process ends."""
+    """Return the folder of copies, which is deleted when the process ends."""
     return tempfile.TemporaryDirectory(prefix="fedcluster-")

@@ -1,7 +1,7 @@
-"""Where the rows of one site lie, what they are, and what all streams of rows share.
+"""The sources of a site's rows, its rows, and what all streams of rows share.
 
-While a chunk is computed on, threads of their own read the next ones. Every round reads the same
-rows again; a file that has changed in between is an error.
+While one chunk is being processed, separate threads read the next ones. Every round reads the same
+rows again; it is an error if a file has changed in between.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fedcluster.io.columns import Coding, called
 T = TypeVar("T")
 R = TypeVar("R")
 AHEAD = 2
-"""Chunks that each stage, decoding and turning columns into rows, has done before it is asked."""
+"""Number of chunks that decoding and conversion to rows each complete in advance."""
 PAUSES = (0.5, 1.0, 2.0)
-"""Seconds to wait before what cannot be reached is tried again."""
+"""Seconds to wait before each further attempt to reach a source."""
 BLOCK = 1 << 17
-"""Values that are turned from columns into rows while they stay in the cache."""
+"""Number of values that are converted from columns to rows while they are in the cache."""
 CHUNK = 1 << 20
-"""Values in a chunk: few enough to stay in a cache on their way to the kernels."""
+"""Number of values in a chunk, few enough to stay in a cache on their way to the kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,20 @@ class FileSource:
     path : Path
         The file or the folder.
     names : tuple of str, optional
-        Of ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
+        For ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
     matrix : str, optional
-        Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
+        For ``.h5ad``, the matrix: "X" by default, "layers/NAME" or "obsm/NAME".
     decimal : {".", ","}, optional
-        Of CSV, what the decimals begin with; by default as the first rows show.
+        For CSV, the decimal sign; by default inferred from the first rows.
     encoding : str, optional
-        Of CSV, how letters are written, such as "cp1252"; by default as the first bytes show.
+        For CSV, the encoding, such as "cp1252"; by default inferred from the first bytes.
     sheet : str, optional
-        Of Excel, the name of the sheet; by default the first one.
+        For Excel, the name of the sheet; by default the first one.
     table : str, optional
-        Of SQLite and DuckDB, the table or view; by default the only one.
+        For SQLite and DuckDB, the table or view; by default the only one.
     skip : int, optional
-        Of CSV and Excel, how many lines stand above the table; by default as the first lines show.
+        For CSV and Excel, the number of lines above the table; by default inferred from the first
+        lines.
     """
 
     path: Path
@@ -75,7 +76,7 @@ class FileSource:
 
 
 FILE_OPTIONS = tuple(each.name for each in fields(FileSource) if each.name != "path")
-"""Options of a file besides its path; `FORMATS` has those of each format."""
+"""Options of a file besides its path; `FORMATS` lists those of each format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +86,18 @@ class SqlSource:
     Parameters
     ----------
     url : str
-        As SQLAlchemy writes it; ``${NAME}`` stands for a variable of the environment. It holds
-        no password itself.
+        The database URL in SQLAlchemy's form; ``${NAME}`` stands for an environment variable. It
+        must not hold a password.
     query : str
-        What is asked.
+        The query.
     password_file : Path, optional
         A file that holds the password.
     folder : Path
-        Where a relative path of SQLite begins.
+        The folder to which a relative path of SQLite refers.
     version : str, optional
-        A query whose answer changes with the rows, such as the time of the last entry.
+        A query whose result changes with the rows, such as the time of the last entry.
     held : Table, optional
-        The answer, where it was read already.
+        The result, if it has been read already.
     """
 
     url: str
@@ -119,9 +120,9 @@ class FederationSource:
     path : Path
         The folder of the federation.
     fewest : int
-        The smallest number of its sites behind an answer.
+        The smallest number of its sites in an answer.
     lines : bool
-        Whether that holds for each line of an answer, too.
+        Whether that applies to each line of an answer too.
     quorum : int, optional
         The smallest number of its sites that must answer; by default all.
     """
@@ -145,17 +146,17 @@ class StreamedRows:
     Parameters
     ----------
     title : str
-        Where they are read.
+        The name of the source.
     columns : tuple of str
         The columns to cluster by.
     dtype : dtype
-        What they are read as: float32 or float64.
+        The type of the rows when read: float32 or float64.
     count : callable
-        ``count()`` returns the number of rows, of those without weight too.
+        ``count()`` returns the number of rows, including those without weight.
     read : callable
         ``read()`` returns the chunks.
     beside : tuple of str
-        What comes with the rows: "weight", "group", "label".
+        The parts that come with the rows: "weight", "group", "label".
     """
 
     title: str
@@ -169,11 +170,11 @@ class StreamedRows:
         return self.count()
 
     def chunks(self) -> Iterator[Data]:
-        """Return the rows, some at a time."""
+        """Yield the rows, some at a time."""
         return prefetch(self.read())
 
     def called(self, own: Mapping[str, str]) -> StreamedRows:
-        """Return the rows with the common names of their columns, given their own of some."""
+        """Return the rows with the common names of their columns, given the site's own names."""
         if not own:
             return self
         common = {name: each for each, name in own.items()}
@@ -206,25 +207,24 @@ class SiteRows:
     rows : Data or RowStream
         Its rows (n, d) with weights, groups and labels: in memory, or in chunks.
     columns : tuple of str
-        The names of the d columns; empty where an array has none.
+        The names of the d columns; empty for an array without names.
     row_ids : ndarray of shape (n,), int64, or range
-        The number of each row where it came from: in its file, from 1; among the rows that were
-        given to an estimator, from 0.
+        The number of each row in its source: from 1 in a file; from 0 in the input of an estimator.
     ignored : tuple of str
         The other columns of its file.
     limits : tuple of Filter, optional
-        What its site file holds back; None for rows that came without a site file.
+        The limits in its site file; None for rows without a site file.
     protected : callable, optional
-        Returns the client that answers with some columns of groups of the rows, under limits
-        where its site file has none.
+        Returns the client that answers about some columns with groups of the rows, under the given
+        limits if its site file has none.
     unreadable : mapping of str to str
         Columns of its file that could not be read, each with the reason.
     padded : tuple of str
-        Columns of its file whose numbers have zeros in front.
+        Columns of its file whose numbers have leading zeros.
     read_as : tuple of str
-        The dialect of its file, as it was detected, where it is not the usual one.
+        The detected dialect of its file, if it is not the usual one.
     notations : mapping of str to Notation
-        How numbers are written, by column of text that holds some.
+        The notation of numbers, by text column that holds some.
     """
 
     name: str
@@ -243,7 +243,7 @@ class SiteRows:
         return len(self.rows)
 
     def without(self, names: Collection[str]) -> SiteRows:
-        """Return the rows without some columns; those in memory only."""
+        """Return the rows without some columns; only for rows in memory."""
         kept = [j for j, name in enumerate(self.columns) if name not in names]
         if len(kept) == len(self.columns):
             return self
@@ -258,7 +258,7 @@ class SiteRows:
 
     @property
     def described_columns(self) -> tuple[Column, ...]:
-        """Return what the columns hold, of rows in memory that are still to be prepared."""
+        """Return descriptions of the columns of unprepared rows in memory."""
         return self.rows.columns if isinstance(self.rows, Data) else ()
 
     @property
@@ -268,24 +268,24 @@ class SiteRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the type that the rows are read as."""
+        """The type of the rows when read."""
         return next(iter(chunks_of(self.rows))).X.dtype
 
 
 def chunks_of(rows: Data | RowStream) -> Iterable[Data]:
-    """Return rows in chunks; rows in memory are one chunk."""
+    """Return rows in chunks; rows in memory form one chunk."""
     return [rows] if isinstance(rows, Data) else rows.chunks()
 
 
 def batches(arrays: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
-    """Yield rows in their order, arrays of one type joined where they are small.
+    """Yield rows in order, joining small arrays of the same type.
 
     Parameters
     ----------
     arrays : iterable of ndarray of shape (n_i, d)
         The rows.
     n_rows : int
-        The most rows of arrays that are joined.
+        The largest number of rows of joined arrays.
 
     Examples
     --------
@@ -306,14 +306,14 @@ def batches(arrays: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
 
 
 def n_columns_of(rows: Data | RowStream) -> int | None:
-    """Return the number of columns; None of a stream that would have to be read for it."""
+    """Return the number of columns; None for a stream that would have to be read for it."""
     if isinstance(rows, Data):
         return int(rows.X.shape[1])
     return len(rows.columns) if isinstance(rows, StreamedRows) else None
 
 
 def chunk_rows_of(chunk_rows: int | None, d: int) -> int:
-    """Return the number of rows in a chunk, which fits the cache and is worth a call."""
+    """Return the number of rows in a chunk: it fits the cache and is worth a call."""
     if chunk_rows is not None and chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, not {chunk_rows}")
     return chunk_rows or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
@@ -340,7 +340,7 @@ def side_by_side(columns: Sequence[Rows]) -> Rows:
 def check_finite(
     rows: Rows, names: Sequence[str], owner: str, start: int = 0, *, gaps: bool = False
 ) -> None:
-    """Refuse rows (n, d) with a value that is infinite or NaN, naming the first such cell.
+    """Raise an error for rows (n, d) with infinite or NaN values, naming the first such cell.
 
     The first row's number is ``start``; with ``gaps`` values may be NaN.
     """
@@ -361,7 +361,7 @@ def check_finite(
 
 
 def prefetch(parts: Iterator[T]) -> Iterator[T]:
-    """Yield parts that another thread reads ahead."""
+    """Yield parts that another thread reads in advance."""
     with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
         coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
         while (part := coming.popleft().result()) is not None:
@@ -371,9 +371,9 @@ def prefetch(parts: Iterator[T]) -> Iterator[T]:
 
 
 def in_order(work: Callable[[T], R], parts: Iterable[T], n_threads: int) -> Iterator[R]:
-    """Yield ``work(part)`` of each part, several at a time, in the order of the parts.
+    """Yield ``work(part)`` for each part, several in parallel, in the order of the parts.
 
-    An error comes where it would have come without threads; what follows is not begun.
+    An error is raised at the same position as without threads; later parts are not started.
     """
     if n_threads == 1:
         yield from map(work, parts)
@@ -397,7 +397,7 @@ def in_order(work: Callable[[T], R], parts: Iterable[T], n_threads: int) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class FileFingerprint:
-    """A file as it was when it was first seen: its size and the time of its last change."""
+    """The state of a file when it was first seen: its size and the time of its last change."""
 
     path: Path
     size: int
@@ -405,13 +405,13 @@ class FileFingerprint:
 
     @classmethod
     def now(cls, path: Path) -> FileFingerprint:
-        """Return the fingerprint of a file as it is now."""
+        """Return the present fingerprint of a file."""
         with readable(path):
             status = path.stat()
         return cls(path, status.st_size, status.st_mtime_ns)
 
     def check(self) -> None:
-        """Refuse a file that is no longer the same."""
+        """Raise an error if the file has changed."""
         now = FileFingerprint.now(self.path)
         if now != self:
             sizes = "" if now.size == self.size else f" from {self.size} to {now.size} bytes"
@@ -423,7 +423,7 @@ class FileFingerprint:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn what can go wrong with a file into one line."""
+    """Turn errors of reading a file into one line."""
     try:
         yield
     except FileNotFoundError as error:
@@ -449,7 +449,7 @@ def reading_with(extra: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def error_prefix(owner: str) -> Iterator[None]:
-    """Let error messages begin with the owner of the rows."""
+    """Prefix error messages with the owner of the rows."""
     try:
         yield
     except InputError as error:
@@ -464,11 +464,11 @@ def error_prefix(owner: str) -> Iterator[None]:
 
 
 class UnreachableError(InputError):
-    """A database cannot be reached, which may pass."""
+    """A database cannot be reached, which may be temporary."""
 
 
 def patiently(work: Callable[[], T]) -> T:
-    """Retry work on a database that cannot be reached, four times at most."""
+    """Call a function that uses a database, with up to four attempts to reach it."""
     for pause in PAUSES:
         try:
             return work()

@@ -1,7 +1,7 @@
 """Sources of rows: a file of any format, a folder, or a database.
 
-`FORMATS` is the only list of formats. To add one, write a module with a function that opens a path
-and returns a `Table` or a `Matrix`, and name it there.
+`FORMATS` is the only list of formats. To add a format, write a function that opens a path and
+returns a `Table` or a `Matrix`, and add it to that list.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from fedcluster.io.table_rows import (
 )
 
 TITLES = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
-"""What encodings are called that are not the usual one."""
+"""Names of unusual encodings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class Format:
     Parameters
     ----------
     title : str
-        What messages call it.
+        Its name in messages.
     open : callable
         ``open(path, **options)`` returns a `Table` or a `Matrix`.
     options : tuple of str
-        The fields of `FileSource` that it takes.
+        The fields of `FileSource` that it accepts.
     """
 
     title: str
@@ -98,11 +98,11 @@ FORMATS: dict[str, Format] = {
     ".duckdb": Format("DuckDB", open_duckdb, ("table",)),
     **dict.fromkeys(READERS, Format("SAS, SPSS and Stata", open_statistics)),
 }
-"""By the ending of a file's name, in small letters."""
+"""Formats by the ending of a file's name, in lower case."""
 
 
 def suffix_of(name: str) -> str | None:
-    """Return the ending of a file's name that says its format.
+    """Return the ending of a file's name that determines its format.
 
     Examples
     --------
@@ -118,8 +118,8 @@ def open_source(source: Source, owner: str) -> list[Table] | Matrix:
     Raises
     ------
     InputError
-        If it is not there, cannot be read, is empty or of an unknown format, or has two columns
-        of one name; the message begins with the owner, such as "site 'north'".
+        If the source is missing, unreadable, empty or of an unknown format, or has two columns of
+        the same name; the message begins with the owner, such as "site 'north'".
     """
     with error_prefix(owner):
         if isinstance(source, FederationSource):
@@ -147,7 +147,7 @@ def _query(source: SqlSource) -> Table:
 
 
 def hold(source: SqlSource) -> SqlSource:
-    """Return a source with the answer to its query, which every pass then reads.
+    """Return a source with the stored result of its query, which every pass then reads.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def _open(source: FileSource, format: Format | None) -> Table | Matrix:
 
 
 def _check_options(source: FileSource, format: Format | None) -> None:
-    """Refuse an option that is for another format."""
+    """Raise an error for an option that belongs to another format."""
     for option in FILE_OPTIONS:
         if getattr(source, option) is not None and option not in (format.options if format else ()):
             titles = dict.fromkeys(f.title for f in FORMATS.values() if option in f.options)
@@ -184,7 +184,7 @@ def _check_options(source: FileSource, format: Format | None) -> None:
 
 
 def _check_names(table: Table, owner: str) -> None:
-    """Check that the columns have names, and that these differ."""
+    """Check that all columns have distinct names."""
     if twice := first_twice(name for name in table.names if name):
         raise InputError(
             f"{owner}, column {twice!r}: {table.path} has two columns of this name; "
@@ -213,36 +213,35 @@ def open_rows(
     advise: Advise = choose,
     chunk_rows: int | None = None,
 ) -> StreamedRows:
-    r"""Open a source as rows that come in chunks.
+    r"""Open a source as rows in chunks.
 
     Parameters
     ----------
     source : FileSource, SqlSource, path, list of paths, array or sparse matrix
-        Where the rows come from: a file of any format, a folder of Parquet files, several Parquet
+        The source of the rows: a file of any format, a folder of Parquet files, several Parquet
         files, a database, or rows (n, d) in memory, such as a `numpy.memmap`.
     columns : ColumnRoles or sequence of str, or callable, optional
-        Which columns play which part, or what says so given the names of all; by default all are
-        clustered by.
+        The roles of the columns, or a function that returns them from all names; by default all
+        columns are clustered by.
     sample_weight : path of a ``.npy`` file or ndarray of shape (n,), optional
-        The rows' weights, of an array, a sparse matrix, ``.npy`` or ``.npz``.
+        The rows' weights, for an array, a sparse matrix, ``.npy`` or ``.npz``.
     owner : str, optional
-        How an error message begins, such as "site 'north'"; by default the source.
+        The beginning of an error message, such as "site 'north'"; by default the source.
     advise : callable, optional
-        What to do where columns are no numbers, given those that are.
+        Returns advice for non-numeric columns, given the numeric ones.
     chunk_rows : int, optional
         The largest number of rows in a chunk of Parquet files or of a matrix; by default about a
-        million values, more where the columns are many.
+        million values, more if there are many columns.
 
     Raises
     ------
     InputError
-        If it cannot be read; later, if a value is missing, infinite or not a number, or if a file
-        has changed since it was opened.
+        If the source cannot be read; later, if a value is missing, infinite or not a number, or if
+        a file has changed since it was opened.
 
-    Notes
-    -----
-    Of a ``.npy`` file only the chunk that is read is mapped. Of a `numpy.memmap` all pages that
-    were read stay mapped: they count as memory of this process, until the system needs it.
+    Notes ----- For a ``.npy`` file, only the chunk being read is mapped. For a `numpy.memmap`, all
+    pages that were read stay mapped: they count as memory of this process until the system needs
+    it.
 
     Examples
     --------
@@ -306,11 +305,11 @@ class Loaded:
     data : Data
         The rows.
     sites : ndarray of shape (n,), optional
-        The site of each row, where a column names it.
+        The site of each row, if there is a column of sites.
     unreadable : dict of str to str
-        Columns that were skipped, each with the complaint.
+        Columns that were skipped, each with the error message.
     notations : dict of str to Notation
-        How numbers are written, by column of text that holds some.
+        The notation of numbers, by text column that holds some.
     """
 
     data: Data
@@ -336,16 +335,16 @@ def load(
     roles : ColumnRoles
         The columns to read.
     owner : str
-        How an error message begins.
+        The beginning of an error message.
     advise : callable, optional
-        What to do where columns are no numbers, given those that are.
+        Returns advice for non-numeric columns, given the numeric ones.
     skip : bool, default=False
-        Whether to skip columns that cannot be read, of rows that are to be prepared.
+        Whether to skip unreadable columns of rows that are to be prepared.
 
     Raises
     ------
     InputError
-        With column, row and what to do.
+        With the column, the row and advice.
     """
     if isinstance(opened, Matrix):
         sites = None if roles.site is None else opened.beside[roles.site](slice(None))
@@ -401,7 +400,7 @@ def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advis
 
 
 def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]:
-    """Return the dialect of a file, where it was detected and is not the usual one."""
+    """Return the detected dialect of a file, if it is not the usual one."""
     file = None if isinstance(opened, Matrix) else opened[0]
     if not isinstance(file, CsvFile):
         return ()
@@ -412,7 +411,7 @@ def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]
 
 
 def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
-    """Return the columns whose numbers are written with zeros in front."""
+    """Return the columns whose numbers are written with leading zeros."""
     table = None if isinstance(opened, Matrix) else opened[0]
     cells: Mapping[str, Sequence[Any]] = {}
     if isinstance(table, CsvFile):
@@ -432,11 +431,11 @@ def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
     Parameters
     ----------
     roles : ColumnRoles
-        The columns to read; by default all, but for the index of a data frame.
+        The columns to read; by default all except the index of a data frame.
     path : Path
         The file, or a folder of Parquet files.
     owner : str
-        How an error message begins, such as "site 'north'".
+        The beginning of an error message, such as "site 'north'".
     """
     opened = open_source(FileSource(path), owner)
     names = [name for name in names_of(opened) if not is_index(name)]
@@ -449,16 +448,16 @@ def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnTable:
-    """Table from which the rows of a site are read, for joining clusters to it.
+    """The table from which a site's rows were read, for joining clusters to it.
 
     Parameters
     ----------
     source : FileSource
         Its file.
     opened : list of Table or Matrix
-        The table, of which not more than the names need be in memory.
+        The table, of which only the names need to be in memory.
     id_column : str, optional
-        The column that holds the rows' keys.
+        The column of the rows' keys.
     """
 
     source: FileSource
@@ -467,12 +466,12 @@ class OwnTable:
 
     @classmethod
     def open(cls, source: FileSource, owner: str, id_column: str | None = None) -> OwnTable:
-        """Open a file, or a folder of Parquet files, that has a column of keys if one is named.
+        """Open a file or a folder of Parquet files, checking that it has the column of keys.
 
         Raises
         ------
         InputError
-            If it cannot be read, or lacks the column.
+            If the source cannot be read or lacks the column.
         """
         own = cls(source, open_source(source, owner), id_column)
         if id_column is not None:
@@ -497,12 +496,12 @@ class OwnTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all columns, those beside a matrix too."""
+        """The names of all columns, including those beside a matrix."""
         beside = self.opened.beside if isinstance(self.opened, Matrix) else ()
         return (*names_of(self.opened), *beside)
 
     def read(self, rows: NDArray[np.int64] | range, names: Sequence[str] | None = None) -> pa.Table:
-        """Read columns of some rows as they are written, by default all columns.
+        """Read columns of some rows unchanged, by default all columns.
 
         Parameters
         ----------
@@ -524,7 +523,7 @@ class OwnTable:
         return table if every else table.take(np.asarray(rows, np.int64) - 1)
 
     def read_all(self) -> pa.Table:
-        """Read all columns that have a name, as they are written."""
+        """Read all columns that have a name, unchanged."""
         return self._all([name for name in self.names if name])
 
     def _all(self, wanted: Sequence[str]) -> pa.Table:
@@ -541,7 +540,7 @@ class OwnTable:
 
 
 def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of several files; columns whose types differ become text."""
+    """Return the concatenated rows of several files; columns of differing types become text."""
     try:
         return pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowTypeError:
@@ -550,7 +549,7 @@ def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of_matrix(matrix: Matrix, wanted: Sequence[str]) -> pa.Table:
-    """Return columns of a matrix, and of the table beside it."""
+    """Return columns of a matrix and of the table beside it."""
     matrix.check()
     every, place = slice(None), {name: j for j, name in enumerate(matrix.names)}
     inside = [name for name in wanted if name in place]

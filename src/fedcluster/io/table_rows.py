@@ -1,7 +1,7 @@
-"""Rows of tables in chunks: Parquet is read in every round, text and databases once, then a copy.
+"""Rows of tables in chunks: Parquet is read in every round, text and databases once.
 
-The copy lies in a temporary file without a name: nobody else can open it, and it is gone when it is
-closed or the process ends, however it ends.
+Text and databases are copied to a temporary file without a name: nobody else can open it, and it
+disappears when it is closed or the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from fedcluster.io.rows import (
 )
 
 READ = 1 << 16
-"""Values of a table that are read at a time: as objects of a database they are ten times larger."""
+"""Number of values of a table that are read at a time; database objects are ten times larger."""
 SMALL = 1 << 18
-"""Values in a chunk: those of a copy come fast."""
+"""Number of values in a chunk of a copy, whose chunks are read fast."""
 SUFFIXES = (".parquet", ".pq")
 READ_AHEAD = 1 << 14
-"""Bytes of a column that are read for a page's header; larger pages are read past this buffer."""
+"""Bytes that are read for a page's header; larger pages are read past this buffer."""
 MANY_CORES = pa.cpu_count() > 2
-"""Whether columns are read in parallel; with two cores, what is done with them takes the other."""
+"""Whether to read columns in parallel; with two cores, the second one is needed for processing."""
 
 
 # Parquet
@@ -62,13 +62,13 @@ class ParquetFile:
 
     @classmethod
     def open(cls, path: Path) -> ParquetFile:
-        """Read the names of the columns."""
+        """Open a file and read the names of its columns."""
         with _whole_parquet(path):
             return cls(path, tuple(pa.parquet.read_schema(path).names), FileFingerprint.now(path))
 
     @property
     def n_rows(self) -> int:
-        """Return the number of rows."""
+        """The number of rows."""
         return int(pa.parquet.read_metadata(self.path).num_rows)
 
     def is_float32(self, columns: Sequence[str]) -> bool:
@@ -85,7 +85,7 @@ class ParquetFile:
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
-        """Read columns by name, at most ``n_rows`` rows at a time, and keep none of them."""
+        """Read columns by name, at most ``n_rows`` rows at a time, without keeping any."""
         start = 0
         self.fingerprint.check()
         with _whole_parquet(self.path):
@@ -98,7 +98,7 @@ class ParquetFile:
         self.fingerprint.check()
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found in the file."""
+        """Return where a row, counted from 0, is in the file."""
         return f"row {row + 1} of {self.path.name}"
 
 
@@ -109,10 +109,10 @@ def parquet_rows(
     advise: Advise = choose,
     chunk_rows: int | None = None,
 ) -> StreamedRows:
-    """Return the rows of one site in one Parquet file or several, one after the other.
+    """Return the rows of one site from one or several Parquet files, in order.
 
-    In memory are eight chunks at most, and of each column a page, in Parquet usually 1 MB.
-    float32 stays float32 where all columns of all files are; otherwise rows are float64.
+    At most eight chunks are in memory, and one page of each column, usually 1 MB in Parquet. Rows
+    are float32 if all columns of all files are; otherwise they are float64.
 
     Parameters
     ----------
@@ -121,17 +121,17 @@ def parquet_rows(
     roles : ColumnRoles
         The columns to read, in this order.
     owner : str, optional
-        How an error message begins, such as "site 'north'"; by default the file.
+        The beginning of an error message, such as "site 'north'"; by default the file.
     advise : callable
-        What to do where columns are no numbers, given those that are.
+        Returns advice for non-numeric columns, given the numeric ones.
     chunk_rows : int, optional
-        The largest number of rows in a chunk; by default about a million values, more where the
-        columns are many.
+        The largest number of rows in a chunk; by default about a million values, more if there are
+        many columns.
 
     Raises
     ------
     InputError
-        If a file lacks a column or has no row; later, if a value is missing, infinite or not a
+        If a file lacks a column or has no rows; later, if a value is missing, infinite or not a
         number, or if a file has changed since it was opened.
     """
     if not roles.chosen:
@@ -167,7 +167,7 @@ def parquet_rows(
 
 
 def listed_parquet(paths: Sequence[str | Path]) -> list[ParquetFile]:
-    """Open Parquet files, and all those in folders."""
+    """Open Parquet files, including all those in folders."""
     files = []
     for path in (file for each in paths for file in parquet_files(Path(each))):
         if path.suffix.lower() not in SUFFIXES:
@@ -181,7 +181,7 @@ def listed_parquet(paths: Sequence[str | Path]) -> list[ParquetFile]:
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return a Parquet file, or those of a folder in the order of their names."""
+    """Return a Parquet file, or those of a folder sorted by name."""
     if not path.is_dir():
         return [path]
     files = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
@@ -192,7 +192,7 @@ def parquet_files(path: Path) -> list[Path]:
 
 @contextmanager
 def _whole_parquet(path: Path) -> Iterator[None]:
-    """Turn what can go wrong with a file into one line."""
+    """Turn errors of reading a Parquet file into one line."""
     try:
         with readable(path):
             yield
@@ -210,10 +210,10 @@ def cached_rows(
     owner: str = "the table",
     advise: Advise = choose,
 ) -> StreamedRows:
-    """Return the rows of a table that is slow to read, by a copy that is made at the first use.
+    """Return the rows of a table that is slow to read, by way of a copy made at the first use.
 
-    In memory are a few chunks. The copy takes 8 bytes a value in the folder of temporary files,
-    which the environment's ``TMPDIR`` names.
+    Only a few chunks are in memory. The copy takes 8 bytes per value in the folder of temporary
+    files, which the environment variable ``TMPDIR`` names.
 
     Parameters
     ----------
@@ -222,9 +222,9 @@ def cached_rows(
     columns : ColumnRoles or sequence of str, optional
         The columns to read; by default all.
     owner : str
-        How an error message begins, such as "site 'north'".
+        The beginning of an error message, such as "site 'north'".
     advise : callable
-        What to do where columns are no numbers, given those that are.
+        Returns advice for non-numeric columns, given the numeric ones.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def cached_rows(
 
 
 def _copied(table: Table, roles: ColumnRoles, owner: str, advise: Advise) -> DiskCache:
-    """Read a table into a copy."""
+    """Copy a table to disk."""
     seen = table.fingerprint
     if seen:
         seen.check()
@@ -273,7 +273,7 @@ class DiskCache:
     Parameters
     ----------
     roles : ColumnRoles
-        What is kept of each row.
+        The roles of the columns to keep.
 
     Examples
     --------
@@ -302,7 +302,7 @@ class DiskCache:
         return self._n
 
     def append(self, data: Data) -> None:
-        """Add rows; all of them, or none, have weights, groups and labels."""
+        """Add rows; either all or none must have weights, groups or labels."""
         codes, labels = self._labels, () if data.y is None else data.y.tolist()
         held = {
             "X": self._coding.recoded(data),
@@ -319,12 +319,12 @@ class DiskCache:
         self._n += len(data)
 
     def chunks(self, n_rows: int) -> Iterator[Data]:
-        """Return the rows, at most ``n_rows`` at a time."""
+        """Yield the rows, at most ``n_rows`` at a time."""
         for start in range(0, self._n, n_rows):
             yield self.part(start, min(n_rows, self._n - start))
 
     def part(self, start: int, n: int) -> Data:
-        """Return ``n`` rows that lie side by side."""
+        """Return ``n`` consecutive rows."""
         rows = np.empty(n, self._row)
         with self._lock:
             self.file.seek(start * self._row.itemsize)
@@ -337,7 +337,7 @@ class DiskCache:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Turn what can go wrong with the disk into one line."""
+    """Turn errors of writing to disk into one line."""
     try:
         yield
     except OSError as error:
@@ -351,16 +351,16 @@ def _room() -> Iterator[None]:
 
 
 BATCH = 8192
-"""Rows that are kept together."""
+"""Number of rows that are stored together."""
 
 
 class QuerySnapshot:
-    """Rows of a table, all columns, on disk in a file without a name.
+    """All columns of a table's rows, on disk in a file without a name.
 
     Parameters
     ----------
     table : Table
-        What is read, now and completely.
+        The table, which is read at once and completely.
 
     Attributes
     ----------
@@ -412,7 +412,7 @@ class QuerySnapshot:
                 start += few.num_rows
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found."""
+        """Return where a row, counted from 0, is in the source."""
         return f"row {row + 1} of {self.path}"
 
 
