@@ -418,7 +418,7 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
         assert labels == (here / "labels" / f"{name}.csv").read_text()
         assert (",-1" in labels) == (missing == "drop")
     titles = [part.title for part in shown(done, 80) if isinstance(part, Table)]
-    assert titles == ["Centres, in the units of the columns", "Rows by cluster", "Sites"]
+    assert titles == ["Centres, in the units of the columns", "Clusters", "Sites"]
 
 
 def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(

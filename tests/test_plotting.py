@@ -1,6 +1,7 @@
 """Plots and HTML of fitted estimators, as notebooks show them."""
 
 import importlib
+import re
 import sys
 from typing import Any
 
@@ -76,8 +77,11 @@ def test_profiles_are_in_spreads_and_begin_with_what_sets_clusters_apart(model):
     display = CenterProfilesDisplay.from_estimator(fitted, most=2)
     assert set(display.columns) == {"x1", "x2"}
     w = fitted.cluster_weights_ / fitted.cluster_weights_.sum()
-    np.testing.assert_allclose(display.apart @ w, 0, atol=1e-12)  # weighted mean 0, variance 1
-    np.testing.assert_allclose(display.apart**2 @ w, 1)
+    np.testing.assert_allclose(display.apart @ w, 0, atol=1e-12)  # weighted mean 0
+    centers = fitted.cluster_centers_[:, [int(name[1:]) for name in display.columns]]
+    between = w @ (centers - w @ centers) ** 2
+    within = fitted.inertia_ / fitted.cluster_weights_.sum() / 3  # the same in each of 3 columns
+    np.testing.assert_allclose(display.apart**2 @ w, between / (between + within))
     np.testing.assert_array_equal(display.image_.get_array(), display.apart)
 
 
@@ -150,16 +154,21 @@ def test_what_cannot_be_plotted_is_said(model, monkeypatch):
 def test_a_notebook_shows_clusters_below_the_parameters(model):
     shown = model._repr_mimebundle_()["text/html"]
     assert shown.startswith(FederatedKMeans(2)._repr_mimebundle_()["text/html"][:20])
-    assert "<caption>2 clusters of 7 rows at 2 sites</caption>" in shown
-    assert "<caption>" not in FederatedKMeans(2)._repr_mimebundle_()["text/html"]
-    assert "<caption>" in model._repr_html_()
+    assert "2 clusters of 7 rows at 2 sites. The number 2 was given" in shown
+    assert shown.count('<article class="card"') == 2
+    assert "<article" not in FederatedKMeans(2)._repr_mimebundle_()["text/html"]
+    assert "<article" in model._repr_html_()
+    style = shown.rpartition("<style>")[2].partition("</style>")[0]
+    selectors = re.findall(r"^ *([^@{}\n]+) [{]", style, re.MULTILINE)
+    assert selectors
+    assert all(each.startswith(".fedcluster") for each in selectors)  # not of the notebook
 
 
 def test_a_notebook_shows_stability_and_what_profiles_tell():
     model: Any = FederatedKMeans(2, stability=3, profile=True, random_state=0).fit(ROWS)
     shown = model._repr_html_()
-    assert '<th scope="col">stability</th>' in shown
-    assert shown.count(f"<td>{model.stability_.words[0]}</td>") >= 1
+    words = [word.capitalize() for word in model.stability_.words]
+    assert all(f"<strong>{word}</strong>: found again" in shown for word in words)
     alone = model.stability_._repr_html_()
     assert "<caption>Stability in 3 replicates</caption>" in alone
     assert "does not show whether there are too few clusters" in alone

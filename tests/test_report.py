@@ -128,7 +128,7 @@ def test_all_sections_come_in_their_order_and_are_in_the_contents():
 def test_a_section_of_which_nothing_is_known_is_absent():
     run = made()
     only_model = Parsed(report_page(Run("run", model=run.model))).ids
-    assert only_model == ["found", "clusters", "profiles", "plane", "prediction", "origin"]
+    assert only_model == ["found", "profiles", "plane", "prediction", "origin"]
     over_a_network = json.loads(json.dumps(run.history))
     for site in over_a_network["sites"]:
         for fact in ("clusters", "rows", "rows_held_back", "lone_rows"):
@@ -137,7 +137,14 @@ def test_a_section_of_which_nothing_is_known_is_absent():
     assert "sites" not in Parsed(text).ids
     assert "Only the sites know how many rows the limits hid" in text
     verdict = {**run.history["selection"], "sites": [], "communication_rounds": []}
-    assert Parsed(report_page(Run("run", selection=verdict))).ids[:2] == ["found", "quality"]
+    assert Parsed(report_page(Run("run", selection=verdict))).ids == [
+        "found",
+        "choice",
+        "data",
+        "quality",
+        "indices",
+        "origin",
+    ]
 
 
 def test_the_report_says_what_the_files_say():
@@ -145,7 +152,7 @@ def test_the_report_says_what_the_files_say():
     text = " ".join(Parsed(report_page(run)).texts)
     rows = int(run.weights.sum())
     assert f"3 clusters of {rows} rows at 2 sites" in text
-    for said in ("The search converged after 2 rounds", "few rows", "silent (1 round)"):
+    for said in ("The search converged after 2 rounds", "Few rows", "silent (1 round)"):
         assert said in text
     assert "a site does not send a cluster of fewer than 5 of its rows" in text
     assert text.count("960 B") == 2  # 120 numbers of 8 bytes
@@ -155,7 +162,7 @@ def test_the_report_says_how_stable_clusters_are():
     text = report_page(made())
     texts = " ".join(Parsed(text).texts)
     assert "Stability not known." in texts
-    assert texts.count("found again in 4 of 4 replicates, mean Jaccard coefficient 0.94.") == 2
+    assert texts.count("found again 4 of 4 times") == 2
     assert "1 of 5 replicates is left out" in texts
     drawn = Parsed(text[text.index('<section id="stability"') :]).elements
     [low] = {a["x1"] for _, a in drawn if a.get("class", "").startswith("reach cluster c1")}
@@ -163,6 +170,124 @@ def test_the_report_says_how_stable_clusters_are():
     assert (float(low), float(high)) == (22 + 0.8 * 436, 458.0)  # from .8 to 1 of the axis
     others = {**made().history, "stability": stability(2)}  # of another number of clusters
     assert "stability" not in Parsed(report_page(made(history=others))).ids
+
+
+def told(text, id="found"):
+    """The words of a section of a page, without its marks."""
+    return " ".join(
+        " ".join(Parsed(text.partition(f'id="{id}"')[2].partition("</section>")[0]).texts).split()
+    )
+
+
+def binary(k=2, **more):
+    """Two clusters by a number of spread 2 and a text of two levels, as the model alone tells."""
+    columns = [
+        {"kind": "number", "name": "x", "log": False, "shift": 10.0, "scale": 2.0},
+        {"kind": "category", "name": "sex", "levels": ["f", "m"], "other": False},
+    ]
+    model = {
+        "columns": ["x", "sex"], "centers": [[-0.5, 0.9, 0.1], [0.5, 0.1, 0.9]],
+        "weights": [100.0, 100.0], "inertia": 9.0,
+        "centers_in_units": {"x": [9.0, 11.0], "sex=f": [0.9, 0.1], "sex=m": [0.1, 0.9]},
+        "preprocessing": {"columns": columns}, "algorithm": {"prepare": {"scale": "standard"}},
+    }  # fmt: skip
+    return Run("run", model={**model, **more})
+
+
+def test_names_and_facts_follow_from_the_centres_by_hand():
+    run = binary()
+    assert run.names == ["low x, sex f", "high x, sex m"]
+    sex, x = run.facts(0, 3)
+    # V of the table 90, 10; 10, 90 is .8, and so is r; d = .8 / sqrt(.25 * .36)
+    assert (sex.name, sex.values[0], sex.overall) == ("sex = f", 0.9, 0.5)
+    assert sex.effects[0] == pytest.approx(0.8 / 0.3)
+    # of 200 rows of spread 2, 4 - 1 is left within, and 198 degrees: d = -2 / sqrt(600 / 198)
+    assert x.effects[0] == pytest.approx(2 / (600 / 198) ** 0.5)
+    assert [each.name for each in run.facts(1, 3)] == ["sex = m", "x"]
+    said = told(report_page(run))
+    for words in (
+        "sex = f 90 % (all rows 50 %)",
+        "x 9 (all rows 10)",
+        "sex = m 90 % (all rows 50 %)",
+    ):
+        assert words in said
+    assert binary(names=["A", "B"]).names == ["A", "B"]
+
+
+def test_a_column_that_tells_nothing_is_no_fact():
+    units = {"x": [10.01, 9.99], "sex=f": [0.9, 0.1], "sex=m": [0.1, 0.9]}
+    run = binary(centers=[[0.005, 0.9, 0.1], [-0.005, 0.1, 0.9]], centers_in_units=units)
+    assert [each.column for each in run.facts(0, 3)] == ["sex"]
+    assert run.names == ["sex f", "sex m"]
+
+
+def test_doubts_come_by_weight_and_many_are_all_in_the_details():
+    run = made()
+    found = plain(
+        Stability(np.array([[0.1, 0.9, 0.9]] * 4), np.array([1, 2, 1]), np.zeros(3)).plain()
+    )
+    warned = {"stability": found, "warnings": [f"warning {i}" for i in range(7)]}
+    run.history["sites"][0]["rows_held_back"] = run.history["sites"][0]["rows"]
+    text = report_page(made(history={**run.history, **warned}))
+    first, all_of_them = told(text), told(text, "data")
+    assert "do not rely on the others" in first
+    order = [
+        "Cluster 0: not found again",
+        "Warning 0",
+        "Warning 4",
+        "and 4 more, which stand under",
+    ]
+    assert sorted(order, key=first.index) == order
+    order = ["Cluster 0", "Warning 6", "Limits hid up to 100 % of the rows of site0", "Few rows"]
+    assert sorted(order, key=all_of_them.index) == order
+    assert "Warning 6" not in first
+
+
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        ({"lone_rows": 2}, "no row as such; but at 2 sites some sums were about a single row"),
+        ({}, "no sum is about fewer than 5 rows of a cluster."),
+        ({"limits": [{"name": "Groups", "p": 8, "min_rows": 16}]}, "groups of at least 8 rows."),
+        ({"secure": True}, "Masked numbers"),
+        ({"limits": []}, "(240 numbers in 5 rounds), no row."),
+    ],
+)
+def test_one_sentence_says_what_left(sites, said):
+    run = made()
+    for site in run.history["sites"]:
+        site.update(sites)
+    assert said in told(report_page(run)).partition("What left the sites?")[2]
+
+
+def test_where_a_cluster_is_found_is_said_by_the_share_of_its_sites():
+    run = made(k=2, sites=4)
+    for site, counts in zip(run.history["sites"], [[9, 1], [5, 5], [0, 4], [2, 6]], strict=True):
+        site["clusters"] = counts
+    said = told(report_page(run))
+    assert "90 % of the rows at site0 , 50 % at site1 , 25 % at site3 . At no other site." in said
+    assert "At every site: most, 100 % of the rows at site2 , 75 % at site3" in said
+
+
+def test_one_cluster_less_and_one_more_are_named_by_what_joins_and_parts():
+    run = binary()
+    beside = {
+        "1": {"centers": [[0, 0.5, 0.5]], "weights": [200], "centers_in_units":
+              {"x": [10.0], "sex=f": [0.5], "sex=m": [0.5]}},
+        "3": {"centers": [[-0.5, 0.9, 0.1], [0.5, 0.0, 1.0], [1, 0.4, 0.6]],
+              "weights": [100, 60, 40],
+              "centers_in_units": {"x": [9.0, 11.0, 12.0], "sex=f": [0.9, 0.0, 0.4],
+                                   "sex=m": [0.1, 1.0, 0.6]}},
+    }  # fmt: skip
+    table = [{"k": k, "likelihood": x} for k, x in ((1, -90.0), (2, -50.5), (3, None))]
+    verdict = {"n_clusters": 2, "reason": "So.", "warnings": [], "says": {"likelihood": 2}}
+    selection = {**verdict, "table": table, "beside": beside}
+    said = told(report_page(Run("run", model=run.model, selection=selection)), "choice")
+    assert "0 low x, sex f (100 rows) and 1 high x, sex m (100 rows) would be one" in said
+    assert "1 high x, sex m would part in" in said
+    assert "(60 rows) and" in said
+    assert "39.5 below the best" in said
+    assert "no mixture with so many clusters was likely enough to be tried" in said
 
 
 def test_missing_values_are_counted_by_column_and_site():
@@ -193,7 +318,9 @@ def test_sizes_are_rows_where_these_are_known():
     text = report_page(own)
     assert f"3 clusters of {counts.sum() + 20} rows at 2 sites" in text
     assert "In no cluster: 20 rows." in text
-    assert "1 rows at 2 sites" in report_page(Run("run", model=model | {"sites": [{}, {}]}))
+    assert "1 rows at 2 sites" in report_page(
+        Run("run", model=model | {"sites": [{"name": "a"}, {"name": "b"}]})
+    )
 
 
 def test_a_mixture_is_measured_by_its_likelihood():
@@ -242,17 +369,22 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     model |= {"centers": [[9.0, 0.0], [12.0, 0.4]]}
     history = {"sites": [{"name": "north"}, {"name": "south"}], "rounds": 2, "history": []}
     run = Run("run", model=model, history=history | {"communication_rounds": []} | profiles())
-    age, a, b = run.features
+    age, b = run.features  # one level of two tells of both
     np.testing.assert_allclose(age.apart, [-0.5, 1.0])
-    np.testing.assert_allclose(a.apart, [-0.5, 0.5])  # sd of a share of .2 is .4
-    assert b.name == "ward = b"
+    np.testing.assert_allclose(b.apart, [0.5, -0.5])  # sd of a share of .8 is .4
+    assert [b.seen_from(j).name for j in (0, 1)] == ["ward = b", "ward = a"]
     np.testing.assert_array_equal(run.counts, [[3, 1], [0, 2]])
     text = report_page(run)
-    for said in ("<bdi>young</bdi>", "± 1<", "At <bdi>north</bdi>."):
+    for said in (
+        "<bdi>young</bdi>",
+        'age</bdi> <strong>9</strong><span class="pale"> (all rows 10)',
+        "75 % of the rows at <bdi>north",
+    ):
         assert said in text
-    assert Parsed(text).ids[:5] == ["found", "clusters", "sites", "profiles", "silhouettes"]
+    assert Parsed(text).ids[:4] == ["found", "profiles", "sites", "silhouettes"]
     assert "The least separated is cluster 1, with a mean of 0.50." in text
-    reaches = [a for _, a in Parsed(text).elements if a.get("class", "").startswith("reach")]
+    drawn = Parsed(text.partition('<section id="silhouettes"')[2]).elements
+    reaches = [a for _, a in drawn if a.get("class", "").startswith("reach")]
     ends = [(float(each["x1"]), float(each["x2"])) for each in reaches]
     np.testing.assert_allclose(ends, 22 + 436 * np.array([[0.7, 1.0], [0.4, 0.6]]), atol=0.06)
     renamed = report_page(Run("run", model=model | {"names": ["A", "B"]}, profiles=profiles()))
@@ -282,13 +414,13 @@ def test_the_plane_is_that_of_the_principal_components_by_hand():
     model = {"columns": ["a", "b", "c"], "algorithm": {}, "centers": centers, "weights": [1.0] * 4}
     text = report_page(Run("run", model=model))
     cells = "".join(["<td>(.*?)</td>"] * 3)
-    told = re.findall(rf'row"><bdi>cluster \d</bdi></th>{cells}', text)
+    told = re.findall(rf'row"><span class="badge c\d">\d</span> <bdi>[^<]*</bdi></th>{cells}', text)
     first, second, far = np.array(told, dtype=float).T
     # in spreads a, b and c are 0 or root 2; the first axis is that of a and b, (1, 1, 0) / root 2
     np.testing.assert_allclose(first, [-2, 2, 0, 0], atol=1e-12)
     np.testing.assert_allclose(second, [0, 0, 1.41, -1.41], atol=1e-12)
     np.testing.assert_allclose(far[:2], 2.45)  # root 2 along each of three columns
-    assert "It holds 100 % of the scatter between the clusters. " in text
+    assert "It holds 100 % of the scatter between them. " in text
 
 
 def test_an_ellipse_is_turned_as_its_rows_spread():
@@ -321,7 +453,7 @@ def test_hostile_names_cannot_break_out():
 def test_a_long_name_is_cut():
     long = report_page(made(names=("a" * 10_000, "b" * 10_000), site="s" * 10_000))
     assert "a" * 119 + "…" in long
-    assert len(long) < len(report_page(made())) + 10_000
+    assert len(long) < len(report_page(made())) + 40_000
     assert not re.search("(a{121}|b{121}|s{121})", long)
 
 
@@ -331,7 +463,7 @@ def test_a_model_without_clusters_has_a_page():
     history = {**run.history, "stability": {}, "selection": {}, "n_clusters": 0}
     text = report_page(Run("run", model=nothing, history=history))
     assert "<h1>No clusters at 2 sites</h1>" in text
-    assert not {"clusters", "profiles", "plane"} & set(Parsed(text).ids)
+    assert not {"profiles", "plane"} & set(Parsed(text).ids)
 
 
 def test_a_number_that_is_not_known_is_not_shown_as_one():
@@ -363,7 +495,7 @@ def test_the_page_may_load_its_own_script_and_style_and_nothing_else():
 
 def test_a_report_of_many_clusters_columns_and_sites_is_small():
     text = report_page(made(k=50, columns=200, sites=100))
-    assert len(text.encode()) < 5e6
+    assert len(text.encode()) < 3e6
     assert re.findall('<section id="(.*?)"', text) == NAMES
 
 
@@ -457,8 +589,8 @@ def test_a_browser_draws_sorts_hides_and_asks_for_nothing(tmp_path):
             assert shown.value(
                 "[...document.querySelectorAll('svg')].every(s => s.getBBox().width > 50)"
             )
-        column = "[...document.querySelectorAll('#profiles tbody tr')].map(r => r.cells[1].querySelector('small').textContent)"  # noqa: E501
-        shown.value("document.querySelectorAll('#profiles th button')[1].click()")
+        column = "[...document.querySelectorAll('#profiles tbody tr')].map(r => r.cells[2].querySelector('small').textContent)"  # noqa: E501
+        shown.value("document.querySelectorAll('#profiles th button')[2].click()")
         falling = [float(each) for each in shown.value(column)]
         assert falling == sorted(falling, reverse=True)
         assert len(set(falling)) > 1

@@ -177,7 +177,7 @@ def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(server, fol
         (out / f"{name}.json").write_text(json.dumps(content))
     (folder / "outcome.json").write_text(json.dumps({"done": True, "out": str(out)}))
     text = get(server, f"/{server.key}/")[1]
-    assert ("What was found" in text, LIVE in text) == (True, False)
+    assert ("How sure?" in text, LIVE in text) == (True, False)
 
 
 def test_only_who_knows_the_address_reads_the_page(server):

@@ -229,7 +229,12 @@ RunFolder = Annotated[
 ]
 
 
-def report(folder: RunFolder, as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
+def report(
+    folder: RunFolder,
+    title: Annotated[str, cli.option("TEXT", "Title of the page.  [default: what was found]")] = "",
+    as_json: cli.AsJson = False,
+    quiet: cli.Quiet = False,
+) -> None:
     """Write report.html, a page about a run to read in a browser, print or hand on.
 
     The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
@@ -239,7 +244,7 @@ def report(folder: RunFolder, as_json: cli.AsJson = False, quiet: cli.Quiet = Fa
         from fedcluster.report.page import write_report
         from fedcluster.report.run import read_run, written_by
 
-        path = written_by(folder) / write_report(written_by(folder), read_run(folder))
+        path = written_by(folder) / write_report(written_by(folder), read_run(folder, title))
     screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
 
 

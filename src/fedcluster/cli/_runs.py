@@ -41,6 +41,7 @@ from fedcluster.report.tables import (
     counted,
     fitting,
     index_table,
+    names_table,
     shown,
     verdict_line,
 )
@@ -278,14 +279,15 @@ class FittedSites:
 
         Their files are in a folder.
         """
-        choice = self.selection
+        choice, model = self.selection, self.model
         shown = [] if choice is None else verdict(choice, str(out / "selection.json"))
-        if self.model.preprocessor is None:
-            return shown
-        table = centers_table(
-            self.model.preprocessor, self.model.centers, width, str(out / "model.json")
-        )
-        return [*shown, *self.report.prepared, *([table] if table else [])]
+        if model.preprocessor is not None:
+            path = str(out / "model.json")
+            table = centers_table(model.preprocessor, model.centers, model.weights, width, path)
+            shown += [*self.report.prepared, *([table] if table else [])]
+        if self.report.profiles is None and len(model.weights):
+            shown.append(names_table(Run(model=model.plain()).names, model.weights))
+        return shown
 
 
 def fit(job: Fit, rows: Reading, doing: Doing, min_cluster_size: int | None = None) -> FittedSites:

@@ -165,7 +165,7 @@ class FederatedKMeans(Federated):
     influence_ : tuple of Influence
         How far each site moves the centres, the farthest first; of 3 to 50 sites.
     cluster_names_ : tuple of str
-        What the clusters are called: with ``profile`` a proposal. Names can be set, and `save`
+        What the clusters are called, from what sets each apart. Names can be set, and `save`
         keeps them.
     cluster_weights_ : ndarray of shape (k,)
         The weight behind each centre, as the server learnt it in the last round of training.

@@ -29,7 +29,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.recipes.private import PrivacySpent
-from fedcluster.report.page import clusters_table
+from fedcluster.report.page import cards
 from fedcluster.report.records import plain
 from fedcluster.report.run import Run
 from fedcluster.selection import Rule, Selection
@@ -186,17 +186,17 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         parts["stability"] = getattr(self, "stability_", None)
         history = {name: plain(each.plain()) for name, each in parts.items() if each is not None}
         run = Run(model=self._model.plain(), history=history)
-        return clusters_table(run).plain_html()
+        return cards(run)
 
     @property
     def cluster_names_(self) -> tuple[str, ...]:
-        """What the clusters are called; () where they have no names.
+        """What the clusters are called: names that say what sets each apart.
 
-        A fit with ``profile`` proposes names. Others can be set, and `save` keeps them.
+        They follow from the profiles of a fit with ``profile``, and else from the centres. Others
+        can be set, and `save` keeps them.
         """
         check_is_fitted(self)
-        names: tuple[str, ...] = self.__dict__.get("_cluster_names", ())
-        return names
+        return tuple(Run(model=self._model.plain()).names)
 
     @cluster_names_.setter
     def cluster_names_(self, names: Iterable[str]) -> None:

@@ -283,7 +283,11 @@ class FitProcedure(Clustering):
             **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
             **report.account(records),
             **({"influence": plain_influence(report.influence)} if report.influence else {}),
-            **({"selection": verdict(chosen)} if isinstance(chosen, Selection) else {}),
+            **(
+                {"selection": verdict(chosen) | beside(report)}
+                if isinstance(chosen, Selection)
+                else {}
+            ),
             **report.described(),
         }
 
@@ -478,9 +482,28 @@ def verdict(selection: Selection) -> dict[str, Any]:
     }
 
 
+def beside(report: JobReport) -> dict[str, Any]:
+    """Return the clusterings with one cluster less and one more than chosen, if they are known."""
+    choice, told = report.outcome.value, {}
+    for k in (choice.n_clusters - 1, choice.n_clusters + 1):
+        if k > 1 and k in choice.results:
+            state = choice.results[k].state
+            model = Model(
+                state.centers, state.weights, report.columns, preprocessor=report.preprocessor
+            )
+            content = model.plain()
+            told[str(k)] = {key: content[key] for key in OF_CENTERS if key in content}
+    return {"beside": told}
+
+
+OF_CENTERS = ("centers", "weights", "centers_in_units")
+"""Keys of a model file that hold the centres."""
+
+
 def write_selection(folder: Path, report: JobReport) -> list[str]:
     """Write ``selection.json`` and, with matplotlib, ``curves.png``; return their names."""
-    content = {**verdict(report.outcome.value), "seed": report.job.seed, **report.account()}
+    account = {"seed": report.job.seed, **report.account()}
+    content = {**verdict(report.outcome.value), **beside(report), **account}
     report.write(folder / "selection.json", "fedcluster-selection", content)
     return ["selection.json", *pictured("curves", folder / "curves.png", report.outcome.value.plot)]
 

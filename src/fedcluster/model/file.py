@@ -372,7 +372,7 @@ class Model:
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
             preprocessor=form.preprocessor,
-            names=tuple(estimator.cluster_names_),
+            names=tuple(getattr(estimator, "_cluster_names", ())),
             privacy={} if estimator.privacy_ is None else estimator.privacy_.plain(),
             reader=form.reader,
         )

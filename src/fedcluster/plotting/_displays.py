@@ -113,7 +113,7 @@ class CenterProfilesDisplay:
         The columns, and levels of text as COLUMN = LEVEL.
     apart : ndarray of shape (columns, k)
         The distances, in standard deviations of the rows where the columns were scaled to
-        variance 1, else of the centres.
+        variance 1, else as the centres and the inertia say.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Sections of the report on the clusters: their sizes, sites, differences and stability.
+"""Details of the report on the clusters: their sites, differences and stability.
 
 A section is a function that returns its content, nothing where it is not known.
 """
@@ -15,90 +15,30 @@ import numpy as np
 from fedcluster.core import Floats
 from fedcluster.model.stability import FOUND, GAP, stability_table
 from fedcluster.report import charts
-from fedcluster.report.messages import better, few_line, meaning
+from fedcluster.report._summary import badge, chosen, label, value
+from fedcluster.report.messages import better, meaning
 from fedcluster.report.run import Feature, Run, finite
-from fedcluster.report.tables import counted, number, percent, short_number, shown
+from fedcluster.report.tables import counted, percent, shown
 from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
 
 Content = Sequence[Any]
-MOST_DRAWN = 12
-"""Columns in the chart of profiles; the table has all."""
-SHOWN = 4
-"""Columns that a card shows at most."""
+LOADINGS, SLIGHT_LOADING = 3, 0.2
+"""Columns that an axis of the map names at most, and the part of it from which on it does."""
+MOST_SPREAD = 6
+"""Columns whose spreads within the clusters are drawn."""
 ALL = 0.995
 """Share of the scatter from which on a plane shows all of it, in per cent."""
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
-NO_RINGS = "The spread of the rows is not known; fit --profile and profile ask for it."
-FAR = 0.3
-"""Distance from the mean, in spreads, from which on a card shows a column."""
 SPREADS = "standard deviations of the column over all rows"
-OF_CENTERS = "standard deviations of the centres in the column, each as heavy as its rows"
+ESTIMATED = (
+    "standard deviations of the column, as they are estimated from the centres and the inertia"
+)
 
 
 def units(run: Run) -> str:
-    """Return in what units centres are apart from the mean of all rows."""
-    return SPREADS if run.by_spread else OF_CENTERS
-
-
-def found(run: Run) -> Content:
-    """Return a summary of the result, in plain sentences."""
-    lines: list[Any] = []
-    if run.k:
-        lines.append(_count(run))
-        lines += _sizes(run)
-    if verdict := chosen(run):
-        lines.append(verdict["reason"])
-    lines += meaning(indices_of(run))[:1]
-    if stop := run.history.get("stop_reason"):
-        rounds = counted(run.history["rounds"], "round")
-        lines.append(f"The search {stop}; it took {rounds} with the sites in all.")
-    doubts = warnings(run)
-    if doubts:
-        lines.append(f"{counted(len(doubts), 'doubt')} to read before you rely on the result:")
-    return [html.paragraphs(*lines), html.listed_items(doubts)]
-
-
-def _count(run: Run) -> html.Html:
-    """Return the sentence on the clusters, rows, sites and columns."""
-    columns = run.model["columns"]
-    sites = counted(len(run.sites), "site")
-    what = "rows" if run.counts is not None else "rows (by weight)"
-    lead = f"{counted(run.k, 'cluster')} of {number(run.n_rows)} {what} at {sites}, by "
-    return html.element(
-        "span", lead, counted(len(columns), "column"), ": ", html.names_listed(columns, 8), "."
-    )
-
-
-def _sizes(run: Run) -> list[str]:
-    """Return the sentence on the largest and the smallest cluster."""
-    outside = run.n_rows - float(run.sizes.sum())
-    lines = [f"In no cluster: {counted(round(outside), 'row')}."] if outside >= 1 else []
-    if run.k < 2 or not run.sizes.sum() > 0:
-        return lines
-    share = run.sizes / run.sizes.sum()
-    most, least = int(share.argmax()), int(share.argmin())
-    if share[most] == share[least]:
-        return [*lines, f"Each cluster has {percent(share[0])} of the rows."]
-    return [
-        *lines,
-        f"The largest, cluster {most}, has {percent(share[most])} of the rows; the smallest, "
-        f"cluster {least}, {percent(share[least])}.",
-    ]
-
-
-def chosen(run: Run) -> dict[str, Any]:
-    """Return the choice of the number of clusters; empty without one."""
-    verdict = run.history.get("selection") or (run.selection if "says" in run.selection else {})
-    return dict(verdict)
-
-
-def warnings(run: Run) -> list[str]:
-    """Return all that casts a doubt on the result."""
-    noticed = run.account.get("preprocessing", {}).get("warnings", ())
-    lines = [*run.history.get("warnings", ()), *noticed, *chosen(run).get("warnings", ())]
-    lines += few_line(int((run.weights > 0).sum()), run.k)
-    return list(dict.fromkeys(lines))
+    """Return in what units clusters are apart from all rows."""
+    return SPREADS if run.by_spread else ESTIMATED
 
 
 def indices_of(run: Run) -> dict[str, float]:
@@ -110,102 +50,6 @@ def indices_of(run: Run) -> dict[str, float]:
         scores = lines.get(run.k or chosen(run).get("n_clusters"), {})
     numbers = {name: value for name, value in scores.items() if value is not None and name != "k"}
     return {name: float(value) for name, value in numbers.items()}
-
-
-def clusters(run: Run) -> Content:
-    """Return a card for each cluster."""
-    if not run.k:
-        return ()
-    size = "the number of its rows" if run.counts is not None else "the weight of its rows"
-    lead = (
-        f"Each card has the size of a cluster, {size}, and the columns in which its centre is "
-        f"farthest from the mean of all rows, in {units(run)}."
-    )
-    if run.own_profiles:
-        lead += " The number after ± is the standard deviation of the cluster's own rows."
-    cards = [_card(run, j) for j in range(run.k)]
-    return [html.paragraphs(lead), html.element("div", cards, class_="cards")]
-
-
-def _card(run: Run, j: int) -> html.Html:
-    share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
-    rows = f"{number(float(run.sizes[j]))} rows, {percent(share)}"
-    apart = [_apart(each, j) for each in telling(run, j, SHOWN)]
-    name = html.named(run.names[j] if run.names else f"Cluster {j}")
-    usual = "Near the mean of all rows in every column." if run.features and not apart else None
-    return html.element(
-        "article",
-        html.element(
-            "h3", html.element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", name
-        ),
-        html.element("p", rows, class_="size"),
-        html.element("ul", apart) if apart else None,
-        html.element("p", usual) if usual else None,
-        html.element("p", _found_again(run, j)) if run.stability else None,
-        html.element("p", _held_by(run, j), class_="pale") if run.counts is not None else None,
-        class_="card",
-        data_cluster=j,
-    )
-
-
-def _found_again(run: Run, j: int) -> list[Any]:
-    """Return how stable a cluster is, and how far from its neighbour."""
-    cluster, n = run.stability["clusters"][j], run.stability["replicates"]
-    if cluster["stability"] is None:
-        return ["Stability not known."]
-    line = f"found again in {cluster['found_again']} of {counted(n, 'replicate')}"
-    mean = f"mean Jaccard coefficient {cluster['stability']:.2f}"
-    gap = f". No gap to cluster {cluster['neighbour']}" if cluster["word"] == "doubtful" else ""
-    return [html.element("strong", cluster["word"].capitalize()), f": {line}, {mean}{gap}."]
-
-
-def labelled(run: Run, j: int) -> html.Html:
-    """Return a cluster as a table calls it: its number, and its name if it has one.
-
-    Examples
-    --------
-    >>> labelled(Run(model={"names": ["old"]}), 0), labelled(Run(), 1)
-    ('<bdi>cluster 0 (old)</bdi>', '<bdi>cluster 1</bdi>')
-    """
-    return html.named(f"cluster {j} ({run.names[j]})" if run.names else f"cluster {j}")
-
-
-def telling(run: Run, j: int, most: int) -> list[Feature]:
-    """Return the columns in which a centre lies farthest from the mean of all rows."""
-    ranked = sorted(run.features, key=lambda each: -abs(each.apart[j]))[:most]
-    return [each for each in ranked if abs(each.apart[j]) >= FAR]
-
-
-def _apart(feature: Feature, j: int) -> html.Html:
-    """Return a column of a card: its value at a centre, and how far that is from the mean."""
-    apart = float(feature.apart[j])
-    side = "above" if apart > 0 else "below"
-    spread = math.nan if feature.level or feature.spreads is None else float(feature.spreads[j])
-    return html.element(
-        "li",
-        html.named(feature.name),
-        " ",
-        html.element("strong", value(feature, j)),
-        f" ± {spread:.3g}" if math.isfinite(spread) else None,
-        html.element("span", f" {abs(apart):.1f} {side}", class_="pale"),
-    )
-
-
-def value(feature: Feature, j: int) -> str:
-    """Return a centre's value in a column, in its units."""
-    x = float(feature.values[j])
-    return percent(x) if feature.level else short_number(x)
-
-
-def _held_by(run: Run, j: int) -> list[Any]:
-    """Return which sites have rows of a cluster."""
-    assert run.counts is not None
-    some = [site for site, n in zip(run.sites, run.counts[:, j], strict=True) if n > 0]
-    if len(some) == len(run.sites):
-        return ["At every site."]
-    if not some:
-        return ["At no site."]
-    return ["At ", html.names_listed([site["name"] for site in some], 5), "."]
 
 
 def by_site(run: Run) -> Content:
@@ -225,13 +69,16 @@ def by_site(run: Run) -> Content:
     ]
     total = ["all", *(f"{n:,.0f}" for n in counts.sum(axis=0)), f"{counts.sum():,.0f}"]
     lead = (
-        "The table counts the rows of each site in each cluster, with their share of the site's "
-        "rows. Colours compare this share with that of all sites together: brown is above, blue "
+        "Each bar is a site, and each part of it the share of a cluster in the site's rows. In the "
+        "table, colours compare this share with that of all sites together: brown is above, blue "
         "is below, and a stronger colour is farther away."
     )
-    header = ["site", *(f"cluster {j}" for j in range(run.k)), "rows"]
+    names = [site["name"] for site in run.sites]
+    about = f"{run.k} clusters at {counted(len(names), 'site')}, and in all"
+    bars = charts.bars("Clusters by site", about, ["all sites", *names], [usual, *share])
+    header = ["site", *(label(run, j) for j in range(run.k)), "rows"]
     table = html.Table("Rows by site and cluster", header, rows, total)
-    return [html.paragraphs(lead), table.html("heat", sites=True)]
+    return [html.paragraphs(lead), html.beside(bars, table.html("heat named", sites=True))]
 
 
 def _share_cell(n: float, share: float, usual: float) -> html.Cell:
@@ -244,38 +91,64 @@ def _share_cell(n: float, share: float, usual: float) -> html.Cell:
 
 
 def profiles(run: Run) -> Content:
-    """Return how the centres differ, column by column."""
+    """Return how the clusters differ, column by column."""
     features = sorted(run.features, key=lambda each: -float(np.abs(each.apart).max()))
     if not features or run.k < 2:
         return ()
     lead = (
-        f"The chart shows how far each centre is from the mean of all rows, in {units(run)}. "
-        "Columns that separate the clusters most come first. Check boxes hide clusters; the heads "
-        "of columns sort the table."
+        "The table is a heat map: each cluster's mean or share beside that of all rows, and how "
+        f"far it is from there (small number and colour), in {units(run)}. Columns that separate "
+        "the clusters most come first. Check boxes hide clusters; the heads sort the table."
     )
-    drawn = [(each.name, each.apart) for each in features[:MOST_DRAWN]]
-    about = "; ".join(_far_apart(each) for each in features[:3])
-    name = "Distances of the centres from the mean of all rows"
-    chart = charts.dots(name, f"The clusters lie farthest apart in: {about}.", drawn, "spreads")
-    header = ["column", *(f"cluster {j}" for j in range(run.k))]
+    header = ["column", "all rows", *(label(run, j) for j in range(run.k))]
     rows = [
-        [html.named(each.name), *(_value_cell(each, j) for j in range(run.k))] for each in features
+        [
+            html.named(each.name),
+            value(each, each.overall),
+            *(_value_cell(each, j) for j in range(run.k)),
+        ]
+        for each in features
     ]
-    numbers = html.Table("Centres, in the units of the columns", header, rows).html("heat")
+    numbers = html.Table("Clusters, in the units of the columns", header, rows)
     controls = html.element("div", class_="controls", data_hide="cluster", data_count=run.k)
-    return [html.paragraphs(lead), controls, html.beside(chart, numbers)]
+    spread = [each for each in features if each.spreads is not None and not each.level]
+    drawn = [_spread_chart(run, each) for each in spread[:MOST_SPREAD]]
+    return [
+        html.paragraphs(lead),
+        controls,
+        numbers.html("heat named"),
+        html.element("div", drawn, class_="charts") if any(drawn) else None,
+    ]
 
 
-def _far_apart(feature: Feature) -> str:
-    low, high = int(feature.apart.argmin()), int(feature.apart.argmax())
-    name = shortened(feature.name, html.LONGEST_NAME)
-    return f"{name}, cluster {low} lowest and cluster {high} highest"
+def _spread_chart(run: Run, feature: Feature) -> html.Html:
+    """Return the mean of each cluster's rows with one standard deviation, and that of all rows."""
+    assert feature.spreads is not None
+    low, high = feature.values - feature.spreads, feature.values + feature.spreads
+    known = np.isfinite(low) & np.isfinite(high)
+    if not known.any() or not low[known].min() < high[known].max():
+        return html.Html()
+    rows = [
+        (j, float(low[j]), float(feature.values[j]), float(high[j]))
+        for j in np.flatnonzero(known).tolist()
+    ]
+    ends = (float(low[known].min()), float(high[known].max()))
+    every = [feature.overall] if ends[0] < feature.overall < ends[1] else []
+    name = shortened(feature.name, 40)
+    about = "The mean of each cluster's rows, and one standard deviation to both sides."
+    caption = "mean ± standard deviation; dashed: all rows"
+    return html.titled(name, charts.ranges(name, about, rows, caption, ends, every, run.names))
 
 
 def _value_cell(feature: Feature, j: int) -> html.Cell:
     apart = float(feature.apart[j])
     return html.Cell(
-        [value(feature, j), " ", html.element("small", f"{apart:+.1f}")], charts.shade(apart)
+        [
+            value(feature, float(feature.values[j])),
+            " ",
+            html.element("small", f"{apart:+.1f}"),
+        ],
+        charts.shade(apart),
     )
 
 
@@ -290,25 +163,39 @@ def plane(run: Run) -> Content:
         return ()
     places = X @ axes.T
     kept = float(shares[:2].sum())
-    hidden = "" if kept > ALL else "; centres that are close here may be far apart in others"
+    hidden = "" if kept > ALL else "; clusters that are close here may be far apart otherwise"
     lead = (
-        "The chart shows the first two principal components of the centres, each weighted by its "
-        f"rows: the plane in which they are farthest apart. It holds {percent(kept)} of the "
-        f"scatter between the clusters{hidden}. A larger disc is a larger cluster. "
-        f"{RINGS if run.own_profiles else NO_RINGS}"
+        "A map of the clusters, by the two directions in which they are farthest apart (the "
+        "principal components of the centres, each weighted by its rows). It holds "
+        f"{percent(kept)} of the scatter between them{hidden}. Each axis names the columns that "
+        "it follows most. A larger disc is a larger cluster; discs that would cover each other are "
+        f"moved apart, with a line to their place. {RINGS if run.own_profiles else ''}"
     )
     about = f"{run.k} discs, one for each cluster"
-    rings = _rings(run, axes)
-    chart = charts.plane("Centres in the plane", about, places, run.sizes, rings)
+    along = [_along(run, axis) for axis in axes]
+    chart = charts.plane(
+        "Map of the clusters", about, places, run.sizes, _rings(run, axes), along, run.names
+    )
     rows = []
     for j, (x, y) in enumerate(places):
         far = np.sqrt(((X - X[j]) ** 2).sum(axis=1))
         far[j] = np.inf
-        near = (f"{far.min():.2f}", str(far.argmin()))
-        rows.append([labelled(run, j), f"{x:.2f}", f"{y:.2f}", *near])
-    header = ["cluster", "first", "second", "distance to the nearest", "which is cluster"]
-    numbers = html.Table("Places of the centres", header, rows).html("narrow")
+        near = (f"{far.min():.2f}", badge(int(far.argmin())))
+        rows.append([label(run, j), f"{x:.2f}", f"{y:.2f}", *near])
+    header = ["cluster", "across", "up", "distance to the nearest", "which is"]
+    numbers = html.Table("Places of the clusters", header, rows).html("narrow")
     return [html.paragraphs(lead), html.beside(chart, numbers)]
+
+
+def _along(run: Run, axis: Floats) -> str:
+    """Return which columns an axis follows most, those that fall along it with less."""
+    order = np.argsort(-np.abs(axis), kind="stable")[:LOADINGS]
+    told = [
+        f"{'more' if axis[i] > 0 else 'less'} {shortened(run.features[i].name, 24)}"
+        for i in order.tolist()
+        if abs(axis[i]) >= SLIGHT_LOADING
+    ]
+    return ", ".join(told)
 
 
 def _rings(run: Run, axes: Floats) -> list[Floats | None]:
@@ -346,12 +233,12 @@ def stability(run: Run) -> Content:
         for each in clusters
     ]
     words = "; ".join(f"cluster {each['cluster']} is {each['word']}" for each in clusters[:8])
-    label = "Jaccard coefficient: lowest, mean and highest"
+    caption = "Jaccard coefficient: lowest, mean and highest"
     name = "How well clusters are found again"
-    chart = charts.ranges(name, f"{words}.", drawn, label, (0.0, 1.0), (FOUND,))
+    chart = charts.ranges(name, f"{words}.", drawn, caption, (0.0, 1.0), (FOUND,), run.names)
     table = stability_table(run.stability)
     header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
-    rows = [[[labelled(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
+    rows = [[[label(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
     numbers = replace(table, header=header, rows=rows).html("narrow")
     lead = (
         "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
@@ -378,9 +265,10 @@ def silhouettes(run: Run) -> Content:
     worst, mean, _ = min(known, key=lambda each: each[1])
     name = "Simplified silhouettes by cluster"
     about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
-    label = "simplified silhouette: mean ± standard deviation"
-    chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))
-    rows = [[labelled(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in known]
+    caption = "simplified silhouette: mean ± standard deviation"
+    ends = (0.0 if lowest >= 0 else -1.0, 1.0)
+    chart = charts.ranges(name, about, drawn, caption, ends, (), run.names)
+    rows = [[label(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in known]
     numbers = html.Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
     lead = (
         "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "

@@ -225,32 +225,46 @@ def shade(apart: float) -> str:
     return f"h{math.floor(abs(bounded) * SHADES + 0.5) * (1 if bounded >= 0 else -1)}"
 
 
-def dots(name: str, about: str, rows: Sequence[tuple[str, Floats]], label: str) -> Html:
-    """Return a line of dots for each row, one for each cluster, numbered and in its colour.
+def bars(name: str, about: str, lines: Sequence[str], shares: Sequence[Floats]) -> Html:
+    """Return a bar for each line, parted by clusters in their colours.
 
     Parameters
     ----------
     name, about : str
         What it is called, and what it shows.
-    rows : sequence of (str, ndarray of shape (k,))
-        The name of each line, and where its dots lie.
-    label : str
-        What the horizontal axis is.
+    lines : sequence of str
+        The names of the bars.
+    shares : sequence of ndarray of shape (k,)
+        The shares of each bar, at most 1 in all.
     """
-    height, step, left = 44.0 + 44 * len(rows), 44, 10.0
-    every = np.concatenate([values for _, values in rows])
-    axis = Axis(min(float(every.min()), 0.0), max(float(every.max()), 0.0), 22, WIDTH - 22)
-    drawn = upright(axis, height - 34)
-    for i, (row, values) in enumerate(rows):
-        y, row = 16.0 + step * i, shortened(row, 50)
-        drawn.append(text(left, y, row, class_="name"))
-        drawn.append(line(axis.start, y + 15, axis.end, y + 15, "base"))
+    step, left = 20.0, 130.0
+    axis, drawn = Axis(0.0, 1.0, left, WIDTH - 10), []
+    for i, (words, own) in enumerate(zip(lines, shares, strict=True)):
+        y, ends = step * i + 4, np.concatenate([[0.0], np.cumsum(own)])
+        drawn.append(text(left - 6, y + 12, shortened(words, 20), anchor="end"))
+        line_name = shortened(words, 80)
         drawn += [
-            numbered_dot(j, axis.at(float(x)), y + 15, f"cluster {j}, {row}: {x:+.2f}")
-            for j, x in enumerate(values)
+            _part(
+                axis.at(ends[j]), axis.at(ends[j + 1]), y, j, f"{line_name}, cluster {j}: {x:.1%}"
+            )
+            for j, x in enumerate(own.tolist())
+            if x > 0
         ]
-    drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
-    return figure(name, about, height, drawn)
+    return figure(name, about, step * len(lines) + 8, drawn)
+
+
+def _part(start: float, end: float, y: float, j: int, words: str) -> Html:
+    """Return a part of a bar, with the number of its cluster where there is room."""
+    wide = round(max(end - start - 0.8, 0.4), 1)
+    number = text(round((start + end) / 2, 1), y + 12, str(j), anchor="middle")
+    return element(
+        "g",
+        element("title", words),
+        element("rect", x=start, y=y, width=wide, height=16),
+        number if wide > 16 else None,
+        class_=f"cluster c{j % COLOURS}",
+        data_cluster=j,
+    )
 
 
 def ranges(
@@ -260,6 +274,7 @@ def ranges(
     label: str,
     ends: tuple[float, float],
     limits: Sequence[float] = (),
+    names: Sequence[str] = (),
 ) -> Html:
     """Return a line for each cluster from a low to a high value, and its dot between.
 
@@ -276,6 +291,8 @@ def ranges(
         The values at the ends of the axis.
     limits : sequence of float
         Values with a dashed line.
+    names : sequence of str
+        What all clusters are called.
     """
     height = 44.0 + 26 * len(rows)
     axis, bottom = Axis(*ends, 22, WIDTH - 22), height - 34
@@ -285,11 +302,17 @@ def ranges(
         if all(map(math.isfinite, (low, middle, high))):
             y = 18.0 + 26 * i
             reach = line(axis.at(low), y, axis.at(high), y, f"reach cluster c{j % COLOURS}")
-            words = f"cluster {j}: {middle:.2f}, from {low:.2f} to {high:.2f}"
+            said = called(j, names)
+            words = f"{said}: {middle:.4g}, from {low:.4g} to {high:.4g}"
             dot = numbered_dot(j, axis.at(middle), y, words)
             drawn.append(element("g", reach, dot, data_cluster=j))
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
     return figure(name, about, height, drawn)
+
+
+def called(j: int, names: Sequence[str]) -> str:
+    """Return what a chart calls a cluster: its number, and its name where it has one."""
+    return f"{j} {shortened(names[j], 80)}" if names else f"cluster {j}"
 
 
 def numbered_dot(j: int, x: float, y: float, words: str) -> Html:
@@ -305,7 +328,13 @@ def numbered_dot(j: int, x: float, y: float, words: str) -> Html:
 
 
 def plane(
-    name: str, about: str, places: Floats, sizes: Floats, rings: Sequence[Floats | None]
+    name: str,
+    about: str,
+    places: Floats,
+    sizes: Floats,
+    rings: Sequence[Floats | None],
+    along: Sequence[str] = ("", ""),
+    names: Sequence[str] = (),
 ) -> Html:
     """Return the centres in a plane: a disc for each, its area the share of the rows.
 
@@ -319,31 +348,72 @@ def plane(
         The rows of each cluster.
     rings : sequence of ndarray of shape (2, 2) or None
         The covariance of each cluster in the plane, where it is known.
+    along : (str, str)
+        What grows to the right, and upwards.
+    names : sequence of str
+        What the clusters are called.
     """
     spread = np.array([np.zeros(2) if r is None else np.sqrt(np.diag(r)) for r in rings])
     low, high = (places - spread).min(axis=0), (places + spread).max(axis=0)
     middle, reach = (low + high) / 2, max(float((high - low).max()) / 2, 1e-12) * 1.15
-    height = min(WIDTH, max(200.0, WIDTH * float(high[1] - low[1]) * 1.3 / (2 * reach)))
+    inner = min(WIDTH, max(200.0, WIDTH * float(high[1] - low[1]) * 1.3 / (2 * reach)))
     scale = (WIDTH / 2 - 24) / reach
-    x = WIDTH / 2 + (places[:, 0] - middle[0]) * scale
-    y = height / 2 - (places[:, 1] - middle[1]) * scale
-    radius = 6 + 20 * np.sqrt(sizes / max(float(sizes.max()), 1e-300))
-    drawn = []
-    for j in np.argsort(-sizes, kind="stable").tolist():
-        ring = None if rings[j] is None else _ellipse(rings[j] * scale**2, x[j], y[j])
-        share = sizes[j] / max(float(sizes.sum()), 1e-300)
+    true = (places - middle) * scale * [1, -1] + [WIDTH / 2, inner / 2 + TOP]
+    share = sizes / max(float(sizes.sum()), 1e-300)
+    radius = SMALLEST + 20 * np.sqrt(sizes / max(float(sizes.max()), 1e-300))
+    radius *= min(1.0, math.sqrt(FILLED * WIDTH * inner / float(math.pi * (radius**2).sum())))
+    radius = np.maximum(radius, SMALLEST)
+    at = _parted(true, radius, (WIDTH, inner + TOP))
+    drawn = [
+        element("g", _ellipse(r * scale**2, x, y), class_=f"cluster c{j % COLOURS}", data_cluster=j)
+        for j, (r, (x, y)) in enumerate(zip(rings, true.tolist(), strict=True))
+        if r is not None
+    ]
+    for j, (x, y) in enumerate(at.round(1).tolist()):
+        x0, y0 = true[j].round(1).tolist()
         drawn.append(
             element(
                 "g",
-                element("title", f"cluster {j}: {share:.1%} of the rows"),
-                ring,
-                element("circle", cx=round(x[j], 1), cy=round(y[j], 1), r=round(radius[j], 1)),
-                text(round(x[j], 1), round(y[j] + 4.5, 1), str(j), anchor="middle"),
+                element("title", f"{called(j, names)}: {share[j]:.1%} of the rows"),
+                line(x0, y0, x, y, "lead") if math.hypot(x - x0, y - y0) > 1 else None,
+                element("circle", cx=x, cy=y, r=round(float(radius[j]), 1)),
+                text(x, y + 4.5, str(j), anchor="middle"),
                 class_=f"cluster c{j % COLOURS}",
                 data_cluster=j,
             )
         )
-    return figure(name, about, round(height, 1), drawn)
+    axes = [
+        text(10, 14, f"↑ {along[1]}", class_="pale") if along[1] else None,
+        text(WIDTH - 10, inner + TOP + 16, f"{along[0]} →", anchor="end", class_="pale")
+        if along[0]
+        else None,
+    ]
+    return figure(name, about, round(inner + TOP + 24, 1), drawn, axes)
+
+
+TOP, SMALLEST, FILLED = 20.0, 7.0, 0.3
+"""Room above a map, the radius of its smallest disc, and the share that discs may cover."""
+
+
+def _parted(true: Floats, radius: Floats, size: tuple[float, float]) -> Floats:
+    """Return places near the true ones at which no disc covers another, (k, 2).
+
+    Two discs that do move apart by half of what they cover each, again and again.
+    """
+    at = true.copy()
+    at += 1e-3 * np.stack([np.cos(np.arange(len(at))), np.sin(np.arange(len(at)))], axis=1)
+    least = radius[:, None] + radius + 1.0
+    for _ in range(500):
+        between = at[:, None] - at
+        far = np.maximum(np.sqrt((between**2).sum(axis=2)), 1e-9)
+        short = np.maximum(least - far, 0.0)
+        np.fill_diagonal(short, 0.0)
+        if not short.max() > 0.1:
+            break
+        at += (between / far[:, :, None] * short[:, :, None] / 2).sum(axis=1) * 0.6
+        at[:, 0] = np.clip(at[:, 0], radius + 1, size[0] - radius - 1)
+        at[:, 1] = np.clip(at[:, 1], TOP + radius, size[1] - radius)
+    return at
 
 
 def _ellipse(covariance: Floats, x: float, y: float) -> Html:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats, Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
 from fedcluster.metrics import METRICS
+from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.model import Model
 from fedcluster.recipes.robust import Influence, striking
@@ -21,6 +22,7 @@ from fedcluster.recipes.scores import BY_CHANCE
 from fedcluster.recipes.specifications import Fit, rows_of
 from fedcluster.report import tables
 from fedcluster.report.records import STEP, SiteRecord, is_rounded
+from fedcluster.report.run import read_run
 from fedcluster.texts.html import Table
 
 LIMITS = {
@@ -430,6 +432,21 @@ def _list(names: Sequence[str], most: int = 5) -> str:
     return listed(shown)
 
 
+def favoured(verdict: Mapping[str, Any]) -> str:
+    """Return how clearly a number of clusters was chosen."""
+    k, says = verdict["n_clusters"], verdict["says"]
+    if verdict["warnings"]:
+        return f"{k} is the best answer, with doubts (below)"
+    known = [n for index, n in says.items() if index in CHOOSING]
+    other = sorted({n for n in known if n != k})
+    if other:
+        agree = sum(n == k for n in known)
+        return (
+            f"{agree} of {len(known)} indices say {k}; others say {listed(list(map(str, other)))}"
+        )
+    return f"The rows favour {k} over the other numbers tried"
+
+
 SILHOUETTE = "squared-silhouette"
 STRUCTURES = (
     (0.71, "Clearly separated", "strong"),
@@ -550,10 +567,8 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     """Return the outcome of a job as tables and lines, on a screen so many characters wide."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     parts += tables.profiles_shown(outcome, width, file_of(outcome))
-    if "weights" in outcome:
-        clusters = tuple((str(j), tables.number(w)) for j, w in enumerate(outcome["weights"]))
-        total = ("all", tables.number(sum(outcome["weights"])))
-        parts.append(Table("Rows by cluster", ("cluster", "rows"), clusters, total))
+    if "weights" in outcome and "profiles" not in outcome:
+        parts.append(tables.names_table(_names(outcome), np.array(outcome["weights"])))
     missing = outcome.get("missing", [])
     parts += _sites(outcome.get("sites", []), missing)
     if verdict := outcome.get("selection") or ("says" in outcome and outcome):
@@ -627,8 +642,15 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     model = Model.load(path, own)
     if model.preprocessor is None:
         return []
-    table = tables.centers_table(model.preprocessor, model.centers, width, str(path))
+    table = tables.centers_table(model.preprocessor, model.centers, model.weights, width, str(path))
     return [table] if table else []
+
+
+def _names(outcome: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the clusters, as the report has them."""
+    if "model.json" not in outcome["files"]:
+        return [""] * len(outcome["weights"])
+    return read_run(Path(outcome["out"])).names
 
 
 def _verdict(verdict: Mapping[str, Any], elsewhere: str) -> list[Table | str]:

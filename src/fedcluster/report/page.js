@@ -35,7 +35,7 @@
 
   const columns = (index, hidden) => {
     document.querySelectorAll("#profiles table").forEach((table) => {
-      [...table.rows].forEach((row) => { row.cells[index + 1].hidden = hidden; });
+      [...table.rows].forEach((row) => { row.cells[index + 2].hidden = hidden; });
     });
   };
 
@@ -47,11 +47,11 @@
     if (kind === "cluster") columns(index, hidden);
   };
 
+  const heads = { site: "#rounds tr[data-site] > th", cluster: "#profiles thead th:nth-child(n + 3)" };
+
   const controls = (place) => {
     const kind = place.dataset.hide;
-    const names = kind === "site"
-      ? [...document.querySelectorAll("#rounds tr[data-site] > th")].map((th) => th.textContent)
-      : Array.from({ length: Number(place.dataset.count) }, (_, i) => `cluster ${i}`);
+    const names = [...document.querySelectorAll(heads[kind])].map((th) => th.textContent);
     const set = document.createElement("fieldset");
     const legend = document.createElement("legend");
     legend.textContent = "Show:";
@@ -66,6 +66,15 @@
       set.append(label);
     });
     place.append(set);
+  };
+
+  const unfold = () => {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    const folded = target && target.closest("details");
+    if (folded && !folded.open) {
+      folded.open = true;
+      target.scrollIntoView();
+    }
   };
 
   const follow = (main) => {
@@ -97,5 +106,7 @@
   } else {
     document.querySelectorAll("table.sortable").forEach(sortable);
     document.querySelectorAll(".controls").forEach(controls);
+    addEventListener("hashchange", unfold);
+    unfold();
   }
 })();

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,11 @@ from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 from fedcluster.report import _sections as sections
 from fedcluster.report import charts
-from fedcluster.report._sections import Content, chosen
+from fedcluster.report._comparison import why
+from fedcluster.report._sections import Content
+from fedcluster.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
-from fedcluster.report.run import Run, damaged, finite
+from fedcluster.report.run import NOTHING, Run, damaged, day_of, finite
 from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
 
@@ -64,8 +69,8 @@ def convergence(run: Run, of: str = WON) -> Content:
     return [html.paragraphs(lead), html.beside(html.joined(*curves), numbers)]
 
 
-def choice(run: Run) -> Content:
-    """Return why there are so many clusters: a curve for each index, and the verdict."""
+def indices(run: Run) -> Content:
+    """Return what each index says of each number of clusters: a curve for each, and a table."""
     verdict = chosen(run)
     if not verdict:
         return ()
@@ -86,25 +91,30 @@ def choice(run: Run) -> Content:
         rows.append([f"{line['k']}{' (chosen)' if line['k'] == k else ''}", *row])
     title = "What each index says of each k (its choice in bold)"
     curves = html.element("div", drawn, class_="charts") if any(drawn) else None
-    doubts = html.listed_items(verdict["warnings"])
-    return [html.paragraphs(lead), doubts, curves, html.Table(title, ["k", *says], rows).html()]
+    return [html.paragraphs(lead), curves, html.Table(title, ["k", *says], rows).html()]
 
 
 def data(run: Run) -> Content:
     """Return how the rows were prepared, and what was noticed in them."""
     preprocessing = run.account.get("preprocessing", {})
-    lines = [
-        *run.account.get("prepared", ()),
-        *(f"But: {each}" for each in preprocessing.get("warnings", ())),
-    ]
+    columns = preprocessing.get("left_out", {})
+    out = [[html.named(name), why] for name, why in columns.items()]
+    doubts = doubts_of(run)
     missing = [
         [html.named(column), html.named(site), f"{n:,.0f}"]
         for site, columns in preprocessing.get("missing", {}).items()
         for column, n in columns.items()
         if n
     ]
-    gaps = html.Table("Missing values", ["column", "site", "values"], missing).html()
-    return [html.listed_items(lines), gaps]
+    stop = run.history.get("stop_reason")
+    lines = [*run.account.get("prepared", ()), *([f"The search {stop}."] if stop else [])]
+    return [
+        html.listed_items(lines),
+        html.element("h3", "All doubts, the weightiest first") if doubts else None,
+        html.listed_items(doubts),
+        html.Table("Columns left out", ["column", "why"], out).html("texts"),
+        html.Table("Missing values", ["column", "site", "values"], missing).html(),
+    ]
 
 
 def taking_part(run: Run) -> Content:
@@ -328,35 +338,37 @@ def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
 REPORT = "report.html"
 HERE = Path(__file__).parent
 PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
-    "found": ("Found", "What was found", sections.found),
-    "clusters": ("Clusters", "Clusters", sections.clusters),
+    "found": ("Summary", "", summary),
+    "profiles": ("Profiles", "Profiles of the clusters", sections.profiles),
     "sites": ("Sites", "Clusters by site", sections.by_site),
-    "profiles": ("Profiles", "Profiles of the centres", sections.profiles),
-    "plane": ("Plane", "Centres in the plane", sections.plane),
+    "choice": ("Why this number", "Why this number of clusters", why),
+    "plane": ("Map", "Map of the clusters", sections.plane),
     "stability": ("Stability", "Stability", sections.stability),
     "silhouettes": (
         "Simplified silhouettes",
         "Simplified silhouettes by cluster",
         sections.silhouettes,
     ),
-    "convergence": ("Convergence", "How it converged", convergence),
-    "quality": ("Quality", "Quality", sections.quality),
-    "choice": ("Number of clusters", "The number of clusters", choice),
     "data": ("Data", "The data", data),
-    "rounds": ("Rounds", "Who took part in which round", taking_part),
-    "influence": ("Influence", "Influence of the sites", influence),
     "leaving": ("What left", "What left the sites", leaving),
-    "prediction": ("New rows", "Clusters of new rows", prediction),
-    "origin": ("Parameters", "Version, seed and parameters", origin),
 }
 """The sections in their order, each with its name in the contents, heading and function.
 
 One of which nothing is known is absent.
 """
-NAMES = {"now": "Now", **{key: name for key, (name, _, _) in PARTS.items()}}
-HEADINGS = {"now": "Now", **{key: heading for key, (_, heading, _) in PARTS.items()}}
-APART = 3
-"""Columns of a table in which a cluster may be far from the mean of all rows."""
+FOLDED: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
+    "quality": ("Quality", "Quality", sections.quality),
+    "indices": ("Indices", "What each index says of each number of clusters", indices),
+    "convergence": ("Convergence", "How it converged", convergence),
+    "rounds": ("Rounds", "Who took part in which round", taking_part),
+    "influence": ("Influence", "Influence of the sites", influence),
+    "prediction": ("New rows", "Clusters of new rows", prediction),
+    "origin": ("Parameters", "Version, seed and parameters", origin),
+}
+"""Sections for engineers, which are folded."""
+ENGINEERS = "For engineers"
+NAMES = {"now": "Now", **{key: name for key, (name, _, _) in {**PARTS, **FOLDED}.items()}}
+HEADINGS = {"now": "Now", **{key: head for key, (_, head, _) in {**PARTS, **FOLDED}.items()}}
 
 
 def write_report(folder: Path, run: Run) -> str:
@@ -377,7 +389,7 @@ def write_report(folder: Path, run: Run) -> str:
 def reported(folder: Path, run: Run) -> list[str]:
     """Write the report beside results; return the name of its file, or nothing and a warning."""
     try:
-        return [write_report(folder, run)]
+        return [write_report(folder, replace(run, date=day_of(time.time())))]
     except InputError as error:
         warnings.warn(f"no report: {error}", stacklevel=3)
         return []
@@ -385,51 +397,44 @@ def reported(folder: Path, run: Run) -> list[str]:
 
 def report_page(run: Run) -> str:
     """Return the report on a run as a page."""
-    parts = {key: html.section(key, heading, *of(run)) for key, (_, heading, of) in PARTS.items()}
-    return page(title(run), run.name, {key: part for key, part in parts.items() if part})
+    parts, folded = (
+        {key: html.section(key, heading, *of(run)) for key, (_, heading, of) in group.items()}
+        for group in (PARTS, FOLDED)
+    )
+    about = [run.name, run.date, f"fedcluster {run.version}" if run.version else ""]
+    return page(
+        run.title or title_of(run),
+        " · ".join(filter(None, about)),
+        {key: part for key, part in parts.items() if part},
+        folded={key: part for key, part in folded.items() if part},
+    )
 
 
-def clusters_table(run: Run) -> html.Table:
-    """Return the clusters as a table for notebooks: size, share, and distinctive columns."""
-    words = [[each["word"]] for each in run.stability.get("clusters", ())] or [[]] * run.k
-    share = run.sizes / max(float(run.sizes.sum()), 1e-300)
-    rows = []
-    for j in range(run.k):
-        telling = sections.telling(run, j, APART)
-        apart = ", ".join(f"{each.name} {sections.value(each, j)}" for each in telling)
-        rows.append([j, number(float(run.sizes[j])), percent(share[j]), apart, *words[j]])
-    header = ["cluster", "rows", "share", "what sets it apart"]
-    return html.Table(title(run), [*header, *(["stability"] if any(words) else [])], rows)
-
-
-def title(run: Run) -> str:
-    """Return the title of the page."""
-    sites = counted(len(run.sites), "site")
-    if run.k:
-        rows = number(run.n_rows)
-        return f"{counted(run.k, 'cluster')} of {rows} rows at {sites}"
-    if run.model:
-        return f"No clusters at {sites}"
-    if verdict := sections.chosen(run):
-        return f"{counted(verdict['n_clusters'], 'cluster')}, chosen at {sites}"
-    return f"Scores at {sites}"
-
-
-def page(title: str, name: str, parts: Mapping[str, html.Html], *, live: bool = False) -> str:
+def page(
+    title: str,
+    name: str,
+    parts: Mapping[str, html.Html],
+    *,
+    folded: Mapping[str, html.Html] = NOTHING,
+    live: bool = False,
+) -> str:
     """Return a page with its contents, whose style and script are in it.
 
     Parameters
     ----------
     title, name : str
         What it is called, and of what it is.
-    parts : dict of str to Html
-        The sections.
+    parts, folded : dict of str to Html
+        The sections, and those that are folded.
     live : bool, default=False
         Whether the page follows a run: it then asks for itself again each second.
     """
     style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
     policy = _policy(style, script, live=live)
-    contents = [html.element("a", NAMES[key], href=f"#{key}") for key in parts if key in NAMES]
+    contents = [
+        html.element("a", NAMES[key], href=f"#{key}") for key in [*parts, *folded] if key in NAMES
+    ]
+    details = html.element("details", html.element("summary", ENGINEERS), list(folded.values()))
     head = html.element(
         "head",
         html.element("meta", charset="utf-8"),
@@ -449,7 +454,9 @@ def page(title: str, name: str, parts: Mapping[str, html.Html], *, live: bool = 
             html.element("h1", title),
         ),
         html.element("nav", contents, aria_label="Contents"),
-        html.element("main", html.joined(*parts.values()), id="main", data_live=live),
+        html.element(
+            "main", list(parts.values()), details if folded else None, id="main", data_live=live
+        ),
         html.element(
             "footer", html.element("p", "Made by fedcluster from sums and counts; no row is in it.")
         ),
@@ -473,3 +480,26 @@ def _policy(style: str, script: str, *, live: bool) -> str:
         *(["connect-src 'self'"] if live else []),
     ]
     return "; ".join(rules)
+
+
+def cards(run: Run) -> html.Html:
+    """Return the clusters as the cards of the first page, for a notebook, with their style."""
+    style = (HERE / "page.css").read_text("utf-8")
+    colours, _, rest = style.partition("* { box-sizing")
+    own = rest.partition("/* cards */")[2].partition("/* end of cards */")[0]
+    own = re.sub(r"^([.][^{}\n]+) [{]", _within, own, flags=re.MULTILINE)
+    inner = html.Html(colours.replace(":root", f".{NOTEBOOK}") + own)
+    heading = html.element("p", title_of(run), ". ", sure(run))
+    return html.element(
+        "div", html.element("style", inner), heading, clusters(run), class_=NOTEBOOK
+    )
+
+
+NOTEBOOK = "fedcluster"
+"""The class within which the style of cards holds in a notebook."""
+
+
+def _within(rule: re.Match[str]) -> str:
+    """Return the selectors of a rule of the style, each within the class of a notebook."""
+    selectors = ", ".join(f".{NOTEBOOK} {each.strip()}" for each in rule[1].split(","))
+    return f"{selectors} {{"

@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
+from fedcluster.model.profiles import (
+    SLIGHT,
+    ColumnProfile,
+    NumberProfile,
+    Profiles,
+    TextProfile,
+    proposed,
+)
 from fedcluster.preprocessing.columns import OTHER
 
 FILES: Mapping[str, Sequence[str]] = {
@@ -26,34 +35,59 @@ FILES: Mapping[str, Sequence[str]] = {
 }
 """Files that a page is made of, as far as they exist, and the keys that each must have."""
 NOTHING: Mapping[str, Any] = {}
+WIDE = 1e9
+"""Effect that has no bound, as where nothing spreads."""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Values of the centres in one column, or in one level of a column of text.
+    """Values of the clusters in one column, or in one level of a column of text.
 
     Parameters
     ----------
-    name : str
-        The column; of a level, COLUMN = LEVEL.
+    column : str
+        The column.
     values : ndarray of shape (k,)
-        Each centre, in the column's units; of a level, its share.
+        Each cluster, in the column's units; of a level, its share.
+    overall : float
+        The same of all rows.
     apart : ndarray of shape (k,)
-        How far each centre lies from the mean of all rows, in spreads of the column.
-    level : bool
-        Whether it is the share of a level.
+        How far each cluster lies from all rows, in spreads of the column.
+    effects : ndarray of shape (k,)
+        How far the column sets each cluster apart from all others, as the size of Cohen's d.
+    level : str, optional
+        The level whose share it is.
+    other : str, optional
+        The only other level, where the column has two: it is told by the same feature.
     spreads : ndarray of shape (k,), optional
         The standard deviation of each cluster's rows, where it is known.
     unit : float, optional
-        What `apart` is measured in; nan where that is not a spread of all rows.
+        What `apart` is measured in.
     """
 
-    name: str
+    column: str
     values: Floats
+    overall: float
     apart: Floats
-    level: bool = False
+    effects: Floats
+    level: str = ""
+    other: str = ""
     spreads: Floats | None = None
     unit: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """Return the column; of a level, COLUMN = LEVEL."""
+        return f"{self.column} = {self.level}" if self.level else self.column
+
+    def seen_from(self, j: int) -> Feature:
+        """Return the same in the level that cluster j has more often, where there are two."""
+        if not self.other or not self.values[j] < self.overall:
+            return self
+        shares, rest = 1.0 - self.values, 1.0 - self.overall
+        return replace(
+            self, values=shares, overall=rest, apart=-self.apart, level=self.other, other=self.level
+        )
 
 
 @dataclass(frozen=True)
@@ -66,6 +100,10 @@ class Run:
         The name of its folder.
     model, history, selection, scores, profiles : mapping
         The content of these files, whether or not they are written.
+    title : str
+        What its page is called, in the place of what was found.
+    date : str
+        The day of the run, in words.
     """
 
     name: str = ""
@@ -74,6 +112,13 @@ class Run:
     selection: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] = field(default_factory=dict)
     profiles: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+    date: str = ""
+
+    @property
+    def version(self) -> str:
+        """Return the version of fedcluster that made the model."""
+        return str(self.model.get("fedcluster_version", ""))
 
     @cached_property
     def account(self) -> Mapping[str, Any]:
@@ -164,24 +209,56 @@ class Run:
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Return the names of the clusters, (k,); empty without names."""
-        proposed = [cluster["name"] for cluster in self.own_profiles.get("clusters", ())]
-        return list(self.model.get("names") or proposed)
+        """Return the names of the clusters, (k,): those given, else what sets each apart."""
+        told = [cluster["name"] for cluster in self.own_profiles.get("clusters", ())]
+        return list(self.model.get("names") or told or self._by_centers[0])
 
     @cached_property
     def features(self) -> Sequence[Feature]:
-        """Return the centres by column and level; with profiles, the means of the rows."""
-        if self.own_profiles:
-            return list(_profiled(self.own_profiles))
-        return _features(self.model) if self.k else ()
+        """Return the clusters by column and level, by the profiles of their rows or the centres."""
+        return list(_profiled(self.own_profiles)) if self.own_profiles else self._by_centers[1]
+
+    @cached_property
+    def _by_centers(self) -> tuple[Sequence[str], Sequence[Feature]]:
+        """Return names and features of the clusters by their centres alone."""
+        if not self.k or "centers" not in self.model:
+            return (), ()
+        columns = list(_of_centers(self.model))
+        profiles = Profiles({"": self.weights}, tuple(profile for profile, _ in columns))
+        return proposed(profiles), [each for _, features in columns for each in features]
+
+    def facts(self, j: int, most: int) -> list[Feature]:
+        """Return what sets a cluster apart most: a feature of a column, each as the cluster has it.
+
+        Of a column of text it is the level that the cluster has more often than all rows by most.
+        """
+        by_column: dict[str, Feature] = {}
+        for each in (feature.seen_from(j) for feature in self.features):
+            best = by_column.setdefault(each.column, each)
+            if each.values[j] - each.overall > best.values[j] - best.overall:
+                by_column[each.column] = each
+        telling = [each for each in by_column.values() if each.effects[j] >= SLIGHT]
+        return sorted(telling, key=lambda each: -each.effects[j])[:most]
 
     @property
     def by_spread(self) -> bool:
-        """Return whether `Feature.apart` is in spreads of the rows, not of the centres alone."""
+        """Return whether the spread of the rows in each column is known, and not estimated."""
         return bool(self.own_profiles) or _standard(self.model)
 
 
-def read_run(folder: Path) -> Run:
+def day_of(seconds: float) -> str:
+    """Return the day of a time in seconds since 1970, in words.
+
+    Examples
+    --------
+    >>> day_of(1.8e9)
+    '15 January 2027'
+    """
+    day = date.fromtimestamp(seconds)
+    return f"{day.day} {day:%B} {day.year}"
+
+
+def read_run(folder: Path, title: str = "") -> Run:
     """Read the files of a run.
 
     Parameters
@@ -189,6 +266,8 @@ def read_run(folder: Path) -> Run:
     folder : Path
         The folder that a job wrote, or that of a run of a federation that has ended, which says
         where that is.
+    title : str
+        What its page is called.
 
     Raises
     ------
@@ -201,7 +280,8 @@ def read_run(folder: Path) -> Run:
     if not content:
         named = ", ".join(f"{name}.json" for name in FILES)
         raise InputError(f"{folder} holds no result (none of {named}); name the folder of --out")
-    return Run(folder.resolve().name, **content)
+    made = min(path.stat().st_mtime for path in paths.values() if path.is_file())
+    return Run(folder.resolve().name, **content, title=title, date=day_of(made))
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:
@@ -263,29 +343,91 @@ def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"scale": prepare} if isinstance(prepare, str) else prepare
 
 
-def _features(model: Mapping[str, Any]) -> list[Feature]:
-    """Return the centres by column and level, in units and in spreads."""
-    centers = np.array(model["centers"], dtype=np.float64)
-    weights = np.array(model["weights"], dtype=np.float64)
+def _of_centers(model: Mapping[str, Any]) -> Iterator[tuple[ColumnProfile, list[Feature]]]:
+    """Yield each column as the centres tell of it: its profile, and its features.
+
+    The spread of all rows is that by which a column was scaled, or is estimated: the rows of a
+    cluster spread as the inertia says, by as much in each column. So Cohen's d follows, of which
+    only the sum of all rows' squares matters.
+    """
+    centers, weights = (np.array(model[key], dtype=np.float64) for key in ("centers", "weights"))
+    inertia, n = finite(model.get("inertia")), max(float(weights.sum()), 1e-300)
+    squares = inertia > 0 and model["algorithm"].get("model") != "mixture"
+    own = inertia / (n * max(centers.shape[1], 1)) if squares else 0.0
     preprocessing = model.get("preprocessing")
     if preprocessing is None:
-        return [
-            Feature(name, values, _in_spreads(values, weights))
-            for name, values in zip(model["columns"], centers.T, strict=True)
-        ]
+        for name, values in zip(model["columns"], centers.T, strict=True):
+            yield _number_of_centers(name, values, values, weights, own=own)
+        return
     units = model["centers_in_units"]
     factors = _prepare(model).get("weights", NOTHING)
-    features: list[Feature] = []
     for column in preprocessing["columns"]:
         name = column["name"]
         if column["kind"] == "number":
             values = np.array(units[name], dtype=np.float64)
             bent = np.log1p(values) if column["log"] else values
             spread = column["scale"] * math.sqrt(factors.get(name, 1.0))
-            apart = _in_spreads(bent, weights, spread if _standard(model) else None)
-            features.append(Feature(name, values, apart))
+            known = spread if _standard(model) else None
+            yield _number_of_centers(
+                name,
+                values,
+                bent,
+                weights,
+                own=own * column["scale"] ** 2,
+                known=known,
+                log=column["log"],
+            )
         else:
-            features += _levels(column, units, weights)
+            levels = [*column["levels"], *([OTHER] if column["other"] else [])]
+            shares = np.array([units[f"{name}={level}"] for level in levels], dtype=np.float64)
+            counts = np.clip(shares, 0.0, 1.0).T * weights[:, None]
+            every = np.vstack([counts, counts.sum(axis=0)])
+            told = TextProfile(name, tuple(levels), np.append(weights, weights.sum()), every)
+            yield told, _level_features(name, levels, told.shares, told.effects)
+
+
+def _number_of_centers(
+    name: str,
+    values: Floats,
+    bent: Floats,
+    weights: Floats,
+    *,
+    own: float,
+    known: float | None = None,
+    log: bool = False,
+) -> tuple[ColumnProfile, list[Feature]]:
+    """Return a column of numbers as the centres tell of it; ``bent`` as they were clustered."""
+    total = max(float(weights.sum()), 1e-300)
+    mean = float(weights @ bent) / total
+    between = float(weights @ (bent - mean) ** 2) / total
+    within = own if known is None else max(known**2 - between, 0.0)
+    spread = math.sqrt(between + within)
+    spreads = np.append(np.full(len(weights), math.sqrt(within)), spread)
+    nothing = np.full(len(spreads), np.nan)
+    told = NumberProfile(
+        name, np.append(weights, total), np.append(bent, mean), spreads, nothing, nothing
+    )
+    apart = (bent - mean) / spread if spread > 0 else np.zeros_like(bent)
+    overall = math.expm1(mean) if log else float(weights @ values) / total
+    effects = np.nan_to_num(told.effects, nan=0.0, posinf=WIDE)
+    return told, [Feature(name, values, overall, apart, effects, unit=spread)]
+
+
+def _level_features(
+    name: str, levels: Sequence[str], shares: Floats, effects: Floats, *, spread: bool = False
+) -> list[Feature]:
+    """Return the levels of a column of text, one of two; the last shares are those of all rows."""
+    features = []
+    effects = np.nan_to_num(effects, nan=0.0, posinf=WIDE)
+    pair = len(levels) == 2
+    for i in range(1 if pair else 0, len(levels)):
+        own, p = shares[:-1, i], float(np.nan_to_num(shares[-1, i]))
+        unit = math.sqrt(max(p * (1 - p), 0.0))
+        known = np.isfinite(own) & (unit > 0)
+        apart = np.where(known, (own - p) / (unit if unit > 0 else 1.0), 0.0)
+        spreads = np.sqrt(own * (1 - own)) if spread else None
+        other = levels[0] if pair else ""
+        features.append(Feature(name, own, p, apart, effects, levels[i], other, spreads, unit))
     return features
 
 
@@ -295,56 +437,28 @@ def _profiled(profiles: Mapping[str, Any]) -> Iterator[Feature]:
     for every in profiles["all"]["columns"]:
         name = every["column"]
         own = [cluster[name] for cluster in clusters]
+        effects = np.array([_effect(each) for each in own])
         if every["kind"] == "number":
             means, spreads = (_array(own, key) for key in ("mean", "spread"))
-            unit = math.nan if every["spread"] is None else every["spread"]
-            yield _feature(name, means, spreads, (every["mean"], unit), level=False)
-        for level, share in every.get("shares", NOTHING).items():
-            shares = _array([each["shares"] for each in own], level)
-            p = 0.0 if share is None else share
-            spreads = np.sqrt(shares * (1 - shares))
-            overall = (p, math.sqrt(max(p * (1 - p), 0.0)))
-            yield _feature(f"{name} = {level}", shares, spreads, overall, level=True)
+            mean, unit = finite(every["mean"]), finite(every["spread"])
+            known = np.isfinite(means) & (unit > 0)
+            apart = np.where(known, (means - mean) / (unit if unit > 0 else 1.0), 0.0)
+            yield Feature(name, means, mean, apart, effects, spreads=spreads, unit=unit)
+        levels = list(every.get("shares", NOTHING))
+        told = [each.get("shares", NOTHING) for each in [*own, every]]
+        shares = np.array([[finite(each[level]) for level in levels] for each in told])
+        yield from _level_features(name, levels, shares, effects, spread=True)
+
+
+def _effect(column: Mapping[str, Any]) -> float:
+    """Return the effect of a column; without a bound it is null in a file, as one not known is."""
+    effect = column.get("effect")
+    if effect is not None:
+        return float(effect)
+    told = column.get("mean") if column["kind"] == "number" else column.get("association") == 1
+    return WIDE if told else 0.0
 
 
 def _array(own: Sequence[Mapping[str, Any]], key: str) -> Floats:
     """Return a number of each cluster, nan if it is not known."""
-    return np.array([math.nan if each[key] is None else each[key] for each in own])
-
-
-def _feature(
-    name: str, values: Floats, spreads: Floats, overall: tuple[float, float], *, level: bool
-) -> Feature:
-    """Return a feature from the mean and the spread of each cluster, and of all rows."""
-    mean, unit = overall
-    known = np.isfinite(values) & (unit > 0)
-    apart = np.where(known, (values - (mean or 0.0)) / (unit if unit > 0 else 1.0), 0.0)
-    return Feature(name, values, apart, level, spreads, unit)
-
-
-def _levels(
-    column: Mapping[str, Any], units: Mapping[str, Any], weights: Floats
-) -> Iterator[Feature]:
-    """Yield the shares of the levels of a column of text."""
-    for level in [*column["levels"], *([OTHER] if column["other"] else [])]:
-        shares = np.clip(np.array(units[f"{column['name']}={level}"], dtype=np.float64), 0.0, 1.0)
-        p = float(weights @ shares / max(weights.sum(), 1e-300))
-        apart = _in_spreads(shares, weights, math.sqrt(p * (1 - p)))
-        yield Feature(f"{column['name']} = {level}", shares, apart, level=True)
-
-
-def _in_spreads(values: Floats, weights: Floats, spread: float | None = None) -> Floats:
-    """Return how far values lie from their weighted mean, in a spread, by default their own.
-
-    Examples
-    --------
-    >>> _in_spreads(np.array([1.0, 3.0]), np.array([5.0, 5.0]), 4.0)
-    array([-0.25,  0.25])
-    """
-    total = weights.sum()
-    if not total > 0:
-        return np.zeros_like(values)
-    moved = values - weights @ values / total
-    spread = math.sqrt(float(weights @ moved**2 / total)) if spread is None else spread
-    apart: Floats = moved / spread if spread > 0 else np.zeros_like(values)
-    return apart
+    return np.array([finite(each[key]) for each in own])

@@ -157,14 +157,33 @@ def _counts(sites: Sequence[SiteRecord]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*each, strict=True)))
 
 
+def names_table(names: Sequence[str], weights: Floats) -> Table:
+    """Return the names of the clusters, with their rows and shares.
+
+    Examples
+    --------
+    >>> names_table(["old", "young"], np.array([30.0, 10.0])).rows
+    (('0 old', '30', '75 %'), ('1 young', '10', '25 %'))
+    """
+    total = max(float(weights.sum()), 1e-300)
+    rows = tuple(
+        (f"{j} {shortened(name, 60)}", number(n), percent(n / total))
+        for j, (name, n) in enumerate(zip(names, weights.tolist(), strict=True))
+    )
+    return Table("Clusters", ("cluster", "rows", "share"), rows)
+
+
 def centers_table(
-    preprocessor: Preprocessor, centers: Floats, width: int, elsewhere: str
+    preprocessor: Preprocessor, centers: Floats, weights: Floats, width: int, elsewhere: str
 ) -> Table | None:
     """Return the centres in the units of the columns, in a table that fits the screen.
 
-    A text column shows its most frequent level and its share. None if there is nothing to show.
+    Beside them stands the mean of all rows, if all clusters fit. A text column shows its most
+    frequent level and its share. None if there is nothing to show.
     """
-    values = preprocessor.invert(centers)
+    total = float(weights.sum())
+    mean = weights @ centers / total if total > 0 else np.full(centers.shape[1:], np.nan)
+    values = preprocessor.invert(np.vstack([mean, centers]))
     rows, start = [], 0
     for column in preprocessor.columns:
         part = values[:, start : start + len(column.names)]
@@ -173,13 +192,17 @@ def centers_table(
     if not (rows and len(centers)):
         return None
     room = width - max(len(row[0]) for row in rows[:MOST_ROWS]) - GAP
+    header = ["column", "all rows", *map(str, range(len(centers)))]
+    if fitting(list(zip(*rows[:MOST_ROWS], strict=True))[1:], room) <= len(centers):
+        header.pop(1)
+        rows = [(row[0], *row[2:]) for row in rows]
     kept = max(1, fitting(list(zip(*rows[:MOST_ROWS], strict=True))[1:], room))
-    more = {"cluster": len(centers) - kept, "column": len(rows) - MOST_ROWS}
+    more = {"cluster": len(header) - 1 - kept, "column": len(rows) - MOST_ROWS}
     cut = [counted(n, f"more {what}") for what, n in more.items() if n > 0]
     return Table(
         "Centres, in the units of the columns"
         + (f" ({listed(cut)}: see {elsewhere})" if cut else ""),
-        ("column", *map(str, range(kept))),
+        header[: 1 + kept],
         tuple(row[: 1 + kept] for row in rows[:MOST_ROWS]),
     )
 

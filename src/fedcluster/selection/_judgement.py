@@ -7,8 +7,8 @@ rounds beside the mixtures.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,14 @@ class Judgement:
         The clusters, as they were asked for: what was judged, k-means, or a mixture.
     warnings : tuple of str
         What casts a doubt on either.
+    beside : mapping of int to Result
+        K-means with one cluster less and one more, of the leaves where it was not tried.
     """
 
     verdict: Likeliest
     result: Result
     warnings: tuple[str, ...]
+    beside: Mapping[int, Result] = field(default_factory=dict)
 
 
 def judged_plan(
@@ -78,7 +81,22 @@ def judged_plan(
     tried = sorted(set(counts) & set(ks)) if spec.model == "auto" else []
     plans += [_by_means(rows, k, spec.seed) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
+    by_means = dict(zip(tried, found, strict=True))
     verdict = likeliest(mixtures, table.n, ks)
+    judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor)
+    beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed)
+    return replace(judgement, beside=beside)
+
+
+def _clusters_of(
+    verdict: Likeliest,
+    rows: LeafRows,
+    by_means: Mapping[int, Result],
+    spec: FitSpec,
+    preprocessor: RowTransform | None,
+) -> Plan[Judgement]:
+    """Plan the clusters that follow from a verdict; ``by_means`` were tried beside it."""
+    table = rows.table
     if spec.model == "merged":
         verdict = replace(verdict, n_clusters=max(1, len(verdict.groups)))
         return Judgement(verdict, _merged(verdict, table, apart=bool(spec.noise)), verdict.warnings)
@@ -86,9 +104,9 @@ def judged_plan(
     if len(verdict.groups) == k:
         merged = _merged(verdict, table)
     if spec.model == "auto":
-        by_means = dict(zip(tried, found, strict=True)).get(k)
-        if by_means is not None and (merged is None or _agree(rows, verdict, by_means) >= AGREE):
-            return Judgement(verdict, by_means, verdict.warnings)
+        own = by_means.get(k)
+        if own is not None and (merged is None or _agree(rows, verdict, own) >= AGREE):
+            return Judgement(verdict, own, verdict.warnings)
         if merged is not None:
             return Judgement(verdict, merged, verdict.warnings)
     chosen = replace(spec, n_clusters=k)
@@ -97,6 +115,19 @@ def judged_plan(
         return Judgement(verdict, result, verdict.warnings)
     result = yield from clustering(replace(chosen, model="k-means"))
     return Judgement(verdict, result, (*verdict.warnings, *_hidden(rows, verdict, result)))
+
+
+def _beside(rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int) -> dict[int, Result]:
+    """Return k-means with one cluster less and one more, of the leaves where it was not tried."""
+    points, weights = rows.table.clustered(rows.leaves.means), rows.leaves.weights
+    found = {j: by_means[j] for j in (k - 1, k + 1) if j in by_means}
+    for j in {k - 1, k + 1} - found.keys():
+        if 1 < j <= len(points):
+            rng = stream(seed, 0, f"leaves {j}")
+            centers = kmeans(points, j, weights, rng=rng, n_init=RESTARTS).centers
+            sizes = np.bincount(nearest(points, centers)[0], weights, j).astype(np.float64)
+            found[j] = Result(State(centers, sizes), (), "of the leaves", Lloyd())
+    return found
 
 
 def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:

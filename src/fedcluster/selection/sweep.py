@@ -175,7 +175,7 @@ def select_k_plan(
     if rule.name == LIKELIHOOD:
         judgement = yield from judged_plan(k_range, spec, preprocessor)
         return judged_by_likelihood(
-            judgement.verdict, judgement.result, judgement.warnings, k_range
+            judgement.verdict, judgement.result, judgement.warnings, k_range, judgement.beside
         )
     swept = yield from sweep(k_range, replace(spec, model="k-means"))
     selection = judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)

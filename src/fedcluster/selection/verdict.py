@@ -98,7 +98,7 @@ class Selection:
         clusters.
     results : mapping of int to Result
         The clustering with each k, so that none need be fitted again; by likelihood, with the
-        chosen one.
+        chosen one, and k-means with one more and one less.
     """
 
     n_clusters: int
@@ -155,9 +155,13 @@ def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selecti
 
 
 def judged_by_likelihood(
-    verdict: Likeliest, result: Result, warnings: tuple[str, ...], tried: Collection[int]
+    verdict: Likeliest,
+    result: Result,
+    warnings: tuple[str, ...],
+    tried: Collection[int],
+    beside: Mapping[int, Result],
 ) -> Selection:
-    """Return the verdict of mixtures, with the one clustering that followed from it."""
+    """Return the verdict of mixtures, with the clustering that followed, and those beside it."""
     k, most = verdict.n_clusters, max(MOST_SHOWN, verdict.n_clusters, *verdict.by_k, 0)
     shown = {k, *verdict.by_k, *(each for each in tried if each <= most)}
     return Selection(
@@ -167,7 +171,7 @@ def judged_by_likelihood(
         warnings=warnings,
         says={"likelihood": k},
         table={v: {"likelihood": verdict.by_k.get(v, float("nan"))} for v in sorted(shown)},
-        results={k: result},
+        results={**beside, k: result},
     )
 
 

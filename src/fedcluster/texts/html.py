@@ -153,9 +153,10 @@ def _row(cells: Sequence[Any], **attributes: Any) -> Html:
 
 
 def section(key: str, heading: str, *content: Any) -> Html:
-    """Return a section of a page with its heading; nothing where it has no content."""
+    """Return a section of a page with its heading, if any; nothing where it has no content."""
     inner = [each for each in content if each]
-    return element("section", element("h2", heading), inner, id=key) if inner else Html()
+    head = element("h2", heading) if heading else None
+    return element("section", head, inner, id=key) if inner else Html()
 
 
 def paragraphs(*lines: Any) -> Html:

@@ -1,0 +1,313 @@
+"""First page of the report: what was found, how sure that is, and what left, for any reader.
+
+It prints on one sheet. Each number stands beside that of all rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcluster.errors import listed
+from fedcluster.report import charts
+from fedcluster.report.messages import favoured, few_line
+from fedcluster.report.run import Feature, Run
+from fedcluster.report.tables import counted, number, percent, short_number
+from fedcluster.texts import html
+from fedcluster.texts.untrusted import shortened
+
+FACTS = 3
+"""Columns that a card shows."""
+MOST_CARDS, MOST_LINES = 12, 24
+"""Clusters that have cards, and lines of a table; further ones are in the details."""
+MOST_DOUBTS = 6
+"""Doubts on the first page; all are in the details."""
+MANY_HIDDEN = 0.1
+"""Share of a site's rows from which on it is a doubt that limits hid them."""
+TEST_IT = "fit --stability tests whether each would be found again"
+
+
+def summary(run: Run) -> Sequence[Any]:
+    """Return what a reader needs first, on one sheet."""
+    doubts = doubts_of(run)
+    return [
+        html.paragraphs(_lead(run), *_columns(run)),
+        html.element("p", html.element("strong", "How sure? "), sure(run), class_="sure"),
+        clusters(run),
+        _doubts(doubts),
+        html.element("p", html.element("strong", "What left the sites? "), _left(run))
+        if run.rounds
+        else None,
+    ]
+
+
+def title_of(run: Run) -> str:
+    """Return the result in few words."""
+    sites = counted(len(run.sites), "site")
+    if run.k:
+        return f"{counted(run.k, 'cluster')} of {number(run.n_rows)} rows at {sites}"
+    if run.model:
+        return f"No clusters at {sites}"
+    if verdict := chosen(run):
+        return f"{counted(verdict['n_clusters'], 'cluster')}, chosen at {sites}"
+    return f"Scores at {sites}"
+
+
+def chosen(run: Run) -> dict[str, Any]:
+    """Return the choice of the number of clusters; empty without one."""
+    verdict = run.history.get("selection") or (run.selection if "says" in run.selection else {})
+    return dict(verdict)
+
+
+def _lead(run: Run) -> list[Any]:
+    """Return the sentence on rows, sites and clusters."""
+    sites = counted(len(run.sites), "site")
+    named = [site["name"] for site in run.sites]
+    where = [f"{sites} (", html.names_listed(named, 5), ")"] if len(named) > 0 else [sites]
+    if not run.k:
+        return [title_of(run), "."]
+    if run.k == 1:
+        return [f"The {number(run.n_rows)} rows at ", where, " are one cluster: no groups."]
+    what = "rows" if run.counts is not None else "rows (by weight)"
+    outside = round(run.n_rows - float(run.sizes.sum())) if run.counts is not None else 0
+    more = f" In no cluster: {counted(outside, 'row')}." if outside >= 1 else ""
+    return [f"The {number(run.n_rows)} {what} at ", where, f" fall into {run.k} clusters.{more}"]
+
+
+def _columns(run: Run) -> list[Any]:
+    """Return the sentence on the columns: those compared, and those left out."""
+    columns = run.account.get("columns") or run.model.get("columns", ())
+    out = list(run.account.get("preprocessing", {}).get("left_out", ()))
+    if not columns:
+        return []
+    used = [name for name in columns if name not in out]
+    line = ["Compared by ", counted(len(used), "column"), ": ", html.names_listed(used, 12), "."]
+    return [[*line, *([" Left out: ", html.names_listed(out, 5), "."] if out else [])]]
+
+
+def sure(run: Run) -> str:
+    """Return how sure the clusters are, in one plain sentence."""
+    if not run.k:
+        return "These scores are not about one clustering."
+    if run.k == 1:
+        return "One cluster has nothing to be compared with."
+    if words := [each["word"] for each in run.stability.get("clusters", ())]:
+        return _found_again(words, run.stability["replicates"])
+    if verdict := chosen(run):
+        return f"{favoured(verdict)}; {TEST_IT}."
+    return f"The number {run.k} was given, not found in the rows; {TEST_IT}."
+
+
+def _found_again(words: Sequence[str], replicates: int) -> str:
+    """Return what the words of stability say in all.
+
+    Examples
+    --------
+    >>> _found_again(["stable", "unstable"], 20)
+    'Of 2 clusters, 1 is found again if the rows are drawn again 20 times, and stands apart; do \
+not rely on the others.'
+    """
+    drawn, good = f"if the rows are drawn again {replicates} times", words.count("stable")
+    if good == len(words):
+        return f"All {good} clusters are found again {drawn}, and stand apart from each other."
+    if not good:
+        return f"No cluster is found again {drawn} and stands apart: do not rely on them."
+    verb = ("is", "stands") if good == 1 else ("are", "stand")
+    return (
+        f"Of {len(words)} clusters, {good} {verb[0]} found again {drawn}, and {verb[1]} apart; do "
+        "not rely on the others."
+    )
+
+
+def clusters(run: Run) -> Any:
+    """Return the clusters as cards, or as lines of a table where they are many."""
+    if not run.k:
+        return None
+    if run.k <= MOST_CARDS:
+        cards = [card(run, j) for j in range(run.k)]
+        return html.element("div", cards, class_=f"cards of{min(run.k, 7)}")
+    largest = np.sort(np.argsort(-run.sizes, kind="stable")[:MOST_LINES]).tolist()
+    rows = [
+        [label(run, j), _size(run, j), _joined(run, j), _held_by(run, j) or ""] for j in largest
+    ]
+    rest = f" ({MOST_LINES} largest of {run.k}; all: Profiles)" if run.k > MOST_LINES else ""
+    header = ["cluster", "rows", "what sets it apart", "where"]
+    return html.Table(f"Clusters{rest}", header, rows).html("texts clusters")
+
+
+def card(run: Run, j: int) -> html.Html:
+    """Return a cluster: its name, size, what sets it apart, how stable it is, and where it is."""
+    facts = [html.element("li", _fact(each, j)) for each in run.facts(j, FACTS)]
+    usual = "Near the mean of all rows in every column." if run.k > 1 else "All rows."
+    held = _held_by(run, j)
+    return html.element(
+        "article",
+        html.element("h3", badge(j), " ", html.named(run.names[j])),
+        html.element("p", _size(run, j), class_="size"),
+        html.element("ul", facts) if facts else html.element("p", usual),
+        html.element("p", held, class_="pale") if held else None,
+        html.element("p", _again(run, j)) if run.stability else None,
+        class_="card",
+        data_cluster=j,
+    )
+
+
+def badge(j: int) -> html.Html:
+    """Return the number of a cluster in its colour."""
+    return html.element("span", j, class_=f"badge c{j % charts.COLOURS}")
+
+
+def label(run: Run, j: int) -> html.Html:
+    """Return a cluster as a table calls it: its number and its name.
+
+    Examples
+    --------
+    >>> label(Run(model={"names": ["old"], "weights": [1.0]}), 0)
+    '<span class="badge c0">0</span> <bdi>old</bdi>'
+    """
+    return html.joined(badge(j), " ", html.named(run.names[j]))
+
+
+def _size(run: Run, j: int) -> str:
+    share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
+    return f"{number(float(run.sizes[j]))} rows, {percent(share)}"
+
+
+def _joined(run: Run, j: int) -> list[Any]:
+    """Return the facts of a cluster in one line."""
+    return [part for each in run.facts(j, FACTS) for part in ("; ", *_fact(each, j))][1:]
+
+
+def _fact(feature: Feature, j: int) -> list[Any]:
+    """Return a column of a cluster: its value, and that of all rows."""
+    every = f" (all rows {value(feature, feature.overall)})"
+    return [
+        html.named(feature.name),
+        " ",
+        html.element("strong", value(feature, float(feature.values[j]))),
+        html.element("span", every, class_="pale"),
+    ]
+
+
+def value(feature: Feature, x: float) -> str:
+    """Return a value in a column, in its units, or a share in percent."""
+    return percent(x) if feature.level else short_number(x)
+
+
+def _again(run: Run, j: int) -> list[Any]:
+    """Return how stable a cluster is."""
+    cluster, n = run.stability["clusters"][j], run.stability["replicates"]
+    if cluster["stability"] is None:
+        return ["Stability not known."]
+    gap = f", but no gap to cluster {cluster['neighbour']}" if cluster["word"] == "doubtful" else ""
+    word = html.element("strong", cluster["word"].capitalize())
+    return [word, f": found again {cluster['found_again']} of {n} times{gap}."]
+
+
+def _held_by(run: Run, j: int) -> list[Any]:
+    """Return at which sites a cluster is found, the largest shares of a site's rows first."""
+    if run.counts is None or not run.sites:
+        return []
+    share = run.counts[:, j] / np.maximum(run.counts.sum(axis=1), 1.0)
+    order = [i for i in np.argsort(-share, kind="stable").tolist() if share[i] > 0]
+    if not order:
+        return ["At no site."]
+    told: list[Any] = []
+    for i in order[:3]:
+        rows = " of the rows" if not told else ""
+        told += [", " if told else "", f"{percent(share[i])}{rows} at "]
+        told.append(html.named(run.sites[i]["name"]))
+    n = len(run.sites)
+    if len(order) == n:
+        return ["At every site: " if n > 1 else "", "most, " if n > 3 else "", *told, "."]
+    where = f" At {len(order)} of {n} sites." if len(order) > 3 else " At no other site."
+    return [*told, ".", where]
+
+
+def doubts_of(run: Run) -> list[str]:
+    """Return all that casts a doubt on the result, the weightiest first.
+
+    Clusters that are not stable come first, then those that may be made by a site, rows that are
+    hidden, the number of clusters, and the columns.
+    """
+    noticed = run.account.get("preprocessing", {}).get("warnings", ())
+    lines = [
+        *_not_stable(run),
+        *few_line(int((run.weights > 0).sum()), run.k),
+        *run.history.get("warnings", ()),
+        *_much_hidden(run),
+        *chosen(run).get("warnings", ()),
+        *noticed,
+    ]
+    return list(dict.fromkeys(f"{line[:1].upper()}{line[1:]}" for line in lines))
+
+
+def _not_stable(run: Run) -> list[str]:
+    """Return the sentence on clusters that are not found again, or have no gap."""
+    by_word: dict[str, list[str]] = {}
+    for each in run.stability.get("clusters", ()):
+        by_word.setdefault(each["word"], []).append(str(each["cluster"]))
+    why = {
+        "unstable": "not found again in other draws of the rows",
+        "doubtful": "not apart from the neighbour, maybe a part of a larger one",
+    }
+    return [
+        f"{'cluster' if len(by_word[word]) == 1 else 'clusters'} {listed(by_word[word])}: {said}"
+        for word, said in why.items()
+        if word in by_word
+    ]
+
+
+def _much_hidden(run: Run) -> list[str]:
+    """Return the sentence on sites of whose rows limits hid many."""
+    much = [
+        f"{percent(share)} of the rows of {shortened(site['name'], 40)}"
+        for site, share in zip(run.sites, run.hidden, strict=True)
+        if math.isfinite(share) and share >= MANY_HIDDEN
+    ]
+    more = [f"{len(much) - 3} more sites"] if len(much) > 3 else []
+    return [f"limits hid up to {listed([*much[:3], *more])} in a message"] if much else []
+
+
+def _doubts(doubts: Sequence[str]) -> html.Html:
+    """Return the doubts as a list, weightiest first."""
+    if not doubts:
+        return html.element("p", html.element("strong", "Doubts? "), "No doubt was noticed.")
+    rest = len(doubts) - MOST_DOUBTS
+    more = [f"and {rest} more, which stand under The data"] if rest > 0 else []
+    return html.joined(
+        html.element("p", html.element("strong", "Doubts? "), "The weightiest first:"),
+        html.element("ul", [html.element("li", each) for each in [*doubts[:MOST_DOUBTS], *more]]),
+    )
+
+
+def _left(run: Run) -> str:
+    """Return in one sentence what left the sites."""
+    if run.history.get("privacy"):
+        spent = run.history["privacy"]
+        return (
+            "Numbers with random noise, and nothing else (epsilon "
+            f"{number(spent['epsilon'])} of {spent['budget']:g})."
+        )
+    if any(site.get("secure") for site in run.sites):
+        return "Masked numbers, of which only the sums of all sites together can be read; no row."
+    sent = sum(site.get("values_sent", 0) for site in run.sites)
+    line = (
+        f"Sums and counts ({number(sent)} numbers in {counted(len(run.rounds), 'round')}), no row"
+    )
+    limits = [{m["name"]: m for m in site.get("limits", ())} for site in run.sites]
+    if limits and all("Groups" in each for each in limits):
+        p = min(each["Groups"]["p"] for each in limits)
+        return f"{line}; every sum is about groups of at least {p} rows."
+    if lone := sum(bool(site.get("lone_rows")) for site in run.sites):
+        return (
+            f"{line} as such; but at {counted(lone, 'site')} some sums were about a single row, "
+            "which they reveal."
+        )
+    if limits and all("MinClusterSize" in each for each in limits):
+        p = min(each["MinClusterSize"]["p"] for each in limits)
+        return f"{line}; no sum is about fewer than {p} rows of a cluster."
+    return f"{line}."
