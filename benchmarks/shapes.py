@@ -79,8 +79,8 @@ def clouds(r: Generator, k: int, d: int, least: float, n: int = 1200, spread: fl
     return spaced(r, k, d, least)[y] + sd[y] * r.normal(size=(n, d)), y
 
 
-def grid(r: Generator, a: int, b: int, n: int) -> Rows:
-    places = np.array([(x, y) for x in range(a) for y in range(b)]) * 6.0
+def grid(r: Generator, a: int, b: int, n: int, apart: float = 6.0) -> Rows:
+    places = np.array([(x, y) for x in range(a) for y in range(b)]) * apart
     y = np.arange(n) % (a * b)
     return places[y] + r.normal(size=(n, 2)), y
 
@@ -161,6 +161,168 @@ KINDS: dict[str, Callable[[Generator], Rows]] = {
     "t3, 3": lambda r: heavy(r, 3),
     "t3, 5": lambda r: heavy(r, 5),
 }
+
+
+def one(draw: Callable[[Generator], Floats]) -> Callable[[Generator], Rows]:
+    def drawn(r: Generator) -> Rows:
+        X = draw(r)
+        return X, np.zeros(len(X), int)
+
+    return drawn
+
+
+def crossed(r: Generator) -> Rows:
+    """Return two long clouds that cross."""
+    y = r.integers(2, size=800)
+    X = r.normal(size=(800, 2)) * [4.0, 0.4]
+    return np.where(y[:, None] == 1, X[:, ::-1], X), y
+
+
+def within(r: Generator) -> Rows:
+    """Return a narrow cloud at the edge of a wide one."""
+    y = r.choice(2, 900, p=[0.7, 0.3])
+    return r.normal(size=(900, 2)) * np.where(y, 0.25, 3.0)[:, None] + np.outer(y, [3, 0]), y
+
+
+def sizes(r: Generator, each: tuple[int, ...], d: int, least: float) -> Rows:
+    y = np.repeat(np.arange(len(each)), each)
+    return spaced(r, len(each), d, least)[y] + r.normal(size=(len(y), d)), y
+
+
+def in_noise(r: Generator, k: int, d: int, share: float) -> Rows:
+    """Return clouds among uniform rows, which count for the nearest cloud."""
+    X, y = clouds(r, k, d, 8.0, 1000)
+    n = round(share * len(X))
+    extra = r.uniform(X.min(axis=0), X.max(axis=0), (n, d))
+    means = np.array([X[y == j].mean(axis=0) for j in range(k)])
+    near = ((extra[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    return np.concatenate([X, extra]), np.concatenate([y, near])
+
+
+def repeated(r: Generator, times: int) -> Rows:
+    X, y = clouds(r, 3, 3, 8.0, 300)
+    return np.repeat(X, times, axis=0), np.repeat(y, times)
+
+
+def zeros(r: Generator, share: float) -> Rows:
+    """Return clouds of amounts above 0, of which many cells are 0 whatever the cloud."""
+    X, y = clouds(r, 3, 5, 7.0, 1200)
+    X = X - X.min(axis=0) + 3.0
+    X[:, 3:] *= r.random((len(X), 2)) > share
+    return X, y
+
+
+def uniform(r: Generator, k: int, d: int) -> Rows:
+    y = r.integers(k, size=300 * k)
+    return spaced(r, k, d, 6.0)[y] + r.uniform(-2, 2, (len(y), d)), y
+
+
+def exponential(r: Generator, k: int) -> Rows:
+    y = r.integers(k, size=300 * k)
+    return spaced(r, k, 3, 9.0)[y] + r.exponential(size=(len(y), 3)), y
+
+
+def turned(r: Generator, k: int, d: int, n: int, least: float) -> Rows:
+    """Return clouds of which each has a covariance of its own."""
+    y = r.integers(k, size=n)
+    shapes = [
+        np.linalg.qr(r.normal(size=(d, d)))[0] * np.exp(r.uniform(-0.7, 0.7, d)) for _ in range(k)
+    ]
+    X = np.array([shapes[j] @ r.normal(size=d) for j in y])
+    return X + spaced(r, k, d, least)[y], y
+
+
+def telling(r: Generator, k: int, few: int, d: int) -> Rows:
+    X, y = clouds(r, k, few, 7.0, 1200)
+    return np.hstack([X, r.normal(size=(len(X), d - few))]), y
+
+
+def answers(r: Generator) -> Rows:
+    """Return answers from 1 to 5 to ten questions, of four habits."""
+    y = r.integers(4, size=1000)
+    habits = r.choice([1.4, 2.6, 3.4, 4.6], (4, 10))
+    return np.clip(np.round(habits[y] + r.normal(0, 0.8, (1000, 10))), 1, 5), y
+
+
+def yes_no(r: Generator) -> Rows:
+    """Return twelve columns of 0 and 1, of three classes."""
+    y = r.integers(3, size=900)
+    shares = np.where(np.arange(12) % 3 == np.arange(3)[:, None], 0.9, 0.12)
+    return (r.random((900, 12)) < shares[y]).astype(float), y
+
+
+def far(r: Generator) -> Rows:
+    """Return clouds, and a few values that are mistakes."""
+    X, y = clouds(r, 4, 3, 8.0, 1000)
+    X[r.integers(1000, size=4), r.integers(3, size=4)] = r.choice([-1, 1], 4) * 300.0
+    return X, y
+
+
+def wave(r: Generator) -> Rows:
+    t = r.uniform(0, 3 * np.pi, 700)
+    X = np.c_[t, 2 * np.sin(t)] + r.normal(0, 0.2, (700, 2))
+    return beside(X, r.normal([4.7, 5.5], 0.5, (300, 2)))
+
+
+def rings(r: Generator) -> Rows:
+    X = [ring(r, n, radius, 0.2) for n, radius in ((300, 2.0), (500, 4.0), (700, 6.0))]
+    return np.concatenate(X), np.repeat([0, 1, 2], [300, 500, 700])
+
+
+def with_columns(rows: Rows, r: Generator, d: int) -> Rows:
+    X, y = rows
+    return np.hstack([X, r.normal(size=(len(X), d)) * X.std()]), y
+
+
+def ball(r: Generator, n: int, d: int) -> Floats:
+    X = r.normal(size=(n, d))
+    length = np.sqrt((X**2).sum(axis=1, keepdims=True))
+    return X / length * r.random((n, 1)) ** (1 / d)
+
+
+HARD: dict[str, Callable[[Generator], Rows]] = {
+    "two that cross": crossed,
+    "narrow in wide": within,
+    "one line": one(lambda r: np.outer(r.uniform(0, 9, 700), [1, 2]) + r.normal(0, 0.2, (700, 2))),
+    "one ball, 5 columns": one(lambda r: ball(r, 900, 5)),
+    "one of t3": one(lambda r: r.standard_t(3, (900, 3))),
+    "one pair and 10 more": one(
+        lambda r: np.hstack(
+            [r.multivariate_normal([0, 0], [[1, 0.95], [0.95, 1]], 800), r.normal(size=(800, 10))]
+        )
+    ),
+    "60 % zeros, 3": lambda r: zeros(r, 0.6),
+    "rows five times": lambda r: repeated(r, 5),
+    "rows twice": lambda r: repeated(r, 2),
+    "120 rows, 20 columns": lambda r: clouds(r, 3, 20, 7.0, 120),
+    "16, 3.6 apart": lambda r: grid(r, 4, 4, 1600, 3.6),
+    "9, 4 apart": lambda r: grid(r, 3, 3, 900, 4.0),
+    "4, 4 apart": lambda r: clouds(r, 4, 2, 4.0, 1000),
+    "6 in 5 columns, 4.5": lambda r: clouds(r, 6, 5, 4.5),
+    "2 in 8 columns, 3.6": lambda r: clouds(r, 2, 8, 3.6, 900),
+    "sizes 25 to 900": lambda r: sizes(r, (25, 60, 150, 400, 900), 3, 8.0),
+    "12 beside 500s": lambda r: sizes(r, (12, 500, 500, 500), 4, 9.0),
+    "20 % noise": lambda r: in_noise(r, 3, 2, 0.2),
+    "30 % noise, 4 columns": lambda r: in_noise(r, 4, 4, 0.3),
+    "t2, 3": lambda r: (lambda y: (spaced(r, 3, 2, 25.0)[y] + r.standard_t(2, (900, 2)), y))(
+        r.integers(3, size=900)
+    ),
+    "boxes, 4": lambda r: uniform(r, 4, 2),
+    "exponential, 4": lambda r: exponential(r, 4),
+    "turned, 3 in 10 columns": lambda r: turned(r, 3, 10, 1200, 8.0),
+    "turned, 6 in 3 columns": lambda r: turned(r, 6, 3, 1800, 9.0),
+    "5 of 60 columns": lambda r: telling(r, 4, 5, 60),
+    "3 of 40 columns": lambda r: telling(r, 4, 3, 40),
+    "50 in 5 columns": lambda r: clouds(r, 50, 5, 7.0, 3000),
+    "30 in 10 columns": lambda r: clouds(r, 30, 10, 7.0, 2400),
+    "answers, 4": answers,
+    "yes and no, 3": yes_no,
+    "four mistakes": far,
+    "wave and blob": wave,
+    "three rings": rings,
+    "moons and a column": lambda r: with_columns(moons(r, 0.06), r, 1),
+}
+"""Harder ones."""
 
 
 def gaps(share: float, how: str) -> Callable[[Generator], Rows]:

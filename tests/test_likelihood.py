@@ -15,7 +15,7 @@ from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantile
 from fedcluster.metrics.gaussians import MixtureOverlap
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.selection._likelihood import Mixture, likeliest, merged, n_parameters
+from fedcluster.selection._likelihood import Mixture, clusters_of, likeliest, merged, n_parameters
 from fedcluster.selection._mixtures import leaves_plan
 from fedcluster.selection._table import Table, table_plan, with_noise
 
@@ -26,7 +26,7 @@ def mixture(overlaps: list[list[float]], **changes: object) -> Mixture:
     """Components of ten rows each, none of them normal, with rows that they share."""
     shared = np.array(overlaps)
     c = len(shared)
-    one = Mixture("diag", c, np.full(c, 10.0), shared, 99.0, -100.0, 4, 1)
+    one = Mixture("diag", c, np.full(c, 10.0), shared, 99.0, -100.0, (0, 4), 1)
     return replace(one, **changes)  # type: ignore[arg-type]
 
 
@@ -34,21 +34,22 @@ def mixture(overlaps: list[list[float]], **changes: object) -> Mixture:
 
 
 @pytest.mark.parametrize(
-    ("covariance_type", "p"),
-    [("spherical", 6 + 3), ("diag", 6 + 6), ("tied", 6 + 3), ("full", 6 + 9)],
+    ("covariance_type", "p", "q"),
+    [("spherical", 6 + 3, 2), ("diag", 6 + 6, 2), ("tied", 6, 3 + 2), ("full", 6 + 9, 2)],
 )
-def test_parameters_are_counted(covariance_type: str, p: int) -> None:
+def test_parameters_are_counted(covariance_type: str, p: int, q: int) -> None:
     """Three components in two columns: means, covariances, two shares."""
-    assert n_parameters(covariance_type, 3, 2, [], noise=False) == p + 2
-    assert n_parameters(covariance_type, 3, 2, [], noise=True) == p + 2 + 1 + 2 * 2
+    assert n_parameters(covariance_type, 3, 2, [], noise=False) == (p, q)
+    assert n_parameters(covariance_type, 3, 2, [], noise=True) == (p, q + 1 + 2 * 2)
     own, common = [(4, True)], [(4, False)]
-    assert n_parameters(covariance_type, 3, 2, own, noise=False) == p + 2 + 9
-    assert n_parameters(covariance_type, 3, 2, common, noise=False) == p + 2 + 3
-    assert n_parameters(covariance_type, 3, 0, own, noise=False) == 2 + 9
+    assert n_parameters(covariance_type, 3, 2, own, noise=False) == (p + 9, q)
+    assert n_parameters(covariance_type, 3, 2, common, noise=False) == (p, q + 3)
+    assert n_parameters("diag", 3, 0, own, noise=False) == (9, 2)
 
 
-def test_bic_is_the_likelihood_less_half_the_parameters_times_log_n() -> None:
-    assert mixture([[10.0]]).bic(50.0) == pytest.approx(-100 - 4 / 2 * log(50))
+def test_a_components_parameters_count_by_its_own_rows() -> None:
+    two = mixture([[10.0, 0.0], [0.0, 10.0]], n_parameters=(4, 3))
+    assert two.bic(50.0) == pytest.approx(-100 - 4 / 2 * log(25) - 3 / 2 * log(50))
 
 
 # Merging
@@ -96,6 +97,28 @@ def test_normal_rows_of_one_covariance_are_merged_later() -> None:
     unlike = replace(round_, variances=np.array([1.0, 1.6]))
     assert likeliest([alike], 20.0, [1, 2]).n_clusters == 2
     assert likeliest([unlike], 20.0, [1, 2]).n_clusters == 1
+    along = replace(apart, covariance_type="diag", variances=np.array([[1.0, 7.0], [1.4, 9.0]]))
+    assert likeliest([along], 20.0, [1, 2]).n_clusters == 2
+    unlike = replace(along, variances=np.array([[1.0, 7.0], [1.6, 9.0]]))
+    assert likeliest([unlike], 20.0, [1, 2]).n_clusters == 1
+
+
+def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
+    """Two are two populations; three in a row between which the density hardly falls are a line."""
+    shared = np.diag([9.0, 8.0, 9.0]) + 0.0
+    shared[[0, 1, 1, 2], [1, 0, 2, 1]] = 1.0
+    ridges = np.full((3, 3), -np.inf)
+    for depth, groups in ((0.95, [[0, 1, 2]]), (0.8, [[0], [1], [2]])):
+        ridges[[0, 1, 1, 2], [1, 0, 2, 1]] = log(depth)
+        line = mixture(
+            shared.tolist(), covariance_type="tied", fourth=3.0, peaks=np.zeros(3), ridges=ridges
+        )
+        assert clusters_of(line)[0] == groups
+    two = replace(
+        line, weights=line.weights[:2], overlaps=shared[:2, :2], peaks=np.zeros(2),
+        ridges=np.zeros((2, 2)),
+    )  # fmt: skip
+    assert clusters_of(two)[0] == [[0], [1]]
 
 
 # The verdict
@@ -163,7 +186,7 @@ APART = [[10.0, 0.0], [0.0, 10.0]]
             [mixture([[9.0, 1.0], [1.0, 9.0]], covariance_type="tied", fourth=3.0)],
             "taken for two normal populations",
         ),
-        ([mixture(APART, n_parameters=700)], "rows are few for the 700 parameters"),
+        ([mixture(APART, n_parameters=(600, 100))], "rows are few for the 700 parameters"),
         ([mixture(np.diag([10.0] * 3).tolist())], "k = 3 is the largest that was tried"),
     ],
 )

@@ -164,7 +164,7 @@ class AxisCounts:
     allowed = Allowed(
         centers=ONE_CENTER,
         memory={"axes": Array(("t", "d")), "edges": Array(("edges",), -inf, inf, rising=True)},
-        sizes={"t": Whole(1, 1, "d"), "edges": Whole(2, MOST_EDGES)},
+        sizes={"t": Whole(1, 2, "d"), "edges": Whole(2, MOST_EDGES)},
     )
     client_additive = server_additive = True
 

@@ -184,6 +184,20 @@ class Leaves:
         covariances = add_by_cluster(labels, flat, self.weights, k) / n[:, None]
         return Leaves(n, means, covariances.reshape(k, *seconds.shape[1:]), self.missing)
 
+    def halves(self, unit: Floats, numeric: np.ndarray) -> Leaves:
+        """Return twice as many leaves: both halves of each, with its mean and covariance.
+
+        Each is halved along its first axis in the columns of numbers, with columns in their units.
+        """
+        scale = unit[numeric]
+        values, vectors = np.linalg.eigh(self.covariances / scale[:, None] / scale)
+        length = np.sqrt(2 / pi * np.maximum(values[:, -1:], 0.0))  # none without a column
+        away = length * vectors[:, :, -1:].sum(axis=2) * scale
+        kept = np.tile(self.covariances - away[:, :, None] * away[:, None], (2, 1, 1))
+        means = np.tile(self.means, (2, 1))
+        means[:, numeric] += np.concatenate([away, -away])
+        return Leaves(np.tile(self.weights / 2, 2), means, kept, self.missing)
+
     def halved(self, most: int, unit: Floats, numeric: np.ndarray, least: float) -> Floats:
         """Return the points, at most ``most``, of leaves that are halved: always the widest one.
 

@@ -1,12 +1,15 @@
 """Number of clusters by likelihood: mixtures, their BIC, and components merged that overlap.
 
-Rows are read as mixtures of k normal components of several shapes, some with noise. The Bayesian
-information criterion says which mixture is likely for its number p of parameters (G. Schwarz,
-Estimating the dimension of a model, Ann. Statist. 6, 1978):
+Rows are read as mixtures of k normal components of several shapes, some with noise. What says which
+mixture is likely is, with p parameters of single components and q that all share,
 
-    BIC = log L - p / 2 log n.
+    log L - p / 2 log(n / k) - q / 2 log n,
 
-Noise has 1 + 2 d parameters, since the ends of its box are estimated.
+the Bayesian information criterion (G. Schwarz, Estimating the dimension of a model, Ann. Statist.
+6, 1978) but that a component's own parameters are told by its own rows, here n / k (M. A. T.
+Figueiredo & A. K. Jain, Unsupervised learning of finite mixture models, IEEE Trans. Pattern Anal.
+Mach. Intell. 24, 2002, who take the rows of each). By the plain one, pairs of many equal clusters
+are long components. Noise has 1 + 2 d parameters, since the ends of its box are estimated.
 
 One cluster that is not normal takes several components; components that share rows are therefore
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
@@ -16,11 +19,13 @@ the two that overlap most are merged while that is at least `MERGED`. This shrin
 so that a ring of many components would break: two groups are merged, too, if a component of one
 overlaps one of the other by `LINKED`, and the density does not fall below `DIP` of the lower peak
 on the ridge line between them (S. Ray & B. G. Lindsay, The topography of multivariate normal
-mixtures, Ann. Statist. 33, 2005). Where all components have one covariance, there is no noise, and
+mixtures, Ann. Statist. 33, 2005); or by `TOUCHING`, where it does not fall below `FLAT`, as from a
+cloud to its tail. Where all components have one covariance, there is no noise, and
 rows in them are as normal as chance allows, two overlapping ones are two normal populations: there
-the least overlap is `MERGED_NORMAL`.
+the least overlap is `MERGED_NORMAL`, and three or more in a chain are one cluster only if the
+density hardly falls between them, below `FLAT` of the lower peak: pieces of a line.
 
-The verdict is the fewest groups of a mixture whose BIC is within `EARNED` of the largest.
+The verdict is the fewest groups of a mixture whose criterion is within `EARNED` of the largest.
 """
 
 from __future__ import annotations
@@ -30,19 +35,22 @@ from dataclasses import dataclass
 from math import log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats, State
 
 MERGED, MERGED_NORMAL = 0.05, 0.25
 """Overlap from which components are one cluster; that of normal ones with one covariance."""
-LINKED, DIP = 0.03, 0.15
+LINKED, DIP = 0.025, 0.15
 """Overlap of single components, and depth of the valley, from which groups are one cluster."""
+TOUCHING, FLAT = 0.01, 0.9
+"""The same where the density hardly falls at all, as from a cloud to its tail."""
 OTHERWISE = (0.03, 0.08)
 """Overlaps in the place of `MERGED` that should make no difference."""
 NORMAL = 2.5
 """Standard errors by which the fourth moment of normal rows may miss."""
 ALIKE = 1.5
-"""Ratio of spherical variances up to which components have one covariance."""
+"""Ratio of variances, spherical or of a column, up to which components have one covariance."""
 EARNED = 2.0
 """Nats that more clusters must gain, however many more."""
 CLOSE, CLOSE_SHARE = 5.0, 0.005
@@ -76,14 +84,14 @@ class Mixture:
         Mean of tau q^2 over the rows, q being the squared Mahalanobis distance.
     log_likelihood : float
         Of all rows.
-    n_parameters : int
-        p.
+    n_parameters : (int, int)
+        p, of single components, and q, of all together.
     n_numbers : int
         Columns of numbers, d.
     noise : float or None
         The share of noise; None without such a component.
-    variances : ndarray of shape (c,), optional
-        Of spherical components.
+    variances : ndarray of shape (c,) or (c, d), optional
+        Of spherical and of diagonal components.
     peaks : ndarray of shape (c,), optional
         Log density of the mixture at the means.
     ridges : ndarray of shape (c, c), optional
@@ -99,7 +107,7 @@ class Mixture:
     overlaps: Floats
     fourth: float
     log_likelihood: float
-    n_parameters: int
+    n_parameters: tuple[int, int]
     n_numbers: int
     noise: float | None = None
     variances: Floats | None = None
@@ -108,15 +116,15 @@ class Mixture:
     state: State | None = None
 
     def bic(self, n: float) -> float:
-        """Return log L - p / 2 log n.
+        """Return the criterion, of n rows.
 
         Examples
         --------
-        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, 2, 1)
+        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, (2, 0), 1)
         >>> round(one.bic(np.e**3), 9)
         -103.0
         """
-        return self.log_likelihood - self.n_parameters / 2 * log(max(n, 1.0))
+        return criterion(self.log_likelihood, n, len(self.weights), self.n_parameters)
 
     @property
     def is_normal(self) -> bool:
@@ -133,14 +141,31 @@ class Mixture:
     @property
     def _shares_covariance(self) -> bool:
         if self.variances is not None and len(self.variances):
-            return bool(self.variances.max() <= ALIKE * self.variances.min())
+            return bool((self.variances.max(axis=0) <= ALIKE * self.variances.min(axis=0)).all())
         return self.covariance_type == "tied"
+
+
+NONE = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, (0, 0), 0)
+"""What is left where all components are too small."""
+
+
+def criterion(log_likelihood: float, n: float, k: int, parameters: tuple[int, int]) -> float:
+    """Return log L - p / 2 log(n / k) - q / 2 log n.
+
+    Examples
+    --------
+    >>> round(criterion(-100.0, np.e**4, 1, (4, 2)), 9)
+    -112.0
+    """
+    own, shared = parameters
+    rows = max(n, 1.0)
+    return log_likelihood - own / 2 * log(max(rows / max(k, 1), 1.0)) - shared / 2 * log(rows)
 
 
 def n_parameters(
     covariance_type: str, k: int, d: int, texts: Sequence[tuple[int, bool]], *, noise: bool
-) -> int:
-    """Return p, the number of parameters of a mixture.
+) -> tuple[int, int]:
+    """Return p and q, the numbers of parameters of single components and of all together.
 
     Parameters
     ----------
@@ -156,12 +181,13 @@ def n_parameters(
     Examples
     --------
     >>> n_parameters("full", 3, 2, [(4, True), (2, False)], noise=True)
-    32
+    (24, 8)
     """
-    own = {"spherical": k, "diag": k * d, "tied": d * (d + 1) // 2, "full": k * d * (d + 1) // 2}
-    numbers = k * d + own[covariance_type] if d else 0
-    levels = sum((k if mine else 1) * (most - 1) for most, mine in texts)
-    return numbers + levels + (k - 1) + noise * (1 + 2 * d)
+    each = {"spherical": 1, "diag": d, "tied": 0, "full": d * (d + 1) // 2}
+    own = k * (d + each[covariance_type] if d else 0)
+    own += k * sum(most - 1 for most, mine in texts if mine)
+    shared = k - 1 + sum(most - 1 for most, mine in texts if not mine) + noise * (1 + 2 * d)
+    return own, shared + (covariance_type == "tied") * d * (d + 1) // 2
 
 
 def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
@@ -176,13 +202,14 @@ def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
     Examples
     --------
     >>> shared = np.array([[7.0, 3.0, 0.0], [3.0, 6.9, 0.1], [0.0, 0.1, 4.9]])
-    >>> three = Mixture("diag", 3, np.array([10.0, 10.0, 5.0]), shared, 3.0, -9.0, 2, 1)
+    >>> three = Mixture("diag", 3, np.array([10.0, 10.0, 5.0]), shared, 3.0, -9.0, (2, 0), 1)
     >>> merged(three, 0.05)
     ([[0, 1], [2]], 0.3)
     """
     sizes, shared, most = mixture.weights.copy(), mixture.overlaps.copy(), 0.0
     groups, single = [[j] for j in range(len(sizes))], _overlap(shared, sizes)
     parted = mixture.peaks is None or mixture.ridges is None
+    dip = FLAT if mixture.is_normal else DIP
     peaks = np.zeros(len(sizes)) if mixture.peaks is None else mixture.peaks.copy()
     ridges = np.full_like(shared, -np.inf) if mixture.ridges is None else mixture.ridges.copy()
     while len(groups) > 1:
@@ -190,7 +217,8 @@ def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
         score = overlap / least
         if not parted:
             depth = np.exp(np.minimum(ridges - np.minimum(peaks[:, None], peaks), 0.0))
-            score = np.maximum(score, np.minimum(depth / DIP, single / LINKED))
+            for valley, link in ((dip, LINKED), (FLAT, TOUCHING)):
+                score = np.maximum(score, np.minimum(depth / valley, single / link))
         np.fill_diagonal(score, -1.0)
         a, b = sorted(map(int, np.unravel_index(score.argmax(), score.shape)))
         if score[a, b] < 1.0:
@@ -207,6 +235,12 @@ def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
             np.delete(np.delete(each, b, axis=0), b, axis=1) for each in (shared, single, ridges)
         )
     return groups, most
+
+
+def _pairs_apart(groups: Sequence[list[int]], is_apart: NDArray[np.bool_]) -> list[list[int]]:
+    """Return groups of which those of two components that overlap too little are two."""
+    two = [group for group in groups if len(group) == 2 and is_apart[group[0], group[1]]]
+    return sorted([group for group in groups if group not in two] + [[j] for g in two for j in g])
 
 
 def _overlap(shared: Floats, sizes: Floats) -> Floats:
@@ -226,7 +260,7 @@ class Likeliest:
     mixture : Mixture
         The likeliest one.
     by_k : mapping of int to float
-        The largest BIC of a mixture whose components make so many clusters.
+        The largest criterion of a mixture whose components make so many clusters.
     overlap : float
         The largest overlap that was merged.
     warnings : tuple of str
@@ -248,7 +282,7 @@ class Likeliest:
 
         Examples
         --------
-        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, 2, 1)
+        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, (2, 0), 1)
         >>> likeliest([one], 20.0, [1, 2]).reason
         'The rows are most likely as one normal component: 1 cluster.'
         """
@@ -273,8 +307,7 @@ class Likeliest:
 def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Likeliest:
     """Return the verdict on mixtures of n rows, of which ``ks`` clusters may be the answer."""
     if not mixtures:
-        none = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, 0, 0)
-        return Likeliest(min(ks), none, {}, 0.0, ())
+        return Likeliest(min(ks), NONE, {}, 0.0, ())
     merges = [clusters_of(each) for each in mixtures]
     counts = [len(groups) for groups, _ in merges]
     known = [i for i, v in enumerate(counts) if v in ks] or range(len(mixtures))
@@ -291,7 +324,11 @@ def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Lik
 
 def clusters_of(mixture: Mixture, least: float = MERGED) -> tuple[list[list[int]], float]:
     """Return the groups of a mixture's components, and the largest overlap within one."""
-    return merged(mixture, MERGED_NORMAL if mixture.is_normal else least)
+    if not mixture.is_normal:
+        return merged(mixture, least)
+    groups, most = merged(mixture, MERGED_NORMAL)
+    is_apart = _overlap(mixture.overlaps, mixture.weights) < MERGED_NORMAL
+    return _pairs_apart(groups, is_apart), most
 
 
 def _pairs(mixture: Mixture) -> list[str]:
@@ -330,10 +367,9 @@ def _doubts(
             f"cluster; {listed} clusters are as good an answer"
         )
     sentences += _pairs(mixture)
-    if mixture.n_parameters * FEW_ROWS > n:
+    if (count := sum(mixture.n_parameters)) * FEW_ROWS > n:
         sentences.append(
-            f"{n:,.0f} rows are few for the {mixture.n_parameters:,} parameters of the likeliest "
-            "mixture"
+            f"{n:,.0f} rows are few for the {count:,} parameters of the likeliest mixture"
         )
     if v == max(ks) > 1:
         sentences.append(f"k = {v} is the largest that was tried; try larger ones")

@@ -24,7 +24,7 @@ from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update
-from fedcluster.selection._likelihood import LINKED, Mixture, clusters_of
+from fedcluster.selection._likelihood import NONE, TOUCHING, Mixture, clusters_of
 from fedcluster.selection._on_leaves import LeafRows, OnLeaves, Search, pruned
 from fedcluster.selection._table import KINDS, Kind, Table, table_plan, with_noise
 
@@ -175,9 +175,10 @@ def _mixture(
     (shape, has_noise), k = found.kind, len(state.centers)
     kept = pruned(table.step(found.kind), replace(state, weights=weights[:k] * (state.weights > 0)))
     alive = (weights[:k] > 0) & (state.weights > 0)
+    if not alive.any():
+        return NONE
     own, overlaps = weights[:k][alive], shared[np.ix_(alive, alive)]
     peaks, ridges = _landscape(found.kind, kept, own, overlaps, table)
-    precisions = kept.memory["precisions_cholesky"]
     return Mixture(
         shape,
         found.k,
@@ -188,11 +189,20 @@ def _mixture(
         table.n_parameters(found.kind, kept),
         table.n_numbers,
         float(weights[-1] / max(float(weights.sum()), 1e-300)) if has_noise else None,
-        1.0 / precisions**2 if shape == "spherical" and table.n_numbers else None,
+        _variances(kept, table) if shape in ("spherical", "diag") else None,
         peaks,
         ridges,
         kept,
     )
+
+
+def _variances(state: State, table: Table) -> Floats | None:
+    """Return variances of numbers, (c,) of spherical components and (c, p) of diagonal ones."""
+    if not table.n_numbers:
+        return None
+    precisions = state.memory["precisions_cholesky"]
+    own: Floats = precisions if precisions.ndim == 1 else precisions[:, table.texts == 0]
+    return own**-2.0
 
 
 def _landscape(
@@ -225,7 +235,7 @@ def _landscape(
     peaks = density(model.means)
     pulls = np.einsum("kij,kj->ki", precisions, model.means)
     shared = overlaps / np.maximum(np.minimum(weights[:, None], weights), 1e-300)
-    for a, b in zip(*np.nonzero(np.triu(shared >= LINKED, 1)), strict=True):
+    for a, b in zip(*np.nonzero(np.triu(shared >= TOUCHING, 1)), strict=True):
         mixed = np.outer(1 - GRID, precisions[a].ravel()) + np.outer(GRID, precisions[b].ravel())
         pull = np.outer(1 - GRID, pulls[a]) + np.outer(GRID, pulls[b])
         points = np.linalg.solve(mixed.reshape(-1, p, p), pull[:, :, None])[:, :, 0]

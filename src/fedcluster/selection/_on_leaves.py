@@ -44,7 +44,7 @@ class OnLeaves:
     state : State
         What it is, as `GaussianMixture` takes it.
     bic : float
-        log L - p / 2 log n.
+        The criterion.
     """
 
     kind: Kind
@@ -84,6 +84,10 @@ class LeafRows:
         a, b = self.upper
         products: Floats = self.leaves.covariances[:, a, b] + self.x[:, a] * self.x[:, b]
         return products
+
+    def finer(self) -> LeafRows:
+        """Return both halves of each leaf: a leaf that lies in two components counts for both."""
+        return LeafRows(self.leaves.halves(self.table.unit, self.numeric), self.table)
 
     def parts(self) -> Parts:
         """Return the leaves as clusters to be joined, numbers in units of their deviations."""
@@ -162,20 +166,19 @@ class Search:
     """Search for likely mixtures among leaves."""
 
     def __init__(self, rows: LeafRows, kinds: Sequence[Kind]) -> None:
-        self.rows, self.table = rows, rows.table
+        self.parts, self.rows, self.table = rows.parts(), rows.finer(), rows.table
         wide = self.table.n_numbers > WIDE_FULL
         self.kinds = [kind for kind in kinds if not (wide and kind[0] == "full")]
 
     def likely(self) -> list[OnLeaves]:
         """Return mixtures of each kind, the likeliest first, that were carried on."""
-        count = len(self.rows.leaves.weights)
+        count = len(self.parts.weights)
         most = int(min(MOST, max(1, self.table.n // ROWS_EACH), max(1, count / LEAVES_EACH)))
-        parts = self.rows.parts()
-        starts = [agglomerated(parts, criterion, most) for criterion in ("likelihood", "ward")]
+        starts = [agglomerated(self.parts, each, most) for each in ("likelihood", "ward")]
         found: list[OnLeaves] = []
         best, at = -np.inf, 1
         for k in range(1, most + 1):
-            labels = [start[k] for start in starts[: 1 if k == 1 else None]]
+            labels = [np.tile(start[k], 2) for start in starts[: 1 if k == 1 else None]]
             each = [self._best(kind, k, labels) for kind in self.kinds]
             found += each
             if max(mixture.bic for mixture in each) > best:

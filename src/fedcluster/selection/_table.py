@@ -22,7 +22,7 @@ from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan
-from fedcluster.selection._likelihood import n_parameters
+from fedcluster.selection._likelihood import criterion, n_parameters
 
 FEWEST = 6
 """Rows, or as many as columns, below which a component is dropped."""
@@ -133,11 +133,12 @@ class Table:
         return unit
 
     def bic(self, kind: Kind, state: State, likelihood: float) -> float:
-        """Return log L - p / 2 log n of a mixture, whose number of parameters is p."""
-        return likelihood - self.n_parameters(kind, state) / 2 * log(max(self.n, 1.0))
+        """Return how likely a mixture is for its number of parameters."""
+        k = int((state.weights > 0).sum())
+        return criterion(likelihood, self.n, k, self.n_parameters(kind, state))
 
-    def n_parameters(self, kind: Kind, state: State) -> int:
-        """Return the number of parameters of a mixture."""
+    def n_parameters(self, kind: Kind, state: State) -> tuple[int, int]:
+        """Return the numbers of parameters of a mixture's single components, and of all."""
         alive = state.weights > 0
         shares = state.memory.get("shares", np.zeros((len(alive), 0)))
         differ = [
@@ -293,14 +294,16 @@ def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
     values, vectors = np.linalg.eigh(table.covariance)
     least = max(1e-12 * float(values.max()), LEAST_VARIANCE)
     sd = np.sqrt(np.maximum(values, least))
-    axes = np.zeros((len(places), len(table.mean)))
-    axes[:, places] = vectors.T / sd[:, None]
+    axes = np.zeros((2 * len(places), len(table.mean)))
+    axes[: len(places), places] = vectors.T / sd[:, None]
+    axes[len(places) :, places] = np.eye(len(places)) / table.unit[places][:, None]
     mean = table.clustered(table.mean)
     state = replace(State.at(mean[None]), memory={"axes": axes, "edges": EDGES})
     [answers] = yield [Task(AxisCounts(), state, seed)]
-    counts = answers.total().weights.reshape(len(places), -1)
+    counts = answers.total().weights.reshape(len(axes), -1)
     low, high = quantiles_of(counts, EDGES, RANGE).T
-    return replace(table, log_noise=-float(np.log(np.maximum(high - low, 1e-3) * sd).sum()))
+    ranges = np.log(np.maximum(high - low, 1e-3) * np.append(sd, table.unit[places]))
+    return replace(table, log_noise=-float(ranges.reshape(2, -1).sum(axis=1).min()))
 
 
 def _own_shares(state: State, table: Table) -> list[bool]:
