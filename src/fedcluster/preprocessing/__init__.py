@@ -1,4 +1,4 @@
-"""Preprocessing of the rows of all sites alike, fitted from sums."""
+"""Preprocessing that is the same for the rows of all sites, fitted from sums."""
 
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.preprocessing.own import Preparation

@@ -1,4 +1,4 @@
-"""Differences between sites that look like another spelling, from the levels of text they tell."""
+"""Differences between sites that look like variant spellings, from their levels of text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SYNONYMS = tuple(
         "dead tot verstorben deceased mort muerto morto",
     )
 )
-"""Words for one thing in some languages, in small letters."""
+"""Words for the same thing in several languages, in lower case."""
 
 
 MOST_FOREIGN = 5
@@ -42,14 +42,14 @@ BySite = Mapping[str, Mapping[str, Column]]
 
 
 def by_name(described: Mapping[str, Sequence[Column]]) -> BySite:
-    """Return the columns of each site by their names."""
+    """Return the columns of each site by name."""
     return {site: {column.name: column for column in told} for site, told in described.items()}
 
 
 def sites_by(
     by_site: BySite, name: str, values: Callable[[Column], Iterable[str]]
 ) -> dict[str, list[str]]:
-    """Return what a column has, such as its kind or its levels, each with the sites that say so."""
+    """Return the values of a property of a column, such as its kind, each with its sites."""
     sites: dict[str, list[str]] = {}
     for site, told in by_site.items():
         for value in values(told[name]) if name in told else ():
@@ -61,12 +61,12 @@ def sites_by(
 
 
 def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
-    """Yield a warning for each column of text whose sites seem to call one thing by two names.
+    """Yield a warning for each text column whose sites seem to use two names for one thing.
 
     Parameters
     ----------
     described : mapping of str to sequence of Column
-        What each site tells of its columns.
+        The columns of each site.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
 
 
 def _of_site(name: str, by_site: BySite) -> str | None:
-    """Return the warning of a column that has one level at each site, and not the same, or None."""
+    """Return a warning if a column has one level at each site, but not the same; else None."""
     levels = {site: told[name].levels for site, told in by_site.items() if name in told}
     if len(set(levels.values())) < 2 or any(len(own) != 1 for own in levels.values()):
         return None
@@ -106,7 +106,7 @@ def _of_site(name: str, by_site: BySite) -> str | None:
 
 
 def _spellings(sites: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of levels that seem to be one: that of more sites, and another one."""
+    """Yield pairs of levels that seem to be the same: the more common one, and another."""
     alike: dict[object, list[str]] = {}
     for level in sites:
         alike.setdefault(_meaning(level), []).append(level)
@@ -117,13 +117,13 @@ def _spellings(sites: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
 
 
 def _meaning(level: str) -> object:
-    """Return what a level has in common with other spellings of it."""
+    """Return the part of a level that is common to its spellings."""
     folded = loosely_folded(level)
     return next((words for words in SYNONYMS if folded in words), folded)
 
 
 def loosely_folded(level: str) -> str:
-    """Return a level without differences of case, accents' encoding, blanks and punctuation.
+    """Return a level without differences in case, encoding of accents, blanks and punctuation.
 
     Examples
     --------

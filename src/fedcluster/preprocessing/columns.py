@@ -1,4 +1,4 @@
-"""Columns before and after they are prepared: numbers, and text as columns of 0 and 1."""
+"""Columns before and after preparation: numbers, and text as columns of 0 and 1."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ OTHER = "(other)"
 MOST_LEVELS = 20_000
 LARGEST_SCALE = 1e50
 ROUNDED = 2.0**-50
-"""What rounding may leave of a sum of shares, for each of them."""
+"""Rounding error that a sum of shares may have, per share."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumericColumn:
-    """Column of numbers: moved within bounds, as logarithm, filled in and scaled.
+    """Numeric column: clipped to bounds, as a logarithm, filled in and scaled.
 
     Parameters
     ----------
     name : str
         The column.
     bounds : (float, float), optional
-        A value outside is moved to the nearer of the two.
+        A value outside is replaced by the nearer bound.
     log : bool, default=False
         Whether log(1 + x) is taken; x must be at least 0.
     fill : float, optional
-        The value in the place of a missing one.
+        The value that replaces a missing one.
     shift, scale : float
         The result is (x - shift) / scale.
     date : str, optional
-        What was made of its dates before, where the rows were read, such as "age:2024-12-31".
+        How dates were converted to numbers when the rows were read, such as "age:2024-12-31".
     """
 
     kind: ClassVar[str] = "number"
@@ -60,11 +60,11 @@ class NumericColumn:
 
     @property
     def as_found(self) -> Self:
-        """Column of the values as they are."""
+        """Column that leaves the values unchanged."""
         return type(self)(self.name, date=self.date)
 
     def enclosing(self, given: tuple[float, float]) -> Box:
-        """Return the smallest and the largest prepared value, of a range of the column's own."""
+        """Return the smallest and the largest prepared value, from the range of the raw column."""
         ends = np.array(given)
         if self.bounds is not None:
             ends = np.clip(ends, *self.bounds)
@@ -92,7 +92,7 @@ class NumericColumn:
         return ((x - self.shift) / self.scale)[:, None]
 
     def check(self) -> None:
-        """Refuse numbers that no preparation of real rows has; their squares would overflow."""
+        """Raise an error for parameters that real rows never give; their squares would overflow."""
         low, high = self.bounds or (0.0, 0.0)
         given = (low, high, self.shift, 0.0 if self.fill is None else self.fill)
         if not all(abs(x) <= LARGEST_SCALE for x in given) or low > high:
@@ -100,9 +100,10 @@ class NumericColumn:
         _check_scale(self.scale)
 
     def disclosed_only(self, told: Column) -> Self:
-        """Return the column for any values; refuse one whose values are the codes of texts.
+        """Return the column, safe for any values; refuse one whose values are codes of texts.
 
-        Negative values become 0 before a logarithm: that there is one would tell of a single row.
+        Negative values become 0 before a logarithm, because an error would reveal that such a row
+        exists.
         """
         if told.kind not in ("number", "empty"):
             raise PolicyError("preparation: a column of numbers must hold numbers")
@@ -112,11 +113,11 @@ class NumericColumn:
         return replace(self, bounds=(max(low, 0.0), max(high, 0.0)))
 
     def filled(self, data: Data, j: int) -> int:
-        """Return how many values are filled in."""
+        """Return the number of values that are filled in."""
         return 0 if self.fill is None else int(np.count_nonzero(np.isnan(data.X[:, j])))
 
     def within(self, data: Data, j: int) -> Floats:
-        """Return the scatter (1,) within groups, 0 where logarithm or bounds bend the column."""
+        """Return the scatter (1,) within groups, 0 if a logarithm or bounds change it."""
         if data.grouped is None or self.log or self.bounds is not None:
             return np.zeros(1)
         return np.array([data.grouped.scatter.get(self.name, 0.0) / self.scale**2])
@@ -130,7 +131,7 @@ class NumericColumn:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """Column of text: one column of 0 and 1 for each of its levels (one-hot).
+    """Text column: one column of 0 and 1 for each of its levels (one-hot).
 
     Parameters
     ----------
@@ -139,13 +140,13 @@ class Category:
     levels : tuple of str
         Its levels.
     other : bool, default=False
-        Whether all other texts share one more column. Without it they are 0 in all columns.
+        Whether all other texts share an additional column. Otherwise they are 0 in all columns.
     fill : str, optional
-        The level that a missing value becomes.
+        The level that replaces a missing value.
     coded : bool, default=False
-        Whether the result is the number of the level instead, one more for all other texts.
+        Whether the result is the index of the level instead, the next index for other texts.
     scale : float, default=1
-        A row of a level is 1 / scale in its column, unless ``coded``.
+        The value in a level's column is 1 / scale instead of 1, unless ``coded``.
     """
 
     kind: ClassVar[str] = "category"
@@ -165,16 +166,16 @@ class Category:
 
     @property
     def all_levels(self) -> tuple[str, ...]:
-        """Return the levels, with the name of that of all others where there is one."""
+        """The levels, with a name for all others if ``other`` is set."""
         return (*self.levels, *([OTHER] if self.other else []))
 
     @property
     def as_found(self) -> Self:
-        """Column of the shares of the levels, without those that are filled in."""
+        """Column of the shares of the levels, without filling in missing values."""
         return type(self)(self.name, self.levels, self.other)
 
     def enclosing(self, _given: tuple[float, float]) -> Box:
-        """Return the smallest and the largest prepared values, which no range need tell."""
+        """Return the smallest and the largest prepared values, which depend on no range."""
         n, most = len(self.names), len(self.levels) if self.coded else 1 / self.scale
         return Box(np.zeros(n), np.full(n, float(most)))
 
@@ -197,14 +198,14 @@ class Category:
         return prepared
 
     def shares(self, data: Data, j: int) -> Floats:
-        """Return the share of each level in each group, the last one of all others, (n, l + 1).
+        """Return the share of each level in each group, the last one for other texts, (n, l + 1).
 
-        NaN where a group tells nothing, unless that is filled in.
+        NaN for a group without values, unless they are filled in.
 
         Raises
         ------
         InputError
-            If the column is no text at this site.
+            If the column is not a text column at this site.
         """
         told = None if data.grouped is None else data.grouped.shares.get(j)
         if told is None:
@@ -223,15 +224,15 @@ class Category:
         return shares
 
     def check(self) -> None:
-        """Refuse more levels than all sites together tell, and one that comes twice."""
+        """Raise an error for duplicate levels, or more than all sites together can have."""
         if len(self.levels) > MOST_LEVELS or len(set(self.levels)) < len(self.levels):
             raise ValueError(f"a category must have at most {MOST_LEVELS:,} different levels")
         _check_scale(self.scale)
 
     def disclosed_only(self, told: Column) -> Self:
-        """Return the same column, in which no value has a level that the site does not tell.
+        """Return the column with those levels disguised that the site does not disclose.
 
-        Such a level keeps its place, under a name that no text has.
+        Such a level keeps its position, under a name that no text has.
         """
         names = {
             level: level if level in told.levels else f"{UNTOLD}{level}" for level in self.levels
@@ -240,30 +241,30 @@ class Category:
         return replace(self, levels=tuple(names.values()), fill=fill)
 
     def unknown(self, data: Data, j: int) -> int:
-        """Return how many values are of no known level, unless another column counts those."""
+        """Return the number of values without a known level, unless another column counts them."""
         if self.other:
             return 0
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero((number < 0) & ~missing))
 
     def filled(self, data: Data, j: int) -> int:
-        """Return how many values are filled in."""
+        """Return the number of values that are filled in."""
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero(missing & (number >= 0)))
 
     def within(self, data: Data, j: int) -> Floats:
-        """Return the scatter within groups that the shares (n, l) of the levels have, (l,)."""
+        """Return the scatter within groups of the levels' shares (n, l), (l,)."""
         share = np.nan_to_num(replace(self, scale=1.0).apply(data, j))
         within: Floats = row_weights(data) @ (share * (1.0 - share)) / self.scale**2
         return within
 
     def invert(self, prepared: Floats) -> Floats:
-        """Return the shares of the levels."""
+        """Return the shares of the levels in prepared rows."""
         shares: Floats = prepared * self.scale
         return shares
 
     def _numbers(self, data: Data, j: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the number of each row's level, (n,), -1 for none; and where one is missing."""
+        """Return the index of each row's level, (n,), -1 for none, and a mask of missing values."""
         here, code = codes(data, j)
         missing = np.isnan(code)
         place = {level: i for i, level in enumerate(self.levels)}
@@ -276,19 +277,19 @@ AnyColumn = NumericColumn | Category
 
 
 def column_to_plain(column: AnyColumn) -> dict[str, Any]:
-    """Return a column as JSON can hold it; where it holds no dates, nothing is said of them."""
+    """Return a column as JSON-compatible values, leaving out dates if it has none."""
     plain = {"kind": column.kind, **asdict(column)}
     return {key: value for key, value in plain.items() if key != "date" or value is not None}
 
 
 def _check_scale(scale: float) -> None:
-    """Refuse a scale that no preparation of real rows has."""
+    """Raise an error for a scale that real rows never give."""
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
         raise ValueError(f"scale must be {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
 
 
 def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
-    """Return a column from JSON, each field of the right type."""
+    """Return a column from JSON, after checking the type of each field."""
     given = dict(content)
     kind = one_of(given.pop("kind"), ("number", "category"))
     given["scale"] = float(given["scale"])
@@ -317,7 +318,7 @@ def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
 
 
 def one_of(value: Any, names: tuple[str, ...]) -> Any:
-    """Return a value that must be one of some names."""
+    """Return a value after checking that it is one of the given names."""
     if value not in names:
         raise ValueError(f"{value!r} is none of {', '.join(names)}")
     return value

@@ -1,4 +1,4 @@
-"""Columns that are no features, and rows that are there twice, found where the rows are."""
+"""Detection, at the sites, of columns that are not features and of duplicate rows."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ TARGETS = {
     "target", "label", "labels", "class", "species", "diagnosis", "outcome", "cluster", "clusters",
     "truth", "survived", "churn",
 }  # fmt: skip
-"""Last words of names of columns that say what clusters are to find."""
+"""Last words in the names of columns that hold the clusters to be found."""
 MOST_ROWS, FEWEST_ROWS, MOST_WIDE = 2000, 20, 200
-"""Rows of a site that are looked at, and of all sites without which nothing is said; columns up to
-which sums of others are sought."""
+"""Number of a site's rows that are inspected; fewest rows of all sites for any warning; and most
+columns for which sums of others are sought."""
 SAME, SUM = 1e-5, 1e-9
-"""Share of the variance up to which a column is a copy, or a sum, of others."""
+"""Share of a column's variance below which it counts as a copy, or a sum, of others."""
 MOST_TERMS = 8
-"""Columns whose sum a column may be."""
+"""Largest number of columns whose sum another column may be."""
 MOST_CLASSES, DETERMINED, FEWEST_OF_CLASS, FEWEST_KNOWN = 12, 0.85, 5, 60
-"""Values that a target may have; the adjusted Rand index of them and the clusters from which on
-they are nearly determined by these; rows of each; and rows without which no column is taken for a
-target or a random key."""
+"""Most values of a target; adjusted Rand index with the clusters from which on these nearly
+determine the target; fewest rows of each value; and fewest rows for finding targets or random
+keys."""
 RUNS, FEWEST_REPEATED = 10, 5
 """Steps of the clustering without the column; and repeated rows from which on they are named."""
 REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.05, 20_000, 32, 10.0
-"""Share of rows that are there before; rows that are looked at; columns left out in turn; and how
-many times as many repeat as in columns that have nothing to do with each other."""
+"""Share of repeated rows that is reported; most rows that are inspected; most columns that are
+left out in turn; and factor by which repetitions must exceed those of independent columns."""
 NAMED = "as its name says"
 UNIFORM = 1.36
-"""Kolmogorov's distance to a uniform distribution times the root of n, at 5 %."""
+"""Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
 CONSTANT = 1e-6
-"""Deviation within sites beside the range of their means, where it is nothing but rounding."""
+"""Ratio of the deviation within sites to the range of their means that is only rounding."""
 
 
 def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[str]:
-    """Yield warnings of columns that are copies, sums, targets or random keys, and of rows.
+    """Yield warnings of copied, summed, target or random key columns, and of repeated rows.
 
     Parameters
     ----------
     sites : mapping of str to Data
-        The rows of each site, still to be prepared.
+        The rows of each site before preparation.
     chosen : bool
-        Whether somebody chose the columns: then of targets and keys nothing is said.
+        Whether the user chose the columns; then there are no warnings of targets and keys.
 
     Examples
     --------
@@ -78,19 +78,19 @@ def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[
 
 
 def _place(data: Data, name: str) -> int | None:
-    """Return where a column of numbers stands, None if there is none."""
+    """Return the index of a numeric column, None if there is none."""
     return next(
         (j for j, c in enumerate(columns_of(data)) if c.name == name and c.kind == "number"), None
     )
 
 
 def _spread(n: int) -> slice:
-    """Return which of n rows are looked at."""
+    """Return which of n rows are inspected."""
     return slice(None, None, max(1, -(-n // MOST_ROWS)))
 
 
 def _sample(data: Data, names: Sequence[str]) -> Floats:
-    """Return evenly spread rows of columns of numbers, (m, d)."""
+    """Return evenly spaced rows of numeric columns, (m, d)."""
     place = np.array([_place(data, name) for name in names], dtype=np.intp)
     rows: Floats = data.X[_spread(len(data))][:, place].astype(np.float64)
     return rows
@@ -100,7 +100,7 @@ def _sample(data: Data, names: Sequence[str]) -> Floats:
 
 
 def _copies(names: Sequence[str], X: Floats) -> Iterator[str]:
-    """Yield warnings of columns that are the same as another, or a sum of others."""
+    """Yield warnings of columns that equal another column, or a sum of others."""
     deviation = X.std(axis=0) if len(X) else np.zeros(len(names))
     vary = np.flatnonzero(deviation > CONSTANT * np.abs(X).max(axis=0, initial=1e-300))
     if len(X) < FEWEST_ROWS or len(vary) < 2:
@@ -127,7 +127,7 @@ def _differ_enough(values: Floats) -> bool:
 
 
 def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
-    """Yield the warning of a column that is the sum of others, if there is one."""
+    """Yield a warning of a column that is the sum of others, if there is one."""
     Z = X - X.mean(axis=0)
     for j in range(len(names))[::-1]:
         others = [i for i in range(len(names)) if i != j]
@@ -149,7 +149,7 @@ def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
 
 
 def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
-    """Yield warnings of whole numbers, all different, drawn evenly and like no other column."""
+    """Yield warnings of distinct, uniformly drawn whole numbers unrelated to other columns."""
     ranks = np.argsort(np.argsort(X, axis=0), axis=0).astype(np.float64)
     for j, name in enumerate(names):
         values = np.sort(X[:, j])
@@ -195,9 +195,10 @@ def _target(name: str, why: str) -> str:
 
 
 def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iterator[str]:
-    """Yield the warning of a column of few values that the clusters of all other columns tell.
+    """Yield a warning of a column with few values that the clusters of all others determine.
 
-    Where they tell several, clusters are clear, and these columns are as good as the others.
+    If they determine several columns, the clusters are clear, and these columns are as good as the
+    others.
     """
     told: list[str] = []
     for name, classes in _classes(sites, names, X):
@@ -221,7 +222,7 @@ def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iter
 def _classes(
     sites: Mapping[str, Data], names: Sequence[str], X: Floats
 ) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield columns of few whole numbers or texts with the class of each row, -1 without one."""
+    """Yield columns of few whole numbers or texts with the class of each row, or -1."""
     for j, name in enumerate(names):
         there = X[:, j][~np.isnan(X[:, j])]
         few = np.unique(there[:MOST_ROWS])
@@ -237,7 +238,7 @@ def _classes(
 
 
 def _levels(data: Data, name: str) -> NDArray[np.str_] | None:
-    """Return the texts of evenly spread rows, empty where there is none; None of no text."""
+    """Return the texts of evenly spaced rows, empty if missing; None if it is not a text column."""
     for j, column in enumerate(columns_of(data)):
         if column.name == name and column.kind == "text":
             code = data.X[_spread(len(data)), j]
@@ -247,9 +248,10 @@ def _levels(data: Data, name: str) -> NDArray[np.str_] | None:
 
 
 def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
-    """Return whether k clusters of rows (n, d) tell the classes of nearly all.
+    """Return whether k clusters of rows (n, d) determine the classes of nearly all rows.
 
-    Lloyd's algorithm starts from the means of the classes, and leaves them where they are none.
+    Lloyd's algorithm starts from the means of the classes, and moves away if these are not
+    clusters.
     """
     labels = own
     for _ in range(RUNS):
@@ -271,7 +273,7 @@ def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
 
 
 def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
-    """Yield warnings of rows that are there more often than chance makes, in a site or in two."""
+    """Yield warnings of rows that are repeated more often than by chance, in or between sites."""
     for site, data in sites.items():
         line = _twice(data)
         if line is not None:
@@ -289,9 +291,9 @@ def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
 
 
 def _twice(data: Data) -> str | None:
-    """Return how many rows of a site are there twice, if that is no chance.
+    """Return the number of repeated rows at a site, or 0 if chance explains it.
 
-    Where values are coarse, many more rows are the same in all columns but one.
+    If values are coarse, many more rows are equal in all columns except one.
     """
     n, d = min(len(data), MOST_REPEATED), data.X.shape[1]
     if n < FEWEST_ROWS or d < 2:
@@ -314,7 +316,7 @@ def _twice(data: Data) -> str | None:
 
 
 def _pairs(counts: NDArray[np.integer]) -> float:
-    """Return how many pairs there are in groups of so many."""
+    """Return the number of pairs within groups of these sizes."""
     n = counts.astype(np.float64)
     return float((n * (n - 1) / 2).sum())
 
@@ -323,9 +325,9 @@ def _pairs(counts: NDArray[np.integer]) -> float:
 
 
 def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
-    """Yield a warning for each column of numbers that does not vary within any site.
+    """Yield a warning for each numeric column that does not vary within any site.
 
-    Of a column of zeros, such as a count of what never happened, nothing is said.
+    There is no warning for a column of zeros, such as a count of events that never happened.
 
     Examples
     --------
@@ -352,7 +354,7 @@ def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
 
 
 def site_name(name: str, values: Mapping[str, str], what: str = "is the same in all rows") -> str:
-    """Return the warning of a column that has one value at each site, and not the same at all."""
+    """Return a warning of a column with one value at each site that differs between sites."""
     shown = [f"{value} at {site}" for site, value in list(values.items())[:4]]
     shown += [f"{len(values) - 4} more"] if len(values) > 4 else []
     return (

@@ -35,38 +35,38 @@ from fedcluster.rounds import Plan, with_preprocessing
 T = TypeVar("T")
 
 STEPS = tuple(f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing))
-"""Paths of the steps that a fit asks besides those of `fedcluster.metrics`."""
+"""Paths of the steps that a fit asks in addition to those of `fedcluster.metrics`."""
 NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
-"""Edges between which values are negative, and are not."""
+"""Edges of the cells that separate negative values from others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """Fitted preprocessor, and the facts that were found while it was fitted."""
+    """A fitted preprocessor, and the facts found while it was fitted."""
 
     preprocessor: Preprocessor
     fit_report: FitReport
 
 
 def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
-    """Plan the fit of a preprocessor: a round for missing values and levels, then those to scale.
+    """Plan the fit of a preprocessor: a round for missing values and levels, then scaling.
 
-    Standardising takes two rounds, one more where values are missing and their rows dropped;
-    quantiles take about eight, principal components two or about ten.
+    Standardising takes two rounds, and one more if rows with missing values are dropped; quantiles
+    take about eight, principal components two or about ten.
 
     Parameters
     ----------
     prepare : PreprocessingSpec
-        The preprocessing that is asked for.
+        The requested preprocessing.
     schema : Schema
         The columns that the sites have agreed on.
     seed : int, default=0
-        Makes the first basis of principal components in many columns.
+        Determines the first basis for the principal components of many columns.
 
     Raises
     ------
     InputError
-        If a column cannot be prepared so, naming sites and columns.
+        If a column cannot be prepared in this way; the message names sites and columns.
     """
     first, left_out = _first(prepare, schema)
     look = yield from with_preprocessing(_look(first), first)
@@ -102,7 +102,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
 
 
 def _then(prepare: PreprocessingSpec, scaled: Preprocessor, seed: int) -> Plan[Any]:
-    """Plan the fit of principal components, or of a preparation of the user's own, if any."""
+    """Plan the fit of principal components or of the user's own preparation, if any."""
     if prepare.pca is not None:
         return (yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled))
     if prepare.then is None:
@@ -115,12 +115,12 @@ def _then(prepare: PreprocessingSpec, scaled: Preprocessor, seed: int) -> Plan[A
 
 
 def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:
-    """Return how many columns prepared rows will have; None where counts of texts decide.
+    """Return the number of columns of prepared rows; None if it depends on counts of texts.
 
     Raises
     ------
     InputError
-        If a column cannot be prepared so.
+        If a column cannot be prepared in this way.
     """
     if prepare.pca is not None or prepare.then is not None:
         return prepare.pca
@@ -129,7 +129,7 @@ def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:
 
 
 def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
-    """Return the columns before they are fitted, and the reasons for which others are left out."""
+    """Return the columns before they are fitted, and why others are left out."""
     columns: list[AnyColumn] = []
     left_out = dict(schema.left_out)
     for column in schema.columns:
@@ -150,7 +150,7 @@ def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, di
 
 
 def _without_flood(column: Column, schema: Schema) -> tuple[Column, dict[str, str]]:
-    """Return a column without the levels of the one site with too many, and what is left out."""
+    """Return a column without the many levels of a single site, and what is left out."""
     site, name = schema.flooded[column.name], column.name
     kept = tuple(level for level in column.levels if schema.only_at.get((name, level)) != site)
     what = f"{len(column.levels) - len(kept)} texts of {name}"
@@ -158,7 +158,7 @@ def _without_flood(column: Column, schema: Schema) -> tuple[Column, dict[str, st
 
 
 def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
-    """Return the reason for which a column of text is no category, or None if it is one."""
+    """Return the reason why a text column cannot be a category, or None."""
     if not column.levels:
         return "text of which no two rows of a site are equal"
     if column.name in prepare.named:
@@ -173,7 +173,7 @@ def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
 def _check_columns(
     prepare: PreprocessingSpec, columns: Sequence[AnyColumn], left_out: Mapping[str, str]
 ) -> None:
-    """Refuse to leave out what was named, or everything."""
+    """Raise an error if columns named by the user, or all columns, would be left out."""
     used = [column.name for column in columns]
     for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named, *prepare.weights]):
         if name in left_out:
@@ -188,7 +188,7 @@ def _check_columns(
 
 
 def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> None:
-    """Refuse logarithms and bounds of columns that hold no numbers, and a lack of bounds."""
+    """Raise an error for logarithms or bounds of non-numeric columns, and for missing bounds."""
     numbers = [column.name for column in columns if isinstance(column, NumericColumn)]
     for what, names in (("the logarithm", prepare.log), ("bounds", prepare.bounds)):
         if unknown := [name for name in names if name not in numbers]:
@@ -205,7 +205,7 @@ def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """Answers of the first round: missing values, moments of numbers, counts of levels."""
+    """Answers of the first round: missing values, moments of numbers, and counts of levels."""
 
     missing: Answers
     moments: tuple[Floats, Floats]
@@ -214,7 +214,7 @@ class _Look:
 
 
 def _look(first: Preprocessor) -> Plan[_Look]:
-    """Plan the first round."""
+    """Plan the first round: missing values, moments of numbers, and counts of levels."""
     numbers, categories = first.numeric, first.categories
     tasks = [Task(Missing(), State())]
     if categories:
@@ -244,16 +244,17 @@ def _look(first: Preprocessor) -> Plan[_Look]:
 
 
 def _counting(columns: Sequence[NumericColumn], edges: Sequence[Floats]) -> Task:
-    """Return the task that counts the values of columns, as they are, between edges of each."""
+    """Return the task that counts the raw values of columns in cells between given edges."""
     as_they_are = tuple(NumericColumn(column.name) for column in columns)
     asked = histogram_task(range(len(columns)), edges)
     return replace(asked, preprocessor=Preprocessor(as_they_are, missing="keep"))
 
 
 def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
-    """Refuse logarithms of columns with negative values, as far as the sites' limits let that out.
+    """Raise an error for logarithms of columns with negative values, if limits disclose these.
 
-    Over a network a site does not fail for one: that would tell of a single row.
+    Over a network, a site does not fail because of a single negative value, which would reveal a
+    row.
     """
     found = [
         f"column {name!r} has {round(cells[0]):,} negative values at {site}"
@@ -267,14 +268,14 @@ def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
 def _counted(
     columns: Sequence[NumericColumn], answers: Answers
 ) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield site, column and counts of cells of each answer to `_counting`."""
+    """Yield the site, the column and the counts of cells from each answer to `_counting`."""
     for site, answer in answers.by_site.items():
         cells = answer.weights.reshape(len(columns), -1).tolist()
         yield from ((site, c.name, each) for c, each in zip(columns, cells, strict=True))
 
 
 def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, dict[str, int]]:
-    """Return how many values are moved to bounds, by site and column, where there are some."""
+    """Return the nonzero numbers of values outside the bounds, by site and column."""
     clipped: dict[str, dict[str, int]] = {}
     for site, name, cells in _counted(bounded, answers):
         if n := cells[0] + cells[-1]:
@@ -285,13 +286,13 @@ def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, di
 def _missing_values(
     prepare: PreprocessingSpec, answers: Answers, names: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Return the numbers of missing values by site and column, where there are some.
+    """Return the nonzero numbers of missing values, by site and column.
 
     Raises
     ------
     InputError
-        If a site has no value at all in a column, or a value is missing and that is an error;
-        naming every such site and column.
+        If a site has no value at all in a column, or a value is missing although missing values are
+        errors; the message names every such site and column.
     """
     missing, empty = {}, []
     for site, answer in answers.by_site.items():
@@ -340,7 +341,7 @@ def _pool(
 
 
 def _too_rare(levels: Sequence[str], rows: float, others: float, named: bool) -> str | None:
-    """Return the reason for which so rare levels make no category, or None if they make one."""
+    """Return the reason why levels this rare cannot form a category, or None."""
     if not levels:
         return "text without a value that enough rows share"
     if not named and others > rows / 2:
@@ -351,7 +352,7 @@ def _too_rare(levels: Sequence[str], rows: float, others: float, named: bool) ->
 
 
 def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan[Preprocessor]:
-    """Plan the values that take the place of missing ones."""
+    """Plan the values that replace missing ones."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
     fills = look.moments[0]
@@ -364,7 +365,7 @@ def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan
 
 
 def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -> Preprocessor:
-    """Return the preprocessor with fields changed of each column of numbers, in their order."""
+    """Return the preprocessor with changed fields in each numeric column, in order."""
     change = iter(changes)
     columns = tuple(
         replace(column, **next(change)) if isinstance(column, NumericColumn) else column
@@ -376,7 +377,7 @@ def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -
 def _quantiles(
     shares: Sequence[float], mean: Floats, weights: Floats
 ) -> Plan[tuple[Floats, Floats, Floats]]:
-    """Plan quantiles, their steps, and the standard deviations of columns with these means."""
+    """Plan quantiles, their resolutions, and the deviations of columns with known means."""
     mean, variance = yield from variances(mean)
     values, steps = yield from quantiles(shares, mean, variance, weights)
     return values, steps, np.sqrt(variance)
@@ -385,7 +386,7 @@ def _quantiles(
 def _scale(
     prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
 ) -> Plan[tuple[Preprocessor, dict[str, Moments]]]:
-    """Plan the scales of the columns of numbers; and return what the sites told on the way."""
+    """Plan the scales of the numeric columns, and return the answers that were used."""
     numbers, moments = filled.numeric, dict[str, Moments]()
     if prepare.scale == "none" or not numbers:
         return filled, moments
@@ -410,7 +411,7 @@ def _scale(
 
 
 def _overheard(plan: Plan[T]) -> Plan[tuple[T, tuple[Floats, Answers] | None]]:
-    """Plan the same; return besides the centre and the answers of the first squares asked for."""
+    """Wrap a plan to also return the centre and the answers of its first `Squares` task."""
     squares: tuple[Floats, Answers] | None = None
     try:
         tasks = next(plan)
@@ -425,7 +426,7 @@ def _overheard(plan: Plan[T]) -> Plan[tuple[T, tuple[Floats, Answers] | None]]:
 
 
 def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
-    """Return the shift and the scale by which the bounds become 0 and 1."""
+    """Return the shift and the scale that map the bounds to 0 and 1."""
     low, high = np.array(column.bounds, dtype=np.float64)
     if column.log:
         low, high = np.log1p(low), np.log1p(high)
@@ -433,7 +434,7 @@ def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
 
 
 def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
-    """Plan the shift and the scale of each column, from means and weights if they are known."""
+    """Plan the shift and the scale of each column, using means and weights if known."""
     mean, weights = moments or (yield from means())
     if scale == "standard":
         shift, variance = yield from variances(mean)
@@ -448,7 +449,7 @@ def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tupl
 
 
 def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
-    """Return the preprocessor with scales that let squares of columns count as often as asked."""
+    """Return the preprocessor with scales adjusted to the weights of columns."""
     columns = (
         replace(column, scale=column.scale / math.sqrt(prepare.weights[column.name]))
         if column.name in prepare.weights
@@ -459,7 +460,7 @@ def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
 
 
 def _is_constant(mean: Floats, variance: Floats, weights: Floats) -> NDArray[np.bool_]:
-    """Return whether a variance is nothing but rounding, by scikit-learn's bound."""
+    """Return whether a variance is only rounding, by scikit-learn's bound."""
     eps = np.finfo(np.float64).eps
     constant: NDArray[np.bool_] = variance <= weights * eps * variance + (weights * mean * eps) ** 2
     return constant

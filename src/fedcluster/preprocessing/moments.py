@@ -2,15 +2,15 @@
 
 Means and variances are exact in two rounds: first the mean, then centred squares.
 
-Principal components of up to 2,000 columns come from their scatter matrix, in one round; beyond,
-from subspace iteration: each round sends the scatter times a basis of a few columns. N. Halko,
-P.-G. Martinsson & J. A. Tropp, Finding structure with randomness, SIAM Review 53 (2011), algorithm
-4.4, with the power of the scatter taken by the sites.
+Principal components of up to 2,000 columns come from their scatter matrix, in one round; those of
+more columns from subspace iteration, in which each round sends the scatter matrix times a basis of
+a few columns. N. Halko, P.-G. Martinsson & J. A. Tropp, Finding structure with randomness, SIAM
+Review 53 (2011), algorithm 4.4, with the power of the scatter taken by the sites.
 
-Quantiles come from counts: all columns and all quantiles are searched in the same rounds. No site
-tells its smallest or largest value: by Cantelli's inequality, the value below which a share p of
-the weight lies is at most sqrt((1 - p) / p) standard deviations below the mean and
-sqrt(p / (1 - p)) above it, and the search begins there. It ends before the counts become small.
+Quantiles come from counts; those of all columns are searched in the same rounds. No site sends its
+smallest or largest value: by Cantelli's inequality, the value below which a share p of the weight
+lies is at most sqrt((1 - p) / p) standard deviations below the mean and sqrt(p / (1 - p)) above it,
+and the search begins there. It ends before the counts become small.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ if TYPE_CHECKING:  # to load a model takes no compiler, which engines load
     from fedcluster.rounds import Plan
 
 WHOLE = 2000
-"""Columns up to which the whole scatter is sent."""
+"""Largest number of columns for which the whole scatter matrix is sent."""
 OVERSAMPLING = 10
-"""Columns of the basis in addition to the components."""
+"""Number of columns of the basis in addition to the components."""
 ORTHONORMAL = 1e-6
-"""Deviation of products of components from 0 and 1 at and below which they are orthonormal."""
+"""Largest deviation of the components' products from 0 and 1 for orthonormality."""
 MOST_ROUNDS = 40
 SETTLED = 1e-10
-"""Relative change of the spectrum in a round at and below which it is taken for exact."""
+"""Relative change of the spectrum in a round up to which it counts as exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Count the missing values of each column, out of how many rows.
+    """Count the missing values, and the rows, of each column.
 
-    A site sends 2 d numbers: a line for each column. Rows are counted, whatever they weigh.
+    A site sends 2 d numbers: a line for each column. Rows are counted without their weights.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Missing:
 
 
 def means() -> Plan[tuple[Floats, Floats]]:
-    """Plan the first round: the mean and the weight of each column, (d,) each."""
+    """Plan the first round: return the mean and the weight of each column, (d,) each."""
     [answers] = yield [Task(Means(), State())]
     return means_from_total(answers.total())
 
@@ -100,7 +100,7 @@ def means_from_total(total: Summary) -> tuple[Floats, Floats]:
     Raises
     ------
     HeldBackError
-        If the sites' limits held back all of a column.
+        If the sites' limits held back a column completely.
     """
     if not (total.weights > 0).all():
         raise HeldBackError(
@@ -111,7 +111,7 @@ def means_from_total(total: Summary) -> tuple[Floats, Floats]:
 
 
 def variances(mean: Floats) -> Plan[tuple[Floats, Floats]]:
-    """Plan the second round: the mean, corrected, and the variance of each column, (d,) each.
+    """Plan the second round: return the corrected mean and the variance of each column.
 
     The weight of all rows is the divisor, as in scikit-learn's `StandardScaler`.
     """
@@ -124,7 +124,7 @@ def variances(mean: Floats) -> Plan[tuple[Floats, Floats]]:
 
 @dataclass(frozen=True, slots=True)
 class Covariance:
-    """Sum of (x - m) (x - m)^T, m being the state's one centre; or that times a basis (d, q).
+    """Sum of (x - m) (x - m)^T about the state's one centre m, or its product with a basis (d, q).
 
     The basis is ``basis`` of the state's memory. A site sends d (d + 1) numbers, or d (q + 1): a
     line for each column.
@@ -170,11 +170,11 @@ class Principal:
     Parameters
     ----------
     mean : tuple of float
-        (d,), subtracted first.
+        The means (d,), which are subtracted first.
     components : tuple of tuple of float
-        (q, d), orthonormal, by falling variance.
+        Orthonormal components (q, d), by decreasing variance.
     variances : tuple of float
-        (q,), along the components.
+        The variances (q,) along the components.
     """
 
     mean: tuple[float, ...]
@@ -186,17 +186,17 @@ class Principal:
         return tuple(f"pc{i}" for i in range(len(self.components)))
 
     def apply(self, X: Floats) -> Floats:
-        """Return rows (n, d) along the components, (n, q)."""
+        """Return the coordinates (n, q) of rows (n, d) along the components."""
         along: Floats = (X - np.array(self.mean)) @ np.array(self.components).T
         return along
 
     def invert(self, X: Floats) -> Floats:
-        """Return rows (n, q) in the d columns."""
+        """Return rows in the d columns from coordinates (n, q)."""
         back: Floats = X @ np.array(self.components) + np.array(self.mean)
         return back
 
     def check(self, width: int) -> None:
-        """Check that they are orthonormal directions in so many columns.
+        """Check that the components are orthonormal directions in ``width`` columns.
 
         Raises
         ------
@@ -215,12 +215,12 @@ class Principal:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
-        """Return principal components from JSON, all of one length.
+        """Return principal components from JSON, after checking their shapes.
 
         Raises
         ------
         ValueError, LookupError, TypeError
-            If it is something else.
+            If the content has another form.
         """
         mean, variances = (tuple(map(float, content[key])) for key in ("mean", "variances"))
         components = tuple(tuple(map(float, line)) for line in content["components"])
@@ -230,9 +230,10 @@ class Principal:
 
 
 def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[Principal]:
-    """Plan the first principal components, as scikit-learn's `PCA` has them, signs included.
+    """Plan the first principal components, with the signs of scikit-learn's `PCA`.
 
-    Two rounds up to ``whole`` columns; beyond, one for the mean and about ten for the basis.
+    This takes two rounds for up to ``whole`` columns; otherwise one for the mean and about ten for
+    the basis.
 
     Raises
     ------
@@ -260,7 +261,7 @@ def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[P
 
 
 def _subspace(mean: Floats, n_components: int, seed: int) -> Plan[tuple[Floats, Floats]]:
-    """Plan the subspace iteration: Ritz values (q,) and vectors (d, q) of the scatter."""
+    """Plan the subspace iteration; return Ritz values (q,) and vectors (d, q) of the scatter."""
     width = min(n_components + OVERSAMPLING, len(mean))
     basis = np.linalg.qr(stream(seed, 0).normal(size=(len(mean), width)))[0]
     before = np.zeros(n_components)
@@ -291,22 +292,22 @@ def _signed(components: Floats) -> Floats:
 
 
 MOST_CELLS = 32
-"""Cells of one interval in one round."""
+"""Largest number of cells of one interval in a round."""
 SMALL = 5
-"""An interval is cut only as finely as leaves so many rows in a cell, on average."""
+"""Smallest mean number of rows in a cell down to which an interval is divided."""
 KEPT_BYTES = 1 << 28
-"""The values of sorted columns that a site keeps between rounds; others are sorted anew."""
+"""Bytes of sorted columns that a site keeps between rounds; others are sorted anew."""
 RESOLUTION = 2.0**-30
-"""The width of an interval, as a share of the first one, that is not cut any more."""
+"""Width of an interval, relative to the first one, at which it is not divided any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Weight in each cell (a, b] of the intervals that the state names.
+    """Weight of the rows in each cell (a, b] of the intervals that the state defines.
 
-    The state's memory holds ``columns (t,)``, the column of each interval, and ``edges
-    (t, c + 1)``, where its cells begin and end. A site sends t c numbers at most: a line for each
-    cell, without sums. Missing values lie in no cell.
+    The state's memory holds ``columns (t,)``, the column of each interval, and ``edges (t, c +
+    1)``, the edges of its cells. A site sends at most t c numbers: a line for each cell, without
+    sums. Missing values are in no cell.
 
     Examples
     --------
@@ -346,7 +347,7 @@ class Histogram:
 
 
 def histogram_task(columns: ArrayLike, edges: Sequence[Floats]) -> Task:
-    """Return the task that counts rows in cells: of each interval, its column and its edges."""
+    """Return the task that counts rows in cells, given each interval's column and edges."""
     most = max(map(len, edges))
     padded = [np.pad(each, (0, most - len(each)), mode="edge") for each in edges]
     memory = {"columns": np.array(columns, dtype=np.float64), "edges": np.array(padded)}
@@ -357,9 +358,9 @@ Sorted = tuple[NDArray[np.floating], Floats | None, Floats | None]
 
 
 def _sorted(data: Data, j: int) -> Sorted:
-    """Return a column's values in order, weight and number of the first 0, 1, ... of them.
+    """Return a column's sorted values, and cumulative weights and numbers of them.
 
-    Where one is how many values there are, None stands for it.
+    None replaces an array that would only be 0, 1, ...
     """
     if data.grouped is not None and j in data.grouped.shares:
         share = data.grouped.shares[j]
@@ -388,24 +389,24 @@ def quantiles(
     small: float = SMALL,
     resolution: float = RESOLUTION,
 ) -> Plan[tuple[Floats, Floats]]:
-    """Plan the search for quantiles of all columns, as `numpy.quantile` defines them.
+    """Plan the search for quantiles of all columns, defined as in `numpy.quantile`.
 
     Parameters
     ----------
     shares : sequence of float
-        q of them, each above 0 and below 1.
+        The q shares, each above 0 and below 1.
     mean, variance, weights : ndarray of shape (d,)
-        Of the columns, over all sites; a weight counts as so many equal rows.
+        The moments of the columns over all sites; a weight counts as that many equal rows.
     small : float
-        Intervals of less than twice as many rows are not cut: counts stay at least this large on
-        average.
+        Intervals with less than twice as many rows are not divided: counts stay at least this large
+        on average.
     resolution : float
-        Nor are those narrower than this share of the first one.
+        Intervals narrower than this share of the first one are not divided either.
 
     Returns
     -------
     Plan of (ndarray, ndarray) of shape (q, d) each
-        The quantiles, and the resolution step of each: it is off by half of that at most.
+        The quantiles, and the resolution of each: the error is at most half of it.
     """
     places = np.outer(shares, np.maximum(weights - 1.0, 0.0))
     # a quantile lies between the rows of two ranks; a rank that comes twice is searched once
@@ -433,9 +434,9 @@ def _search(
     small: float,
     resolution: float,
 ) -> Plan[tuple[Floats, Floats]]:
-    """Plan the search for the values of s ranks, each in an interval (low, high], (s,).
+    """Plan the search for the values of s ranks, each within an interval (low, high], (s,).
 
-    The value of a rank is the smallest one with more weight than the rank at and below it.
+    The value of a rank is the smallest one such that the weight at and below it exceeds the rank.
     ``below`` is the weight at and below ``low``, ``inside`` that in the interval.
     """
     rounding = 4 * np.spacing(np.maximum(abs(low), abs(high)))  # narrower than that it cannot get

@@ -1,4 +1,4 @@
-"""Preparations of one's own: what is done to rows after all that a `PreprocessingSpec` says."""
+"""Users' own preparations: what is done to rows after everything in a `PreprocessingSpec`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from fedcluster.privacy.budget import PolicyError
 
 
 class Preparation(Protocol):
-    """Map of rows of one's own, for ``prepare=``: a frozen dataclass of numbers and tuples of them.
+    """A user's own map of rows, for ``prepare=``: a frozen dataclass of numbers and tuples.
 
-    Each row is mapped for itself, the same way at every site. One that has to be fitted has a
-    method ``fit(names)``, too: a plan that asks the sites, and returns the fitted preparation.
+    Each row is mapped independently, in the same way at every site. A preparation that has to be
+    fitted also has a method ``fit(names)``: a plan that asks the sites and returns the fitted
+    preparation.
     """
 
     def names(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the names of the q columns that it makes of d columns with names."""
+        """Return the names of the q prepared columns, given those of the d raw ones."""
 
     def apply(self, X: Floats) -> Floats:
         """Return prepared rows (n, q) of rows (n, d)."""
 
     def invert(self, X: Floats) -> Floats:
-        """Return rows (n, d) in the units of the columns, of prepared rows (n, q)."""
+        """Return rows (n, d) in the units of the columns from prepared rows (n, q)."""
 
     def check(self, width: int) -> None:
-        """Raise ValueError where rows of so many columns cannot be mapped by these parameters.
+        """Raise ValueError if rows with ``width`` columns cannot be mapped by these parameters.
 
-        A site calls it before any row is read: the parameters come from the coordinator.
+        A site calls this before it reads any row, because the parameters come from the coordinator.
         """
 
 
 def preparation(given: Any) -> Preparation:
-    """Return a preparation of one's own, imported if its dotted name is given.
+    """Return a user's own preparation, imported if it is given by its dotted name.
 
     Raises
     ------
     InputError
-        If there is none, or it lacks something.
+        If it does not exist, or is incomplete.
     """
     try:
         made: Preparation = imported(given)() if isinstance(given, str) else given
@@ -56,19 +57,19 @@ def preparation(given: Any) -> Preparation:
 
 
 def own_to_plain(own: Any) -> dict[str, Any]:
-    """Return a preparation of one's own as JSON can hold it."""
+    """Return a user's own preparation as JSON-compatible values."""
     return {"own": type(own).__name__, "fields": asdict(own)}
 
 
 def own_from_plain(content: Mapping[str, Any]) -> Preparation:
-    """Return the preparation of a plain form, if its class is known here.
+    """Return the preparation from its plain form, if its class is known here.
 
     Raises
     ------
     PolicyError
-        If no plugin that was loaded here has it.
+        If no loaded plugin defines its class.
     ValueError, LookupError, TypeError
-        If it is something else.
+        If the content has another form.
     """
     name, values = content["own"], content["fields"]
     if not isinstance(name, str) or name not in PREPARATIONS:
@@ -81,7 +82,7 @@ def own_from_plain(content: Mapping[str, Any]) -> Preparation:
 
 
 def frozen(value: Any) -> Any:
-    """Return a value of JSON with tuples for lists; numbers must be finite."""
+    """Return a JSON value with tuples in place of lists; numbers must be finite."""
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
     if isinstance(value, float) and not math.isfinite(value):

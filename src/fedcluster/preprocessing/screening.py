@@ -1,6 +1,6 @@
-"""Columns whose numbers are no measurements, and values that stand for something else.
+"""Detection of columns whose numbers are not measurements, and of placeholder values.
 
-What is found is found in samples of the rows, where they are; see `SourceSummary`.
+It uses samples of the rows at their sites; see `SourceSummary`.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
     "ssn", "phone", "tel", "iban", "barcode",
 )  # fmt: skip
-"""Last words of names of columns that number rows, persons or things."""
+"""Last words in the names of columns that number rows, persons or things."""
 CODES = {
     "zip", "zipcode", "plz", "postcode", "postal", "code", "codes", "icd", "icd9", "icd10", "atc",
     "drg", "loinc",
 }  # fmt: skip
-"""Last words of names of columns whose numbers are names."""
+"""Last words in the names of columns whose numbers are codes."""
 ENOUGH = 20
-"""Values from which on it says something that all are different."""
+"""Number of values from which on it is significant that all of them differ."""
 FEW_VALUES = 12
-"""Different whole numbers up to which they may be codes."""
+"""Number of distinct whole numbers up to which they may be codes."""
 LONG = 7
-"""Digits from which on numbers that are all different and equally long are keys."""
+"""Number of digits from which on distinct numbers of equal length are keys."""
 DENSE = 4
-"""How many times wider than the number of rows the range of keys may be."""
+"""Largest ratio of the range of keys to the number of rows."""
 SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
-"""Share of rows from which on a value is frequent: one that is used as a sign, and any other."""
+"""Share of rows from which on a value is frequent: for a typical placeholder, and for any other."""
 GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2, "next": 8.0}
 """How far from the others a frequent value is, as a multiple of their range; and zero, also of the
 distance between the lowest of them."""
 MOST_TYPOS = 3
 FACTOR, SPREAD = 0.8, 1.2
-"""Decimal digits by which a typing error is off: at least, and as a multiple of those that the
-other values cover."""
+"""Decimal digits by which a typing error is off: at least this many, and this multiple of those
+that the other values span."""
 FAR, LIGHT = 5.0, 8.0
-"""Where values may be 0: ranges by which a typing error is off, and the most distances of the
-quartiles that the range of the others may be wide."""
+"""For columns that may be 0: distance of a typing error in ranges, and largest range of the
+other values in interquartile distances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """What the samples of all sites show of their columns.
+    """Findings about columns from the samples of all sites.
 
     Parameters
     ----------
     left_out : mapping of str to str
-        Columns that are not clustered by unless somebody says so, each with the reason.
+        Columns that are left out unless the user names them, each with the reason.
     notes : tuple of str
-        Sentences on columns that are clustered by and may be names or keys.
+        Sentences on used columns that may be codes or keys.
     warnings : tuple of str
-        Values that look as if they stood for something else, by site and column.
+        Warnings of values that look like placeholders or errors, by site and column.
     """
 
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def screened(
 
 
 def no_measurement(name: str, samples: _Samples) -> str | None:
-    """Return why the numbers of a column are no measurements, or None."""
+    """Return why the numbers of a column are not measurements, or None."""
     each, words = list(samples.values()), words_of(name)
     if not all(sample.whole for sample in each):
         return None
@@ -184,7 +184,7 @@ def _has_few_values(samples: Sequence[NumberSample]) -> bool:
 def suspicious(
     name: str, site: str, sample: NumberSample, bounds: tuple[float, float] | None = None
 ) -> Iterator[str]:
-    """Yield warnings of the values of a column at a site that are no measurements."""
+    """Yield warnings of a column's values at a site that are not measurements."""
     signs: list[tuple[float, float]] = []
     rest = sample
     while (value := sentinel(rest)) is not None and len(signs) < 3:
@@ -267,13 +267,13 @@ def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> 
 
 
 def _is_sign(value: float) -> bool:
-    """Return whether a number is one that people write where they know none."""
+    """Return whether people use this number as a placeholder for an unknown value."""
     digits = f"{abs(value):.0f}"
     return float(value).is_integer() and len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
 
 
 def typing_errors(sample: NumberSample) -> list[float]:
-    """Return few values that are off by a factor of about ten or a hundred, or none.
+    """Return the few values that are off by a factor of about ten or a hundred, if any.
 
     Examples
     --------

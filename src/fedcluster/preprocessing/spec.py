@@ -1,8 +1,8 @@
 """Specification of a preprocessor, and the agreement on the columns that it is fitted to.
 
-Every difference between the sites is named before any sum is asked. Names and kinds of columns are
-no sums; each site tells them of itself, as it tells its name and its limits. The texts of a column
-are rows' values: a site names those that several of its rows share and that its limits let out.
+All differences between the sites are reported before sums are requested. Each site discloses the
+names and kinds of its columns, like its own name and limits. The texts of a column are values of
+rows: a site names only those that several of its rows share and that its limits allow out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOLDS = {
 }
 LARGEST_WEIGHT = 1e12
 UNUSABLE = {"date", "mixed", "empty"}
-"""What a column holds that cannot be clustered by."""
+"""Kinds of columns that cannot be clustered by."""
 DATES = "dates; --dates age, month, weekday or since makes numbers of them"
 NOT_CHOSEN = "not chosen"
 
@@ -123,12 +123,12 @@ class PreprocessingSpec:
                 )
 
     def _check_then(self) -> None:
-        """Refuse what does not go with a preparation of one's own."""
+        """Raise an error for options that are incompatible with a user's own preparation."""
         if self.then is not None and (self.pca is not None or self.missing == "ignore"):
             raise ValueError("a preparation of one's own takes whole rows, and no pca besides")
 
     def in_names(self, names: Mapping[str, str]) -> Self:
-        """Return the same for columns with other names, of some of them."""
+        """Return the specification with some columns renamed."""
         if not names:
             return self
 
@@ -178,19 +178,19 @@ def for_metric(prepare: PreprocessingSpec | None, metric: str) -> PreprocessingS
 
 
 MOST_CATEGORIES = 20
-"""Levels up to which a column of text is taken for a category, unless it is named as one."""
+"""Number of levels up to which a text column counts as a category without being named."""
 
 
 HELD_SOMETHING = (
     "dates", "text with more than", "text of which most rows", "its name is that of a code",
     "numbers with zeros in front", "numbers and text", "text at", "numbers at", "at ",
 )  # fmt: skip
-"""How reasons begin for which columns are left out that may hold information."""
+"""Beginnings of the reasons for leaving out columns that may hold information."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitReport:
-    """Facts about the columns that fitting a preprocessor has found.
+    """Facts about the columns that were found while fitting a preprocessor.
 
     Parameters
     ----------
@@ -201,18 +201,18 @@ class FitReport:
     pooled : mapping of str to tuple of str
         The rare levels of each column that were pooled.
     only_at : mapping of (str, str) to str
-        Levels (column, level) that a single one of several sites named, and that site.
+        Levels (column, level) that only one of several sites named, and that site.
     notes : tuple of str
-        Sentences on columns that are used and may mean something else.
+        Sentences on used columns that may have another meaning.
     clipped : mapping of str to mapping of str to int
-        Number of values that were moved to the bounds, by site and column, as far as the sites'
-        limits let it out.
+        Number of values that were clipped to the bounds, by site and column, as far as the sites'
+        limits allow it out.
     moments : mapping of str to mapping of str to (float, float)
-        Mean and standard deviation of columns of numbers, by column and site, where their scale was
-        sought.
+        Mean and standard deviation of numeric columns, by column and site, if they were needed for
+        scaling.
     warnings : tuple of str
-        Values and columns that look as if they were not what they seem, and differences between the
-        sites that look like another unit or another spelling.
+        Warnings of suspicious values and columns, and of differences between the sites that look
+        like another unit or another spelling.
     """
 
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class FitReport:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Return the warnings, and columns that were left out though they hold something."""
+        """The warnings, and the left-out columns that hold something."""
         lost = {
             name: why
             for name, why in self.left_out.items()
@@ -238,7 +238,7 @@ class FitReport:
     def with_decisions(
         self, left_out: Mapping[str, str], notes: Sequence[str], warnings: Sequence[str] = ()
     ) -> Self:
-        """Return the report with what was found before the sites were asked."""
+        """Return the report with findings added from before the sites were asked."""
         left_out, notes = {**left_out, **self.left_out}, (*notes, *self.notes)
         warnings = (*warnings, *self.warnings)
         return replace(self, left_out=left_out, notes=notes, warnings=warnings)
@@ -251,18 +251,18 @@ class Schema:
     Parameters
     ----------
     columns : tuple of Column
-        Those that are used, in the order of the first site; with all levels that a site named, in
-        alphabetical order.
+        The columns that are used, in the order of the first site, with the levels named by any site
+        in alphabetical order.
     left_out : mapping of str to str
-        The others, each with the reason.
+        The other columns, each with the reason.
     only_at : mapping of (str, str) to str
-        Levels (column, level) that a single one of several sites named, and that site.
+        Levels (column, level) that only one of several sites named, and that site.
     flooded : mapping of str to str
-        Columns with more than `MOST_CATEGORIES` levels because of one of at least three sites, and
-        that site.
+        Columns that exceed `MOST_CATEGORIES` levels because of a single one of at least three
+        sites, and that site.
     warnings : tuple of str
-        Columns that few sites keep all others from using, and columns of text in which sites seem
-        to call one thing by two names.
+        Warnings of columns that a few sites keep all others from using, and of text columns in
+        which sites seem to use two names for one thing.
     """
 
     columns: tuple[Column, ...]
@@ -273,21 +273,21 @@ class Schema:
 
 
 def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | None = None) -> Schema:
-    """Return the columns that all sites have, or raise an error where they differ.
+    """Return the columns that all sites have, or raise an error if they differ.
 
     Parameters
     ----------
     described : mapping of str to sequence of Column
         The columns of each site.
     chosen : sequence of str, optional
-        The columns to use, in this order, which every site must have. Without it, all those that
-        are the same at every site; the others are left out, each with the reason.
+        The columns to use, in this order, which every site must have. By default, all columns that
+        are the same at every site; others are left out with a reason.
 
     Raises
     ------
     InputError
-        If chosen columns are lacking at a site, hold numbers here and text there, dates, or
-        nothing, or if no column is left: one line with every site and column.
+        If chosen columns are missing at a site, mix numbers and text between sites, or hold dates
+        or nothing, or if no column is left. One line names every site and column.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) 
 
 
 def _check_alike(by_site: BySite, names: Sequence[str]) -> None:
-    """Refuse columns that a site lacks, or that are not the same everywhere."""
+    """Raise an error for columns that a site lacks, or that differ between sites."""
     differences = [_differences(by_site, name) for name in names]
     complaints = [line for lines in differences for line in lines]
     agreed = [name for name, lines in zip(names, differences, strict=True) if not lines]
@@ -377,30 +377,30 @@ def _unusable_for(by_site: BySite, name: str) -> str | None:
 def odd_sites(
     described: Mapping[str, Sequence[Column]], prepare: PreprocessingSpec
 ) -> tuple[dict[str, list[str]], str]:
-    """Return the sites that hold another kind in a column than most, where a fit would use it.
+    """Return the sites that hold another kind in a column than most, if a fit would use it.
 
-    A column that one site calls text and all others numbers would else be left out everywhere, by
-    mistake or to change the clusters. A site that lacks a column, or has no value in it, is no odd
-    one.
+    Otherwise a single site that calls a column text, by mistake or to change the clusters, would
+    cause it to be left out everywhere. A site that lacks a column, or has no value in it, does not
+    count as odd.
 
     Parameters
     ----------
     described : mapping of str to sequence of Column
         The columns of each site.
     prepare : PreprocessingSpec
-        The preprocessing that is asked for.
+        The requested preprocessing.
 
     Returns
     -------
     odd : dict of str to list of str
-        These sites, each with the columns.
+        The odd sites, each with the columns.
     said : str
-        What all sites hold in these columns, and what to do.
+        What all sites hold in these columns, with advice.
 
     Raises
     ------
     InputError
-        If no kind is that of most sites.
+        If no kind has a majority of sites.
 
     Examples
     --------
@@ -466,7 +466,7 @@ def columns_apart(
 
 
 def _apart(by_site: BySite, prepare: PreprocessingSpec) -> tuple[dict[str, list[str]], list[str]]:
-    """Return sites that hold another kind than most, by column; and columns without a most."""
+    """Return the sites that differ from the majority, by column, and columns without a majority."""
     names = dict.fromkeys(name for told in by_site.values() for name in told)
     apart: dict[str, list[str]] = {}
     undecided: list[str] = []
@@ -484,12 +484,12 @@ def _apart(by_site: BySite, prepare: PreprocessingSpec) -> tuple[dict[str, list[
 
 
 def _held(by_site: BySite, names: Iterable[str]) -> str:
-    """Return what the sites hold in some columns."""
+    """Return what the sites hold in some columns, in words."""
     return "; ".join(phrase for name in names for phrase in _kinds(by_site, name))
 
 
 def _is_used(by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec) -> bool:
-    """Return whether a fit would use a column of a kind, if all sites held that."""
+    """Return whether a fit would use a column if all sites held this kind."""
     if kind != "text" or name in prepare.named:
         return kind not in UNUSABLE
     levels = {level for told in by_site.values() if name in told for level in told[name].levels}
@@ -497,7 +497,7 @@ def _is_used(by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec) 
 
 
 def _odd_site_warning(by_site: BySite, name: str) -> str | None:
-    """Return a warning where a few sites keep the others from using a column, which most could.
+    """Return a warning if a few sites keep the others from using a column that most could use.
 
     Examples
     --------
@@ -520,12 +520,12 @@ def _odd_site_warning(by_site: BySite, name: str) -> str | None:
 
 
 def _sites_by_kind(by_site: BySite, name: str) -> dict[str, list[str]]:
-    """Return what the sites say that a column holds, and the sites that say it."""
+    """Return the sites by the kind of a column that they report."""
     return sites_by(by_site, name, lambda column: [column.kind])
 
 
 def _differences(by_site: BySite, name: str) -> list[str]:
-    """Return the differences between the sites in a column, a phrase for each."""
+    """Return the differences between the sites in a column, one phrase each."""
     lacking = [site for site, told in by_site.items() if name not in told]
     if not lacking:
         return _kinds(by_site, name)
@@ -534,7 +534,7 @@ def _differences(by_site: BySite, name: str) -> list[str]:
 
 
 def _kinds(by_site: BySite, name: str) -> list[str]:
-    """Return what the sites hold in a column, in a phrase, unless all hold the same and usable."""
+    """Return a phrase on what the sites hold in a column, unless all hold the same usable kind."""
     by_kind = _sites_by_kind(by_site, name)
     if len(by_kind) < 2 and not by_kind.keys() & UNUSABLE:
         return []
@@ -543,7 +543,7 @@ def _kinds(by_site: BySite, name: str) -> list[str]:
 
 
 def _alike(by_site: BySite, name: str) -> str:
-    """Return the names at sites without a column that are other spellings of its name."""
+    """Return, for sites without a column, their columns with other spellings of its name."""
     same, said = _bare(name), []
     is_usual = 2 * sum(name in told for told in by_site.values()) > len(by_site)
     for site, told in by_site.items():
@@ -564,7 +564,7 @@ def _bare(name: str) -> str:
 
 
 MOST = 6
-"""Names that a sentence lists."""
+"""Largest number of names that a sentence lists."""
 SCALED = {
     "standard": "with mean 0 and variance 1",
     "robust": "with median 0 and quartiles 1 apart",
@@ -582,7 +582,7 @@ FILLED = {
 def in_words(
     prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
 ) -> list[str]:
-    """Return sentences on a fitted preprocessor, the missing values and the columns left out."""
+    """Return sentences on a fitted preprocessor, missing values, and left-out columns."""
     numbers, categories = preprocessor.numeric, preprocessor.categories
     said = []
     if numbers:
@@ -605,7 +605,7 @@ def in_words(
 
 
 def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:
-    """Yield sentences on what was met while a preprocessor was fitted."""
+    """Yield sentences on what was found while fitting a preprocessor."""
     if fit_report.missing:
         yield f"Missing values: {_where(fit_report.missing)}; {FILLED[missing]}."
     if fit_report.clipped:
@@ -618,7 +618,7 @@ def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:
 
 
 def left_out_in_words(left_out: Mapping[str, str]) -> str:
-    """Return columns that are left out, those of one reason together.
+    """Return sentences on left-out columns, grouped by reason.
 
     Examples
     --------
@@ -644,13 +644,13 @@ def noticed_in_words(
 
 
 def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return counts by site and column."""
+    """Return counts by site and column, in words."""
     parts = [(n, name, site) for site, names in counts.items() for name, n in names.items()]
     return some_of([f"{n:,} of {name} at {site}" for n, name, site in parts])
 
 
 def some_of(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them, at most `MOST` and how many more."""
+    """Return names as a sentence lists them: at most `MOST`, and the number of others."""
     if len(names) > MOST + 1:
         names = [*names[:MOST], f"{len(names) - MOST} more"]
     return listed(names)

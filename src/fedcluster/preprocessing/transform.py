@@ -1,4 +1,4 @@
-"""Fitted preprocessors: what becomes of each row, the same at every site and for new rows."""
+"""Fitted preprocessors: how each row is prepared, the same at every site and for new rows."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from fedcluster.privacy.budget import PolicyError
 
 MOST_COLUMNS = 100_000
 BLOCK = 1 << 16
-"""Values that are prepared at a time."""
+"""Number of values that are prepared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessor:
     """Transform of the rows of every site, column by column, by name.
 
-    Rows may have other columns too, and in any order; they are left out.
+    Rows may have additional columns, which are left out, and columns in any order.
 
     Parameters
     ----------
     columns : tuple of NumericColumn or Category
-        In the order of the prepared columns.
+        The columns, in the order of the prepared ones.
     missing : {"error", "drop", "keep", "ignore"}
-        What becomes of a value that is missing and not filled in: an error, its row is dropped,
-        or it stays NaN. With "ignore" all stay NaN, and rows without any value are dropped.
+        What happens to a missing value that is not filled in: an error, its row is dropped, or it
+        stays NaN. With "ignore", all stay NaN, and rows without any value are dropped.
     principal : Principal or Preparation, optional
-        Applied after the columns: principal components, or a preparation of one's own.
+        Principal components, or a user's own preparation, applied after the columns.
     unit : bool, default=False
-        Whether each row is divided by its length at the end; a row of zeros is dropped.
+        Whether each row is finally divided by its length; a row of zeros is dropped.
     box : bool, default=False
-        Whether each value is at last moved into [-1, 1], a missing one to 0, and shortened to a
-        multiple of 2^-20, see `fedcluster.core.on_grid`: what differential privacy needs.
+        Whether each value is finally clipped to [-1, 1], with 0 for a missing one, and truncated to
+        a multiple of 2^-20, as differential privacy requires; see `fedcluster.core.on_grid`.
 
     Examples
     --------
@@ -77,9 +77,9 @@ class Preprocessor:
 
     @classmethod
     def in_box(cls, names: Sequence[str], low: Sequence[float], high: Sequence[float]) -> Self:
-        """Return the preprocessor that scales public bounds of columns of numbers to [-1, 1].
+        """Return the preprocessor that scales the public bounds of numeric columns to [-1, 1].
 
-        A value outside is moved to the nearer bound; a missing one becomes the middle.
+        A value outside is replaced by the nearer bound, and a missing one by the middle.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Preprocessor:
         Raises
         ------
         InputError
-            If they are not finite, or a lower bound is not below the upper one.
+            If bounds are not finite, or a lower bound is not below the upper one.
 
         Examples
         --------
@@ -114,12 +114,12 @@ class Preprocessor:
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
-        """Columns of numbers."""
+        """The numeric columns."""
         return tuple(c for c in self.columns if isinstance(c, NumericColumn))
 
     @property
     def categories(self) -> tuple[Category, ...]:
-        """Columns of text."""
+        """The text columns."""
         return tuple(c for c in self.columns if isinstance(c, Category))
 
     @property
@@ -136,22 +136,22 @@ class Preprocessor:
 
     @property
     def n_columns_out(self) -> int:
-        """Number p of prepared columns."""
+        """The number p of prepared columns."""
         return len(self.names_out)
 
     @property
     def n_columns_assigned(self) -> int:
-        """Number p, too: nothing is done after rows were assigned to clusters."""
+        """The number p of prepared columns, which are not changed by assignment to clusters."""
         return self.n_columns_out
 
     @property
     def as_found(self) -> Self:
-        """Transform that tells columns in their own units, gaps and all, texts by level."""
+        """Transform that keeps columns in their own units, with gaps, and texts by level."""
         columns = tuple(column.as_found for column in self.columns)
         return replace(self, columns=columns, missing="keep", principal=None, unit=False, box=False)
 
     def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
-        """Return the smallest and largest values of prepared rows, from ranges of columns.
+        """Return the smallest and the largest values of prepared rows, from ranges of columns.
 
         Examples
         --------
@@ -173,14 +173,14 @@ class Preprocessor:
         return found
 
     def apply(self, data: Data) -> Data:
-        """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
+        """Return prepared rows (n, p), in the type of the rows, without dropped ones."""
         X, dropped = self._made(data)
         grouped = self._grouped(data, self._columns_of(data))
         prepared = Data(X, data.sample_weight, data.y, groups=data.groups, grouped=grouped)
         return prepared if dropped is None else prepared.take(~dropped)
 
     def aligned(self, data: Data) -> Rows:
-        """Return prepared rows, one for each row given, (n, p); NaN where a row is dropped.
+        """Return prepared rows, one for each given row, (n, p), with NaN for dropped ones.
 
         Examples
         --------
@@ -195,7 +195,7 @@ class Preprocessor:
         return X
 
     def _made(self, data: Data) -> tuple[Rows, NDArray[np.bool_] | None]:
-        """Return prepared rows (n, p), and whether each is dropped, (n,); None where none is."""
+        """Return prepared rows (n, p), and a mask of dropped ones, (n,), or None if none is."""
         if self.missing == "ignore":
             X = self.keeping().aligned(data)
             empty = np.asarray(np.isnan(X).all(axis=1))
@@ -219,16 +219,16 @@ class Preprocessor:
         return X, dropped
 
     def keeping(self) -> Self:
-        """Return the preprocessor that fills nothing in and keeps what is missing."""
+        """Return the preprocessor that fills nothing in and keeps missing values."""
         columns = tuple(replace(column, fill=None) for column in self.columns)
         return replace(self, columns=columns, missing="keep")
 
     def completing(self) -> Self:
-        """Return the preprocessor that fills in missing values which this one ignores."""
+        """Return the preprocessor that fills in the missing values that this one ignores."""
         return replace(self, missing="error") if self.missing == "ignore" else self
 
     def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
-        """Return what stands behind prepared groups; their scatter where columns are scaled."""
+        """Return the prepared groups, with their scatter if columns are only scaled."""
         if data.grouped is None:
             return None
         places = np.cumsum([0, *(len(column.names) for column, _ in columns)]).tolist()
@@ -248,25 +248,26 @@ class Preprocessor:
         return replace(data.grouped, shares=shares, scatter=scatter)
 
     def complete(self, data: Data) -> NDArray[np.bool_]:
-        """Return whether each row is among the prepared ones, (n,)."""
+        """Return a mask of the rows that are not dropped, (n,)."""
         _, dropped = self._made(data)
         return np.ones(len(data), dtype=bool) if dropped is None else ~dropped
 
     def unknown(self, data: Data) -> dict[str, int]:
-        """Count texts of no known level, by column, where there are some."""
+        """Count texts without a known level, by column, leaving out zeros."""
         texts = [(c, j) for c, j in self._columns_of(data) if isinstance(c, Category)]
         return {c.name: n for c, j in texts if (n := c.unknown(data, j))}
 
     def filled(self, data: Data) -> dict[str, int]:
-        """Count values that are missing and filled in, by column, where there are some."""
+        """Count missing values that are filled in, by column, leaving out zeros."""
         columns = [] if self.missing == "ignore" else self._columns_of(data)
         return {c.name: n for c, j in columns if (n := c.filled(data, j))}
 
     def invert(self, centers: Floats) -> Floats:
-        """Return prepared rows (k, p) in the units of the columns, as `names` names them.
+        """Return prepared rows (k, p) in the units of the columns, named as in `names`.
 
-        Of a text, the result is the share of each of its levels; of a logarithm, the value whose
-        logarithm was meant; of rows of unit length, rows at the distance 1 from what became 0.
+        For a text, the result is the share of each of its levels; for a logarithm, the value with
+        that logarithm; for rows of unit length, rows at the distance 1 from the point that became
+        0.
         """
         X = np.asarray(centers, dtype=np.float64)
         if self.principal is not None:
@@ -277,20 +278,20 @@ class Preprocessor:
 
     @property
     def assigned(self) -> None:
-        """Nothing: the rows are not assigned to clusters."""
+        """None, as the rows are not assigned to clusters."""
 
     def check(self, columns: Sequence[str]) -> None:
-        """Check that no row need be read to refuse it.
+        """Check, without reading any row, that the preprocessor may be applied.
 
         Parameters
         ----------
         columns : sequence of str
-            The columns that there are; none where they have no names.
+            The existing columns; empty if they have no names.
 
         Raises
         ------
         ValueError
-            Naming the rule that it breaks, and no value.
+            If not; the message names the broken rule, and no value.
         """
         names = [column.name for column in self.columns]
         if not names or len(set(names)) < len(names) or not set(names) <= set(columns or names):
@@ -305,19 +306,19 @@ class Preprocessor:
             self.principal.check(len(self.names))
 
     def disclosed_only(self, describe: Describe) -> Self:
-        """Return the preprocessor bound to what a site tells of its columns, and for any rows.
+        """Return the preprocessor restricted to what a site discloses, and safe for any rows.
 
-        An error would tell that there is a row of that kind, so one that lacks a value is dropped.
+        Rows with missing values are dropped, because an error would reveal that such a row exists.
 
         Parameters
         ----------
         describe : callable
-            Describes them, those named as text, see `Client.describe`.
+            Describes the columns, the named ones as text; see `Client.describe`.
 
         Raises
         ------
         PolicyError
-            If a column of text is taken for one of numbers.
+            If a text column is treated as numeric.
         """
         told = {column.name: column for column in describe([c.name for c in self.categories])}
         if not told.keys() >= {column.name for column in self.columns}:
@@ -329,7 +330,7 @@ class Preprocessor:
         return replace(self, columns=columns, missing=missing)
 
     def plain(self) -> dict[str, Any]:
-        """Return the preprocessor as JSON can hold it."""
+        """Return the preprocessor as JSON-compatible values."""
         plain = asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
         if self.principal is not None and not isinstance(self.principal, Principal):
             plain["principal"] = own_to_plain(self.principal)
@@ -337,12 +338,12 @@ class Preprocessor:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
-        """Return the preprocessor that `plain` described, or JSON made of it.
+        """Return the preprocessor from the result of `plain`, possibly by way of JSON.
 
         Raises
         ------
         ValueError, LookupError, TypeError
-            If it is something else.
+            If the content has another form.
         """
         principal = content["principal"]
         unit, box = (content.get(key, False) for key in ("unit", "box"))
@@ -360,14 +361,14 @@ class Preprocessor:
 
     @property
     def _is_scaled(self) -> bool:
-        """True if all columns are numbers, without logarithms or principal components."""
+        """True if all columns are numeric, without logarithms or principal components."""
         plain = all(isinstance(c, NumericColumn) and not c.log for c in self.columns)
         return plain and bool(self.columns) and self.principal is None
 
     def _scale(self, X: Rows, places: Sequence[int], out: Rows) -> bool:
-        """Write rows of numbers only, all columns in one reading; return whether one is missing.
+        """Write numeric rows in one pass over all columns; return whether a value is missing.
 
-        The bits are those of one column after the other.
+        The bits are those of preparing one column after the other.
         """
         from fedcluster.kernels.rows import scale_rows  # to load a model takes no compiler
 
@@ -396,7 +397,7 @@ class Preprocessor:
         return columns
 
     def _block(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Floats:
-        """Return prepared rows (n, p), NaN where a value is missing."""
+        """Return prepared rows (n, p), with NaN for missing values."""
         X = np.concatenate([column.apply(data, j) for column, j in columns], axis=1)
         if self.principal is None:
             return X
@@ -409,7 +410,7 @@ class Preprocessor:
         return made
 
     def _incomplete(self, X: Rows) -> NDArray[np.bool_] | None:
-        """Return whether each prepared row is dropped for a missing value, or raise an error."""
+        """Return which prepared rows are dropped for a missing value, or raise an error."""
         if self.missing == "keep":
             return None
         lacking = np.asarray(np.isnan(X).any(axis=1))
@@ -424,7 +425,7 @@ class Preprocessor:
 def _is_total(column: AnyColumn) -> bool:
     """Return whether a column can be prepared whatever its values are.
 
-    That one cannot would tell of a value without noise.
+    A failure would reveal a value without noise.
     """
     return isinstance(column, NumericColumn) and not column.log and column.fill is not None
 
@@ -432,7 +433,7 @@ def _is_total(column: AnyColumn) -> bool:
 def to_unit_length(X: Rows) -> NDArray[np.bool_]:
     """Divide rows (n, p) by their Euclidean lengths, in place; return which are zero, (n,).
 
-    Zero rows stay, as they have no direction.
+    Zero rows stay zero, as they have no direction.
 
     Examples
     --------
@@ -459,7 +460,7 @@ def to_unit_length(X: Rows) -> NDArray[np.bool_]:
 def on_whole_rows(
     work: Callable[[Rows], NDArray[Any]], rows: Rows, otherwise: float
 ) -> NDArray[Any]:
-    """Return the results of ``work`` for the rows without NaN, ``otherwise`` for the others."""
+    """Return the results of ``work`` for rows without NaN, and ``otherwise`` for others."""
     if not np.isnan(rows.min(initial=0.0)):  # it is NaN where one value is
         return work(rows)
     whole = np.logical_not(np.isnan(rows).any(axis=1))

@@ -1,9 +1,9 @@
-"""Columns that one site measures in another unit than the others, from what the sites tell.
+"""Detection of columns that one site measures in another unit than the others.
 
-Means and standard deviations leave the sites in any case; nothing more is asked. A column of a site
-is odd if its distribution cannot be that of the others' rows mixed in other shares: its mean lies
-many deviations off, its other columns are like the others', and, where a conversion between units
-in use explains it, mean and deviation agree after it.
+It uses only the means and standard deviations that leave the sites in any case. A column of a site
+is odd if its distribution cannot result from mixing the others' rows in other shares: its mean lies
+many deviations off, although the site's other columns agree; and, if a common conversion of units
+explains it, mean and deviation agree after the conversion.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Conversion:
     Parameters
     ----------
     scale, shift : float
-        The numbers.
+        The factor and the summand.
     between : str
-        What the units are.
+        The names of the units.
     kind : str
-        What they measure, a key of `MEASURED`; empty where that may be anything.
+        The quantity measured, a key of `MEASURED`; empty if it may be anything.
 
     Examples
     --------
@@ -49,18 +49,18 @@ class Conversion:
 
     @property
     def inverse(self) -> Conversion:
-        """Return the conversion back."""
+        """The inverse conversion."""
         return Conversion(1 / self.scale, 0.0 - self.shift / self.scale, self.between, self.kind)
 
     @property
     def written(self) -> str:
-        """Return it as the option --factor takes it."""
+        """Return the conversion as the option --factor takes it."""
         shift = f"x{self.shift:+.6g}" if self.shift else ""
         return f"{self.scale:.6g}{shift}"
 
     @property
     def size(self) -> float:
-        """Return the factor, or its inverse, whichever is larger than 1."""
+        """The factor or its inverse, whichever is larger than 1."""
         return max(self.scale, 1 / self.scale)
 
 
@@ -146,7 +146,7 @@ SPECIAL_UNITS = _all_of(
         "bilirubin": {17.1: "mg/dl and µmol/l of bilirubin"},
     }
 )
-"""Conversions that are thought of only where the name of a column says what it measures."""
+"""Conversions that are considered only if the name of a column says what it measures."""
 MEASURED = {
     kind: frozenset(words.split())
     for kind, words in {
@@ -181,50 +181,51 @@ NAMED = {
     "mmhg": "mmHg", "kpa": "kPa", "hpa": "hPa", "psi": "psi", "kmh": "km/h", "mph": "mph",
     "ml": "millilitres", "litres": "litres", "liters": "litres", "gallons": "gallons",
 }  # fmt: skip
-"""Words in the names of columns that name the unit, and what it is called here."""
+"""Words in the names of columns that name a unit, and its name here."""
 SMALL, LARGE, HUGE = 1.0, 5.0, 20.0
-"""Factors from which on two distributions that differ by it in mean and in deviation are odd: if
-nothing else differs, if little else does, and whatever differs."""
+"""Factors from which on distributions that differ by the factor in mean and deviation are odd:
+if nothing else differs, if little else does, and whatever else differs."""
 TOLERANCES = {SMALL: (2.0, 0.5, 0.35), LARGE: (1.5, 1.0, 0.5), HUGE: (1.0, 2.5, 0.9)}
-"""Deviations, of the wider distribution, that means lie apart at least for factors from these on;
-how far off they may be after a conversion, in deviations; and deviations, in logarithms."""
+"""For each of these factors and larger ones: least distance of the means, and largest error
+after a conversion, both in deviations of the wider distribution; and largest error of
+deviations, in logarithms."""
 MOST_OFF, SURER = 0.5, 3.0
-"""How far a ratio of means may be off after a conversion, as a logarithm, and its weight."""
+"""Largest logarithmic error of a ratio of means after a conversion, and its weight."""
 LIKELIER = 0.2
-"""How much likelier powers of ten are."""
+"""Bonus for conversions by powers of ten."""
 NEAR = {SMALL: 0.35, LARGE: 0.6, HUGE: 1.8}
-"""How much worse than the best, a factor from these on, a conversion may fit and be named, too."""
+"""By factor, how much worse than the best a conversion may fit to be named as well."""
 YEARS = {"year", "years", "yr", "jahr", "annee", "ano"}
 """Words in names of columns whose values differ with the time at which a site was open."""
 ROUNDING = 1e-6
 """Deviation of a column that is constant, as a share of that of others or of what lies between."""
 IMPOSSIBLE, TIMES = 6.0, (8.0, 2.5)
-"""Where no unit fits: deviations that the means lie apart at least; or the factor of the means, and
-how many times another one that of the deviations may be."""
+"""If no unit fits: least distance of the means in deviations; or factor of the means, with the
+largest ratio between it and the factor of the deviations."""
 CLOSER = 4.0
-"""How many times closer than a site the others' means and deviations are, as logarithms."""
+"""How many times closer, in logarithms, the others' means and deviations are than a site's."""
 FAR, MOST_UNITS = 2.0, 3
-"""Deviations from which on a column says that rows are of another kind altogether; units named."""
+"""Deviations from which on a column shows that rows are of another kind; and most units named."""
 ALONE = 5.0
-"""How many times farther apart than all other columns a column is whose small factor counts."""
+"""How many times farther apart than all other columns a column with a small factor must be."""
 FEWEST_VALUES, FEWEST_COLUMNS = 20, 2
-"""Values of each site, and other columns, without which no unit is only named if one fits."""
+"""Fewest values of each site, and fewest other columns, for more than naming a unit that fits."""
 WIDE = 1.0
-"""Deviation over mean up to which a ratio of means says something."""
+"""Ratio of deviation to mean up to which a ratio of means is informative."""
 ELSEWHERE = 0.75
-"""Deviations between the means of a site and of others from which on their rows are not alike."""
+"""Distance in deviations between the means of sites from which on their rows differ."""
 ENOUGH = 5
-"""Weight of a site's values from which on their deviation says something."""
+"""Weight of a site's values from which on their deviation is reliable."""
 TAILS, LARGE_OF_TAILS = 3.0, 8.0
-"""Deviation over mean up to which, and factor from which on, long tails are judged."""
+"""Ratio of deviation to mean up to which, and factor from which on, long tails are judged."""
 SURE, TAIL_TOLERANCES = 4.0, (0.15, 0.2)
-"""How many standard errors, and differences of other sites, a factor is in logarithms; and its
-relative errors, of means and of deviations, besides those of chance."""
+"""Number of standard errors, and of differences between other sites, that a logarithmic factor
+must reach; and its relative errors, of means and deviations, apart from chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class OddColumn:
-    """Column of a site whose distribution cannot be that of the others' rows in other shares.
+    """Column of a site whose distribution does not result from mixing the others' rows.
 
     Parameters
     ----------
@@ -233,9 +234,9 @@ class OddColumn:
     here, there : (float, float)
         Mean and standard deviation at the site, and their medians at the others.
     fits : tuple of Conversion
-        Conversions from the others' unit to the site's after which both agree, the nearest first.
+        Conversions from the others' unit to the site's after which both agree, best first.
     apart : float
-        Deviations, of the wider distribution, that the means lie apart.
+        Distance of the means, in deviations of the wider distribution.
     """
 
     name: str
@@ -247,13 +248,13 @@ class OddColumn:
 
     @property
     def measured(self) -> Conversion:
-        """Return the conversion that takes mean and deviation of the others to the site's."""
+        """The conversion that maps the others' mean and deviation to the site's."""
         ratio = self.here[1] / self.there[1]
         return Conversion(ratio, self.here[0] - ratio * self.there[0], "")
 
     @property
     def line(self) -> str:
-        """Return the warning."""
+        """Return the text of the warning."""
         (mean, deviation), (usual, spread) = self.here, self.there
         of = f"{self.site}:{quoted(self.name)}"
         told = (
@@ -280,12 +281,12 @@ def _rounded(conversion: Conversion) -> Conversion:
 
 
 def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict[str, Moments]:
-    """Return mean and standard deviation of each column by site, from its answer to `Squares`.
+    """Return mean and standard deviation of each column by site, from answers to `Squares`.
 
     Parameters
     ----------
     center : ndarray of shape (d,)
-        What the squares were taken about.
+        The point about which squares were computed.
     answers : Answers
         The answers.
     names : sequence of str
@@ -306,15 +307,15 @@ def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict
 def unit_warnings(
     columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
 ) -> Iterator[str]:
-    """Yield a warning for each column of a site that seems to have another unit than the others.
+    """Yield a warning for each column that seems to have another unit at one site.
 
     Parameters
     ----------
     columns : mapping of str to mapping of str to (float, float)
         Mean and standard deviation of each column, by site.
     counts : mapping of str to mapping of str to float, optional
-        How many values these are of. Without them nothing is said of columns with a long tail, or
-        where no unit fits.
+        The number of values of each. Without them, there are no warnings for columns with a long
+        tail, or if no unit fits.
 
     Examples
     --------
@@ -331,12 +332,12 @@ def unit_warnings(
 def odd_columns(
     columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
 ) -> Iterator[OddColumn]:
-    """Yield the columns of a site that another unit, or none, explains; at most a site of each.
+    """Yield columns that are odd at a site, with or without a fitting unit; one site per column.
 
     Parameters
     ----------
     columns, counts : mapping
-        As of `unit_warnings`.
+        As in `unit_warnings`.
 
     Examples
     --------
@@ -361,7 +362,7 @@ def odd_columns(
 
 
 def _seen(name: str, site: str, moments: Moments) -> OddColumn | None:
-    """Return a column of a site that lies far from the others', which agree; else None."""
+    """Return the odd column if a site's moments are far from the others', which agree."""
     here = mean, deviation = moments[site]
     others = [both for other, both in moments.items() if other != site]
     there = usual, spread = _usual(others)
@@ -384,7 +385,7 @@ def _usual(both: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _is_multiple(here: tuple[float, float], there: tuple[float, float]) -> bool:
-    """Return whether mean and deviation of two sites differ by about one large factor."""
+    """Return whether mean and deviation of two sites differ by about the same large factor."""
     if min(*here, *there) <= 0 or max(here[1] / here[0], there[1] / there[0]) > WIDE:
         return False
     of_mean, of_deviation = (abs(math.log(a / b)) for a, b in zip(here, there, strict=True))
@@ -396,9 +397,9 @@ def _is_multiple(here: tuple[float, float], there: tuple[float, float]) -> bool:
 def fitting_units(
     name: str, here: tuple[float, float], there: tuple[float, float]
 ) -> list[Conversion]:
-    """Return conversions that explain mean and deviation of two sites, the nearest first.
+    """Return conversions that explain mean and deviation of two sites, best first.
 
-    Where the name of the column says what it measures, those of other kinds are none.
+    If the name of the column says what it measures, conversions of other quantities are excluded.
 
     Examples
     --------
@@ -419,7 +420,7 @@ def fitting_units(
 
 
 def units_of(name: str) -> list[Conversion]:
-    """Return the conversions that a column's name leaves open: all where it says nothing."""
+    """Return the conversions that are possible for a column, given its name."""
     words = words_of(name)
     kinds = {kind for kind, those in MEASURED.items() if those.intersection(words)}
     unit = next((NAMED[word] for word in words[::-1] if word in NAMED), None)
@@ -432,7 +433,7 @@ def units_of(name: str) -> list[Conversion]:
 
 
 def _least(factors: Iterable[float], unit: Conversion) -> float:
-    """Return the largest of some factors that a conversion's is not below."""
+    """Return the largest of some factors that a conversion reaches."""
     return max(each for each in factors if each <= unit.size)
 
 
@@ -458,7 +459,7 @@ def _misfit(
 def _is_believed(
     odd: OddColumn, others: Sequence[Moments], counts: Mapping[str, float] | None
 ) -> bool:
-    """Return whether other rows of the site do not explain an odd column, given all its others."""
+    """Return whether an odd column is not explained by different rows, given all other columns."""
     apart = _apart(odd.site, others)
     is_other = 3 * sum(each > ELSEWHERE for each in apart) > len(apart)
     if odd.fits:
@@ -472,7 +473,7 @@ def _is_believed(
 
 
 def _apart(site: str, columns: Sequence[Moments]) -> list[float]:
-    """Return how many deviations a site's means of columns lie from those of the others."""
+    """Return how many deviations a site's means lie from those of the others, by column."""
     apart: list[float] = []
     for moments in columns:
         others = [both for other, both in moments.items() if other != site]
@@ -488,9 +489,10 @@ def _tail_warnings(
     counts: Mapping[str, Mapping[str, float]],
     found: Mapping[str, tuple[str, str]],
 ) -> dict[str, tuple[str, str]]:
-    """Return the sites and warnings of columns with a long tail, by column, besides those found.
+    """Return the sites and warnings of long-tailed columns, by column, beyond those found.
 
-    Sites whose rows are of another kind, as the columns show in which no unit differs, have none.
+    Sites whose rows are of another kind, judged by columns without a difference in unit, are
+    skipped.
     """
     tails: dict[str, tuple[str, str]] = {}
     for name in columns.keys() - found.keys():
@@ -514,10 +516,10 @@ def _tail_warnings(
 def _in_tail(
     name: str, site: str, moments: Moments, counts: Mapping[str, float]
 ) -> OddColumn | None:
-    """Return a column with a long tail that a site has in another unit, or None.
+    """Return a long-tailed column that a site has in another unit, or None.
 
-    Such distributions overlap in any units. Two other sites at least must agree, and the factor be
-    far beyond what chance does to means of so many values and beyond what the others differ by.
+    Such distributions overlap in any units. At least two other sites must agree, and the factor
+    must far exceed both the chance variation of means and the differences between the other sites.
     """
     sites = [site, *(other for other in moments if other != site)]
     means, deviations = np.array([moments[each] for each in sites]).T
@@ -544,7 +546,7 @@ def _in_tail(
 
 
 def _agree(others: Sequence[tuple[float, float]], here: tuple[float, float]) -> bool:
-    """Return whether sites have about the same mean and deviation, beside those of another one."""
+    """Return whether sites have about the same mean and deviation, compared with another one."""
     means, deviations = np.array(others).T
     if not (deviations > 0).all():
         return False

@@ -1,10 +1,10 @@
-"""Search for a better k-means than any of many starts leads to: crossover, and breathing steps.
+"""Search for a better k-means than any of many starts leads to: crossover and breathing.
 
 Crossover: D. Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum
 sum-of-squares clustering, Pattern Recognition 88 (2019). The individuals of a population are runs
-of Lloyd. A child takes half of the centres of each of two individuals, loses one centre, gets
-another one where rows are far from their centres, and is iterated by Lloyd. The best distinct ones
-are kept.
+of Lloyd. A child takes half of the centres of each of two individuals, loses one centre, gains
+another where rows are far from their centres, and is iterated by Lloyd. The best distinct ones are
+kept.
 
     parents  two, each the better of two that are drawn
     match    centres of both, by the assignment of least squared distance in all
@@ -12,17 +12,17 @@ are kept.
              one added beside a centre, drawn by its error, or at a mean of all rows, drawn by
              weight times distance (to the power of 0, 1 or 2) to the nearest centre
 
-Deviations: there one child follows another, here all children of a generation race in the same
-rounds, beside breathing steps of the best individual that has not had one. There is one population,
-here four small ones evolve apart before their best individuals form one, since a single population
-that keeps only the best soon holds one clustering. The server knows the centres, so crossover takes
-no round. No new centre is a row. Half of the children are the best of several by the weighted means
-that the sites described their rows by, where they did.
+Deviations: in the paper, one child follows another; here, all children of a generation race in the
+same rounds, together with breathing steps of the best individual that has not had one. The paper
+has one population; here, four small ones evolve separately before their best individuals form one,
+because a single population that keeps only the best soon holds one clustering. The server knows the
+centres, so crossover takes no round. No new centre is a row. Half of the children are the best of
+several, judged by the weighted means by which the sites described their rows, if there are any.
 
 Breathing step: B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). It adds m
 centres beside those of the largest errors, iterates, removes the m of the smallest utilities, and
-iterates again; it is kept if it made the inertia smaller. There, one step follows another. A round
-costs the same whatever it carries, so here steps of many depths m share their rounds.
+iterates again; the result is kept if the inertia decreased. In the paper, one step follows another.
+A round costs the same whatever it carries, so here steps of many depths m share their rounds.
 """
 
 from __future__ import annotations
@@ -48,31 +48,32 @@ from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, gather, iterate
 
 DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
-"""m of each of the breathing steps that share their rounds."""
+"""Depths m of the breathing steps that share their rounds."""
 
 ASIDE = 0.01
-"""How far from the old centre a new one lies, in standard deviations of the cluster. The less,
-the more evenly both share its rows: far aside, in many dimensions, no row is nearest."""
+"""Distance of a new centre from the old one, in standard deviations of the cluster. The smaller
+it is, the more evenly the two share the rows: far away, in many dimensions, a centre gets no
+row."""
 
 ROUNDS_WITH_MORE = 5
-"""Rounds with more centres, before some are removed."""
+"""Number of rounds with more centres, before some are removed."""
 
 
 def breathing_steps(
     lloyd: Lloyd, state: State, summary: Summary, rng: Generator, *, seed: int = 0
 ) -> Plan[list[State]]:
-    """Plan one breathing step of each depth: six rounds; the centres are still to be iterated.
+    """Plan one breathing step of each depth: six rounds, without the final iterations.
 
     Parameters
     ----------
     lloyd : Lloyd
-        The algorithm of the rounds with more centres.
+        The algorithm for the rounds with more centres.
     state : State
         A Lloyd optimum.
     summary : Summary
-        What all sites answer `ErrorAndUtility` about it.
+        The total of `ErrorAndUtility` at this state.
     rng : Generator
-        Draws on which side of an old centre a new one lies.
+        Draws the side of an old centre on which a new one lies.
     seed : int, default=0
         As in `iterate`.
     """
@@ -85,14 +86,14 @@ def breathing_steps(
 def _with_more_centers(
     centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator
 ) -> State:
-    """Return the centres and, beside those of the m largest errors, one more each."""
+    """Return the centres, with one added beside each of the m centres with the largest errors."""
     crowded = np.argsort(-errors, kind="stable")[:m]
     aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[crowded, None]
     return State.at(np.concatenate([centers, centers[crowded] + aside]))
 
 
 def _with_fewer_centers(lloyd: Lloyd, larger: State, before: State, seed: int) -> Plan[State]:
-    """Plan Lloyd with more centres; then as many as before, without the least useful."""
+    """Plan Lloyd with more centres, then with as many as before, dropping the least useful."""
     result = yield from iterate(lloyd, larger, seed=seed, max_rounds=ROUNDS_WITH_MORE)
     [answers] = yield [Task(ErrorAndUtility(), result.state, seed)]
     centers, utility = result.state.centers, answers.total().sums[:, 1]
@@ -101,9 +102,9 @@ def _with_fewer_centers(lloyd: Lloyd, larger: State, before: State, seed: int) -
 
 
 def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
-    """Return the m centres of smallest utility, but no nearest neighbour of one of them.
+    """Return the m centres of smallest utility, skipping nearest neighbours of chosen ones.
 
-    If these are too few, those of the next smallest utility follow.
+    If too few remain, the centres of next smallest utility are added.
     """
     distance = ((centers[:, None] - centers) ** 2).sum(axis=2)
     np.fill_diagonal(distance, np.inf)
@@ -118,22 +119,23 @@ def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
 
 
 KEPT = 12
-"""The best distinct runs that are kept."""
+"""Number of best distinct runs that are kept."""
 
 MOST_NUMBERS = 1 << 22
-"""Numbers that a site is told about the children of a generation, at most."""
+"""Largest number of values that a site is sent about the children of a generation."""
 
 ROUNDS = 6
-"""Rounds of a generation's race. Those that are kept go on in the next one."""
+"""Number of rounds of a generation's race. The runs that are kept continue in the next one."""
 
 CANDIDATES, ITERATIONS = 4, 5
-"""Of so many the best by the means becomes a child; iterations on the means to see which it is."""
+"""Number of candidates of which the best becomes a child; iterations on the means to judge them."""
 
 ALIKE, GAIN = 1e-5, 1e-6
-"""Relative difference of inertia below which runs are one, and below which a run is no better."""
+"""Relative difference of inertia below which runs are the same, and below which there is no
+gain."""
 
 GENERATIONS = 100
-"""The most generations of a population, within the rounds that a site permits."""
+"""Largest number of generations of a population, within the rounds that a site permits."""
 
 ERROR, UTILITY, WEIGHT = -3, -2, -1
 """Columns of genes after the centres."""
@@ -146,11 +148,11 @@ class Population:
     Parameters
     ----------
     children : int
-        Children of a generation.
+        Number of children in a generation.
     patience : int
-        Generations without gain after which it ends.
+        Number of generations without gain after which evolution ends.
     draws : int
-        The first of its streams of random numbers.
+        The index of its first stream of random numbers.
     """
 
     children: int
@@ -160,7 +162,7 @@ class Population:
 
 SUBPOPULATIONS = tuple(Population(32, 3, 1_000_000 + 1000 * i) for i in range(1, 5))
 MERGED = Population(128, 8, 1_000_000)
-"""Populations that evolve apart, and the one that their best individuals form."""
+"""The population formed by the best individuals of those that evolve separately."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,11 +172,11 @@ class Individual:
     Parameters
     ----------
     state : State
-        Its centres.
+        The state with its centres.
     inertia : float
-        The exact inertia of its centres, whatever limits hold back of a round.
+        The exact inertia of its centres, unaffected by limits.
     summary : Summary
-        What the sites answer `ErrorAndUtility` about it.
+        The total of `ErrorAndUtility` at its state.
     had_breathing_step : bool, default=False
         Whether it has had its breathing step.
     """
@@ -191,7 +193,7 @@ class Individual:
 
 
 Evolved = tuple[list[Individual], tuple[Iteration, ...]]
-"""The best distinct individuals, and the rounds of the best run of each generation."""
+"""The best distinct individuals, and the rounds of each generation's best run."""
 
 
 def search(
@@ -204,9 +206,9 @@ def search(
     results : sequence of Result
         Runs of Lloyd, best first.
     means : State
-        Weighted means that describe all rows; none where the sites did not describe them.
+        Weighted means that describe all rows; empty if the sites sent none.
     seed, max_rounds
-        As in `iterate`, the latter of the last run.
+        As in `iterate`; ``max_rounds`` limits the last run.
 
     Returns
     -------
@@ -232,7 +234,7 @@ def search(
 def evolve(
     individuals: list[Individual], means: State, population: Population, *, seed: int
 ) -> Plan[Evolved]:
-    """Plan generations until several of them in a row do not reduce the inertia.
+    """Plan generations until several successive ones do not reduce the inertia.
 
     Parameters
     ----------
@@ -264,7 +266,7 @@ def evolve(
 
 
 def _new_states(means: State, k: int, rng: Generator) -> list[State]:
-    """Return k-means of the means, as many as a population holds."""
+    """Return k-means of the means, as many as a population has members."""
     if len(means.centers) < k:
         return []
     fits = [kmeans(means.centers, k, means.weights, rng=rng, n_init=1) for _ in range(KEPT)]
@@ -272,7 +274,7 @@ def _new_states(means: State, k: int, rng: Generator) -> list[State]:
 
 
 def _surveyed(states: Sequence[State], seed: int) -> Plan[list[Individual]]:
-    """Plan the exact inertia of runs, and the error and utility of each of their centres."""
+    """Plan a survey of runs: their exact inertia, and the error and utility of their centres."""
     metric = Inertia()
     tasks = [Task(step, state, seed) for state in states for step in (metric, ErrorAndUtility())]
     totals = [answers.total() for answers in (yield tasks)]
@@ -283,7 +285,7 @@ def _surveyed(states: Sequence[State], seed: int) -> Plan[list[Individual]]:
 
 
 Generation = tuple[list[Result], list[State], list[Individual]]
-"""The first of a race, the results of breathing steps, and the individuals that stay."""
+"""The winner of a race, the results of breathing steps, and the individuals that remain."""
 
 
 def _children(
@@ -300,7 +302,7 @@ def _children(
 def _generation(
     individuals: list[Individual], new_states: list[State], rng: Generator, seed: int
 ) -> Plan[Generation]:
-    """Plan a race of new states, beside breathing steps of the best individual without any yet."""
+    """Plan a race of new states, with breathing steps of the best individual without one yet."""
     moving = [individual.state for individual in individuals if not individual.state.converged]
     plans: list[Plan[list[Any]]] = [_race([*moving, *new_states], seed)]
     breathing = next(
@@ -321,19 +323,19 @@ def _generation(
 
 
 def affordable(state: State, wanted: int) -> int:
-    """Return the number of children of a generation, fewer where they are many numbers."""
+    """Return the number of children in a generation, fewer if they have many numbers."""
     k, d = map(int, state.centers.shape)
     return max(1, min(wanted, MOST_NUMBERS // (k * (d + 2))))
 
 
 def _race(starts: Sequence[State], seed: int) -> Plan[list[Result]]:
-    """Plan a generation's race: after two rounds half of it goes on, after four a fifth."""
+    """Plan a generation's race: half continue after two rounds, and a fifth after four."""
     keep = {2: -(-len(starts) // 2), 4: -(-len(starts) // 5)}
     return race(Lloyd(0.0), starts, seed=seed, max_rounds=ROUNDS, keep=keep)
 
 
 def distinct(individuals: Sequence[Individual]) -> list[Individual]:
-    """Return the best individuals; of those with the same inertia, the first."""
+    """Return the best individuals; of several with the same inertia, only the first."""
     kept: list[Individual] = []
     for i in places_by_rise([individual.inertia for individual in individuals]):
         if not kept or individuals[i].inertia > kept[-1].inertia * (1 + ALIKE):
@@ -342,18 +344,18 @@ def distinct(individuals: Sequence[Individual]) -> list[Individual]:
 
 
 def best_child(genes: Sequence[Floats], means: State, rng: Generator, candidates: int) -> Floats:
-    """Return the centres (k, d) of a child, the best by the means of several candidates.
+    """Return the centres (k, d) of the best of several candidate children, by the means.
 
     Parameters
     ----------
     genes : sequence of ndarray of shape (k, d + 3)
         Centres, errors, utilities and weights of each individual, best first.
     means : State
-        Weighted means of all rows; where there are none, one candidate is drawn.
+        Weighted means of all rows; if there are none, only one candidate is drawn.
     rng : Generator
-        Draws parents, genes, and what moves.
+        Draws parents, genes and moves.
     candidates : int
-        How many are compared.
+        The number of candidates.
     """
     candidates = candidates if len(means.centers) else 1
     drawn = [_child(genes, means, rng) for _ in range(candidates)]
@@ -376,21 +378,21 @@ def _child(genes: Sequence[Floats], means: State, rng: Generator) -> Floats:
 
 
 def crossed(one: Floats, other: Floats, rng: Generator) -> Floats:
-    """Return one of the genes of each pair of centres, matched with least squared distance."""
+    """Return one gene of each pair of centres, matched by least squared distance."""
     matched = linear_sum_assignment(cdist(one[:, :ERROR], other[:, :ERROR], "sqeuclidean"))[1]
     takes_one: Floats = np.where(rng.random((len(one), 1)) < 0.5, one, other[matched])
     return takes_one
 
 
 def without_one(genes: Floats, rng: Generator) -> Floats:
-    """Return the genes without a random one; every other time, rather one of little utility."""
+    """Return the genes without a random one; half of the time, one of little utility."""
     rank = np.argsort(np.argsort(genes[:, UTILITY], kind="stable"), kind="stable")
     chance = np.ones(len(genes)) if rng.random() < 0.5 else 1.0 / (1 + rank)
     return np.delete(genes, rng.choice(len(genes), p=chance / chance.sum()), axis=0)
 
 
 def beside(genes: Floats, rng: Generator) -> Floats:
-    """Return a place (d,) near a centre that is drawn by its error: very near, or as its rows."""
+    """Return a point (d,) near a centre drawn by its error: very near, or as far as its rows."""
     errors = np.maximum(genes[:, ERROR], 0.0)
     chance = errors if errors.any() else np.ones(len(genes))
     center = genes[rng.choice(len(genes), p=chance / chance.sum())]

@@ -1,9 +1,9 @@
-"""Plan of fitting a mixture, and the search for a likelier one.
+"""Plan of fitting a mixture, and search for one likelier than its starts lead to.
 
-Search for a likelier mixture than its starts lead to: components of two runs, crossed.
+The search crosses the components of two runs.
 
-EM climbs to the nearest top, and of many components some end in the wrong place from every start.
-So what two runs have found is put together, and one component of it moves:
+EM converges to a local maximum, and with many components some end in the wrong place from every
+start. So the findings of two runs are combined, and one component is moved:
 
     parents  two of the best runs, each the better of two that are drawn
     match    components of both, by the assignment of least squared distance of the means, each
@@ -18,19 +18,19 @@ F. Pernkopf & D. Bouchaffra, Genetic-based EM algorithm for learning Gaussian mi
 Trans. Pattern Anal. Mach. Intell. 27, 2005; N. Ueda, R. Nakano, Z. Ghahramani & G. E. Hinton, SMEM
 algorithm for mixture models, Neural Comput. 12, 2000, which splits one component and merges two; D.
 Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum sum-of-squares
-clustering, Pattern Recognition 88, 2019. The server knows the components, so it costs no round to
-breed; the children of a generation take their rounds beside their parents.
+clustering, Pattern Recognition 88, 2019. The server knows the components, so breeding costs no
+round; the children of a generation share their rounds with their parents.
 
-Components of very few rows are no part of the search. The covariance of no more rows than columns
-is singular, and ``reg_covar`` alone says how likely they are: at 1e-6 a row gains about 7 nats for
-each direction that it lacks. Runs are compared without that gain.
+Components of very few rows are excluded. The covariance of at most as many rows as columns is
+singular, and its likelihood depends on ``reg_covar`` only: at 1e-6, a row gains about 7 nats for
+each missing direction. Runs are compared without that gain.
 
-Plan of fitting a mixture: many different starts, a race, crossings, the winner to its end.
+The plan: many different starts, a race, crossings, and the winner until convergence.
 
 The best clusters of k-means are rarely the best start of a mixture: the log likelihood of a row is
-then up to 0.07 less than from the best of scikit-learn's ten starts. What helps are different
-starts: runs of k-means from drawn seeds, broken off early, some of them sooner than others. They
-share their rounds, after some of these the likeliest go on, and are crossed.
+then up to 0.07 less than from the best of scikit-learn's ten starts. Diverse starts help: runs of
+k-means from drawn seeds, stopped early, some of them sooner than others. They share their rounds;
+after some rounds, the likeliest continue and are crossed.
 """
 
 from __future__ import annotations
@@ -65,19 +65,20 @@ from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, gather, reason
 
 FIRST = {4: 40, 8: 16}
-"""Runs that go on after so many rounds, before there are children."""
+"""Number of runs that continue after each of these rounds, before there are children."""
 POPULATION, CHILDREN = 16, 32
-"""The best distinct runs, and how many children they have."""
+"""Number of the best distinct runs that are kept, and of their children."""
 GENERATIONS, ROUNDS, PATIENCE = 4, 5, 2
-"""The most generations, the rounds of each, and those without gain after which it is enough."""
+"""Largest number of generations; rounds of each; and generations without gain that end the
+search."""
 LAST = {1: 6, 6: 3, 12: 1}
-"""Runs that go on after so many rounds, when there are no more children."""
+"""Number of runs that continue after each of these rounds, when there are no more children."""
 MOVING, ADDED = 0.7, 0.4
-"""Share of the children of which a component moves, and of these, to a mean of the rows."""
+"""Share of children in which a component moves, and of these, to a mean of the rows."""
 GAIN = 7.0
-"""What a row gains for each direction in which its component has no variance, in nats."""
+"""Gain in nats of a row for each direction in which its component has no variance."""
 ALIKE = 1e-6
-"""Relative difference of the likelihood below which two runs are one."""
+"""Relative difference of the likelihood below which two runs are the same."""
 
 
 def search(
@@ -88,18 +89,18 @@ def search(
     seed: int = 0,
     max_rounds: int = 300,
 ) -> Plan[Result]:
-    """Plan a race of many starts, generations of children, and the best to its end.
+    """Plan a race of many starts, generations of children, and the best until convergence.
 
-    There are no more children after two generations that gain less than ``step.tol`` for each row.
+    Breeding ends after two generations that gain less than ``step.tol`` per row.
 
     Parameters
     ----------
     step : GaussianMixture
-        What is fitted.
+        The algorithm.
     starts : sequence of State
-        As `GaussianMixture.start` makes them.
+        The starts, as `GaussianMixture.start` returns them.
     means : State
-        Weighted means that describe all rows; none where the sites did not describe them.
+        Weighted means that describe all rows; empty if the sites sent none.
     seed, max_rounds
         As in `iterate`.
     """
@@ -124,7 +125,7 @@ def search(
 
 
 def supported(step: GaussianMixture, state: State) -> float:
-    """Return the inertia without what components gain that have too few rows for a covariance.
+    """Return the inertia without the gain of components with too few rows for a covariance.
 
     Examples
     --------
@@ -143,7 +144,7 @@ def supported(step: GaussianMixture, state: State) -> float:
 
 
 def distinct(step: GaussianMixture, runs: Sequence[Result]) -> list[State]:
-    """Return where the best runs are, the best first; of those alike only one.
+    """Return the indices of the best runs, best first, only one of several that are alike.
 
     Examples
     --------
@@ -161,7 +162,7 @@ def distinct(step: GaussianMixture, runs: Sequence[Result]) -> list[State]:
 
 
 def bred(step: GaussianMixture, parents: Sequence[State], means: State, rng: Generator) -> State:
-    """Return a child of two of the parents, which are given best first."""
+    """Return a child of two of the parents, which are sorted by quality."""
     one, other = (parents[rng.integers(len(parents), size=2).min()] for _ in range(2))
     child = crossed(step, one, other, rng)
     if len(child.centers) < 2 or not is_fitted(child) or not (child.weights > 0).any():
@@ -172,7 +173,7 @@ def bred(step: GaussianMixture, parents: Sequence[State], means: State, rng: Gen
 
 
 def crossed(step: GaussianMixture, one: State, other: State, rng: Generator) -> State:
-    """Return one component of each pair at random; what components share is the first's.
+    """Return one component of each pair at random; shared parameters come from the first run.
 
     Examples
     --------
@@ -190,7 +191,7 @@ def crossed(step: GaussianMixture, one: State, other: State, rng: Generator) -> 
 
 
 def moved(step: GaussianMixture, state: State, means: State, rng: Generator) -> State:
-    """Return a mixture with one component removed, and another split, or one added at a mean."""
+    """Return a mixture with one component removed, and another split or added at a mean."""
     near = cdist(state.centers / (unit := _units(state.centers)), state.centers / unit)
     np.fill_diagonal(near, np.inf)
     least = [np.ones(len(near)), state.weights, near.min(axis=1)][rng.integers(3)]
@@ -206,9 +207,10 @@ def moved(step: GaussianMixture, state: State, means: State, rng: Generator) -> 
 
 
 def split(step: GaussianMixture, state: State, out: int, rng: Generator) -> State:
-    """Return a mixture in which ``out`` is one half of another component, drawn by its weight.
+    """Return a mixture in which ``out`` becomes half of another component, drawn by weight.
 
-    The halves lie on both sides of its mean. Of texts the new one has half the shares of a third.
+    The halves lie on both sides of its mean. For texts, the new half mixes in the shares of a third
+    component.
     """
     k, d = state.centers.shape
     half = int(rng.choice(k, p=state.weights / state.weights.sum()))
@@ -239,9 +241,9 @@ def added(step: GaussianMixture, state: State, out: int, means: State, rng: Gene
 
 
 def drawn(step: GaussianMixture, state: State, component: int, rng: Generator) -> Floats:
-    """Return the difference (d,) of a row, as a component would draw it, from the mean.
+    """Return the difference (d,) from the mean of a row drawn from a component.
 
-    0 of columns of levels.
+    It is 0 in columns of levels.
     """
     d = state.centers.shape[1]
     [numeric] = np.nonzero(texts_of(state, d) == 0)
@@ -259,7 +261,7 @@ def drawn(step: GaussianMixture, state: State, component: int, rng: Generator) -
 def _with(
     step: GaussianMixture, state: State, places: np.ndarray, other: State, taken: np.ndarray
 ) -> State:
-    """Return a mixture with components of another in some places; what all share stays."""
+    """Return a mixture with some components from another; shared parameters stay."""
     memory = dict(state.memory)
     for name, array in step.allowed.memory.items():
         if name in memory and array.shape[:1] == ("k",):
@@ -271,7 +273,7 @@ def _with(
 
 
 def _mixed(state: State, component: int, rng: Generator) -> dict[str, Floats]:
-    """Return the memory with a component's levels half those of another component."""
+    """Return the memory with a component's levels mixed half with those of another one."""
     memory = dict(state.memory)
     if "shares" in memory:
         shares = memory["shares"].copy()
@@ -281,30 +283,30 @@ def _mixed(state: State, component: int, rng: Generator) -> dict[str, Floats]:
 
 
 def _units(centers: Floats) -> Floats:
-    """Return the standard deviation of the means in each column, (d,); 1 where they are equal."""
+    """Return the standard deviation of the means in each column, (d,); 1 if they are equal."""
     sd: Floats = centers.std(axis=0)
     return np.where(sd > 0, sd, 1.0)
 
 
 N_STARTS, N_DRAWN = 8, 48
-"""Starts that are the best of those of k-means, and others that are drawn."""
+"""Number of starts that are the best of k-means, and of drawn ones."""
 REFINED, BRIEFLY = 6, 2
-"""Rounds of k-means, and of half of the drawn starts: what is wanted are different starts."""
+"""Rounds of k-means, and of half of the drawn starts, to make the starts diverse."""
 KEEP = {6: 40, 10: 28, 15: 20, 25: 10}
-"""Runs that go on after so many rounds, where they are not crossed."""
+"""Number of runs that continue after each of these rounds if they are not crossed."""
 
 
 def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Result]:
-    """Plan a mixture of normal distributions.
+    """Plan the fit of a mixture of normal distributions.
 
-    Components come in canonical order, unless the start was given.
+    Components are in canonical order, unless the start was given.
 
     Parameters
     ----------
     spec : FitSpec
-        What to fit: ``covariance_type``, ``reg_covar``, ``noise`` and where to start.
+        The specification: ``covariance_type``, ``reg_covar``, ``noise`` and the start.
     preprocessor : Preprocessor, optional
-        How rows are prepared: which columns are levels of texts.
+        The preparation of the rows, which shows which columns are levels of texts.
     """
     step = algorithm_of(spec)
     assert isinstance(step, GaussianMixture)  # or it was refused
@@ -326,7 +328,7 @@ def _best(
 ) -> Plan[Result]:
     """Plan the best mixture from the starts.
 
-    A search for likely ones would find those whose unlikely rows a limit holds back.
+    With limits there is no search, as it would favour mixtures whose unlikely rows are held back.
     """
     if len(begun) > 1 < spec.n_clusters and not spec.n_init and spec.smallest == 1:
         return (yield from search(step, begun, means, seed=spec.seed, max_rounds=spec.max_iter))
@@ -335,12 +337,12 @@ def _best(
 
 
 def text_columns(preprocessor: RowTransform | None, d: int) -> Floats:
-    """Return for each prepared column the number of the text that it is a level of; 0 of numbers.
+    """Return, for each prepared column, the number of its text if it is a level; else 0.
 
     Raises
     ------
     InputError
-        If levels of a text are weighed: a share of rows has no scale.
+        If levels of a text have weights, as a share of rows has no scale.
 
     Examples
     --------
@@ -360,9 +362,9 @@ def text_columns(preprocessor: RowTransform | None, d: int) -> Floats:
 
 
 def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
-    """Plan the starts: the best of those of k-means, and drawn ones, after some rounds of it.
+    """Plan the starts: the best of k-means, and drawn ones, each after some rounds of k-means.
 
-    Returns them with the rounds that they took, and the means that describe all rows, if any.
+    Returns the starts, the rounds that they took, and the means that describe all rows, if any.
     """
     if spec.start is not None or isinstance(spec.init, np.ndarray):
         return [spec.start or State.at(spec.init)], (), State()
@@ -385,7 +387,7 @@ def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], Sta
 
 
 def _seeds(means: State, spec: FitSpec) -> list[State]:
-    """Return starts that are means as k-means++ draws them."""
+    """Return starts that k-means++ draws from the means."""
     rng = stream(spec.seed, 2_000_000)
     k, n = spec.n_clusters, 0 if spec.n_init else N_DRAWN
     if len(means.centers) < k:
@@ -396,9 +398,9 @@ def _seeds(means: State, spec: FitSpec) -> list[State]:
 
 
 def _log_noise(step: GaussianMixture, spec: FitSpec, start: State, texts: Floats) -> Plan[float]:
-    """Plan the log density of noise: 1 / V, V given or that of a box with the rows' covariance.
+    """Plan the log density of noise, -log V, with V given or that of a box fitted to the rows.
 
-    A box of sides a has the variances a^2 / 12: V^2 = 12^p |S|.
+    A box with sides a has the variances a^2 / 12, so V^2 = 12^p |S|.
     """
     if not isinstance(spec.noise, bool):
         return -log(spec.noise)

@@ -1,6 +1,6 @@
-"""Race of runs of one algorithm from many starts: they share their rounds, fewer and fewer.
+"""Race of runs of one algorithm from many starts, which share a decreasing number of rounds.
 
-A last round asks for the exact inertia of those that are left, and says what limits hid.
+A last round asks for the exact inertia of the remaining runs, and shows what limits hid.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from fedcluster.recipes.scores import told
 from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}
-"""Runs that stay in a race after so many rounds."""
+"""Number of runs that stay in a race after each of these rounds."""
 
 SHORT = {8: {2: 4, 4: 2}, 16: {2: 8, 4: 4}}
-"""The same from at most so many starts, which are good ones."""
+"""The same for a few starts, at most this many, which are good ones."""
 
 MANY = {2: 16, 4: 4}
-"""The same from the many good ones of few rows."""
+"""The same for the many good starts that few rows allow."""
 
 Rank = Callable[[State], Any]
 
 HOPE = 3
-"""Of its last gains: a run that is farther behind the best one than so many has no hope."""
+"""Number of its last gains by which a run may be behind the best one before it has no hope."""
 
 LONG, AHEAD = 8, (2.0, 4.0)
-"""Rounds after which a run is long, and how many times as far its centres are moved then, too."""
+"""Number of rounds after which a run is long, and factors by which its centres then also move."""
 
 
 LED = "when the run that was ahead ended"
-"""Why a run stopped that was cut off by the end of its race."""
+"""Reason given for a run that was cut off by the end of its race."""
 
 HIDDEN = 1e-6
-"""Share of the rows that is more than rounding."""
+"""Smallest share of the rows that is more than rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +51,11 @@ class _Runner:
     Parameters
     ----------
     state : State
-        Where it is.
+        Its present state.
     history : tuple of Iteration
         Its rounds.
     ahead : tuple of State
-        Other places where it may be asked, too.
+        Alternative states that may be asked about too.
     """
 
     state: State
@@ -64,17 +64,17 @@ class _Runner:
 
     @property
     def cycles(self) -> bool:
-        """Whether its inertia is one that it had before it had others, as limits may do to it."""
+        """Whether its inertia repeats an earlier one, as limits may cause."""
         inertias = [done.inertia for done in self.history]
         returned = len(inertias) > 2 and inertias[-1] in inertias[:-2]
         return returned and inertias[-1] != inertias[-2]
 
     def rests(self, eager: bool) -> bool:
-        """Return whether it has ended."""
+        """Return whether the run has ended."""
         return self.state.converged or (eager and self.cycles)
 
     def result(self, algorithm: Algorithm, n_starts: int, eager: bool, cut: str) -> Result:
-        """Return its result; ``cut`` says what ended the race, where that was not the limit."""
+        """Return its result; ``cut`` says what ended the race, if not the limit on rounds."""
         if eager and self.cycles:
             cut = "as limits made centres return to where they were"
         why = reason(self.state, len(self.history), cut)
@@ -84,9 +84,10 @@ class _Runner:
     def after(
         self, algorithm: Algorithm, places: Sequence[State], answers: Sequence[Answers], seed: int
     ) -> _Runner:
-        """Return the run after a round that asked at some places, gone on from the best of them.
+        """Return the run after a round that asked about some states, continuing from the best.
 
-        That is the one of least inertia; for k-means of the same rows, limits may hide others.
+        The best is that of smallest inertia; for k-means, only among those about the same rows,
+        because limits may hide others.
         """
         steps = [
             (place, *server_update(algorithm, place, answer, seed))
@@ -103,7 +104,7 @@ class _Runner:
         return _Runner(state, (*self.history, done), ahead)
 
     def has_hope(self, best: _Runner) -> bool:
-        """Return whether a few gains like its last one would bring it as far as the best."""
+        """Return whether a few gains like its last one would take it as far as the best run."""
         if len(self.history) < 2:
             return True
         gain = self.history[-2].inertia - self.state.inertia
@@ -127,28 +128,29 @@ def race(
     Parameters
     ----------
     algorithm : Algorithm
-        One that reports the inertia in its states.
+        An algorithm that reports the inertia in its states.
     starts : sequence of State
         The starts.
     seed, max_rounds
         As in `iterate`.
     keep : mapping of int to int, optional
-        ``{r: q}``: after round r only the q runs of smallest inertia go on, and of runs that have
-        met only one; after the last such r the race is over as soon as the first of them has
-        converged. Without it all runs go on until they have.
+        ``{r: q}``: after round r, only the q runs of smallest inertia continue, and only one of
+        runs that have met; after the last such r, the race is over as soon as the best of them has
+        converged. By default, all runs continue until they have converged.
     eager : bool, default=False
-        Whether runs without hope leave, and those that limits send in circles end. For k-means.
+        Whether runs without hope are dropped, and runs that cycle because of limits are ended. For
+        k-means.
     ahead : bool, default=False
-        Whether long runs are asked at centres moved farther, too, and go on from there where that
-        is better; a fixed point stays one. For k-means, and for fuzzy c-means without limits.
+        Whether long runs are also evaluated at centres moved farther, and continue from there if
+        that is better; a fixed point stays one. For k-means, and for fuzzy c-means without limits.
     rank : callable taking a State, optional
-        What is smaller for a better run.
+        A function that is smaller for better runs.
 
     Returns
     -------
     Plan of list of Result
-        The runs that were kept, by rising rank in their last round; equals as given. Told
-        that it is enough, the race ends with those that are in it.
+        The runs that were kept, by increasing rank in their last round; ties keep the given order.
+        If asked to finish, the race ends with the runs that are in it.
     """
     runners, cut = [_Runner(start) for start in starts], ""
     for done in range(1, max_rounds + 1):
@@ -174,13 +176,13 @@ def race(
 
 
 def _ranked(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
-    """Return runners, the best first; of those that differ by rounding, as given."""
+    """Return runners, best first; those that differ by rounding only keep the given order."""
     ranks = [rank(runner.state) for runner in runners]
     return [runners[i] for group in ranked(ranks) for i in group]
 
 
 def _distinct(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
-    """Return runners, the best first, one of those with the same inertia and weights."""
+    """Return runners, best first, only one of several with the same inertia and weights."""
     ranked = _ranked(runners, rank)
     return [
         runner
@@ -190,13 +192,13 @@ def _distinct(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
 
 
 def _have_met(state: State, other: State) -> bool:
-    """Return whether two runs are at the same clusters, whatever their order."""
+    """Return whether two runs have the same clusters in any order."""
     near = np.isclose(state.inertia, other.inertia, rtol=1e-12, atol=0)
     return bool(near) and np.allclose(np.sort(state.weights), np.sort(other.weights), rtol=1e-12)
 
 
 def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
-    """Plan the last round: the exact score of every finalist, at the same sites."""
+    """Plan the last round: the exact score of every finalist, from the same sites."""
     tasks = [Task(metric, told(metric, result.state), seed) for result in results]
     try:
         answers = yield tasks
@@ -213,7 +215,7 @@ def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result
 
 
 def _hidden(result: Result, inertia: float, answers: Answers) -> str:
-    """Return what limits hid from the last round of k-means, and what of the inertia it holds."""
+    """Return the rows that limits hid from the last round of k-means, and their inertia."""
     last = result.history[-1] if result.history else None
     n_rows = float(answers.total().weights.sum())
     if not isinstance(result.algorithm, Lloyd) or last is None or last.missing or not n_rows:

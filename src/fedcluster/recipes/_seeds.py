@@ -1,6 +1,6 @@
 """Seeds from weighted means: a search at the server, which takes no round.
 
-Weighted k-means from Ward's clusters, which are the better starts in many columns (J. H. Ward,
+Weighted k-means from Ward's clusters, which are better starts in many columns (J. H. Ward,
 Hierarchical grouping to optimize an objective function, JASA 58, 1963), and from k-means++. Then
 crossover: D. Gribel & T. Vidal, HG-means: a scalable hybrid genetic algorithm for minimum
 sum-of-squares clustering, Pattern Recognition 88 (2019).
@@ -11,8 +11,8 @@ sum-of-squares clustering, Pattern Recognition 88 (2019).
                  with probability  w ||x - c||^2  about the others; weighted k-means from there
                  -> the population, whose worst leaves it
 
-Deviations: children are made until so many in a row gained nothing, and the population keeps its
-best members at once instead of growing and being cut back.
+Deviations: children are made until a number of successive ones gained nothing, and the population
+keeps its best members at once instead of growing and being pruned.
 """
 
 from __future__ import annotations
@@ -38,38 +38,40 @@ from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 from fedcluster.kernels.threads import on_threads
 
 POPULATION = 12
-"""Fits that are kept, and crossed, at least."""
+"""Smallest number of fits that are kept and crossed."""
 
 RESTARTS, CHILDREN, PATIENCE = 40, 160, 40
-"""Runs of k-means++, children at most, and children in a row without gain that end the search."""
+"""Number of runs of k-means++, largest number of children, and successive children without gain
+that end the search."""
 
 LONGER = 2
-"""Times as long as a population the best of a larger one are searched again."""
+"""Factor by which the best of a larger population are searched longer."""
 
 FUZZY_RESTARTS, FUZZY_ITERATIONS = 60, 60
-"""Runs of fuzzy c-means from k-means++, besides those from the best k-means, and their rounds."""
+"""Number of runs of fuzzy c-means from k-means++, apart from those from the best k-means, and of
+their iterations."""
 
 MOST_MEANS, MEANS_PER_CLUSTER = 4096, 64
-"""Means that are searched as they are, or so many for each cluster; more are joined first, and what
-is found goes on among all."""
+"""Number of means, in total or per cluster, that are searched as they are; more are merged
+first, and the result is refined among all."""
 
 MOST_OF_WARD = 4096
-"""Means that Ward's method merges; more are joined first."""
+"""Number of means that Ward's method merges; more are merged first by other means."""
 
 SEARCH_WORK = 1 << 27
-"""Products of a mean's value with a centre's that one iteration of all runs may take."""
+"""Number of products of values that one iteration of all runs may take."""
 
 FEW, AHEAD = 4, 0.01
-"""Restarts and children where there is no time for all of them and Ward's method is ahead of these
-restarts by such a share of the inertia."""
+"""Restarts and children if there is no time for all and Ward's method is ahead, and the relative
+inertia by which it must be ahead."""
 
 ROUNDED = 1e-9
-"""Share of a value by which it may differ from an equal one, in another order of rows."""
+"""Relative difference of equal values in different orders of the rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Means:
-    """Weighted means to be clustered, and what the search knows of them.
+    """Weighted means to be clustered, and what the search knows about them.
 
     Parameters
     ----------
@@ -87,18 +89,18 @@ class _Means:
 
     @classmethod
     def of(cls, state: State, n_clusters: int) -> _Means:
-        """Return the means in a state; fewer than k are filled up with copies of weight 0."""
+        """Return the means in a state; fewer than k are padded with copies of weight 0."""
         missing = max(0, n_clusters - len(state.centers))
         copies = np.resize(np.arange(len(state.centers)), missing)
         points = np.concatenate([state.centers, state.centers[copies]])
         return cls(points, np.append(state.weights, np.zeros(missing)), n_clusters)
 
     def runs(self, least: int, most: int) -> int:
-        """Return how many runs there is time for."""
+        """Return the number of runs that there is time for."""
         return int(np.clip(SEARCH_WORK // (self.points.size * self.n_clusters), least, most))
 
     def crossed(self, fits: Sequence[LloydFit], rng: Generator) -> Floats:
-        """Return the centres (k, d) of two fits, matched and mixed, of which one was moved."""
+        """Return the centres (k, d) of two fits, matched and mixed, with one of them moved."""
         one, other = (fits[rng.integers(len(fits), size=2).min()].centers for _ in range(2))
         matched = other[linear_sum_assignment(cdist(one, other, "sqeuclidean"))[1]]
         centers = np.where(rng.random((len(one), 1)) < 0.5, one, matched)
@@ -113,15 +115,15 @@ class _Means:
 def best_seeds(
     state: State, n_clusters: int, n_seeds: int, rng: Generator, m: float | None = None
 ) -> list[State]:
-    """Return the best distinct weighted k-means, or fuzzy c-means for an m, of means, best first.
+    """Return the best distinct weighted k-means (fuzzy c-means if m is given) of means.
 
-    Needs no communication. Fewer are tried where the means are many and wide. Fewer than k means
-    are filled up with copies, whose clusters stay empty.
+    The best comes first. No communication is needed. Fewer are tried if there are many means in
+    many columns. Fewer than k means are padded with copies, whose clusters stay empty.
 
     Raises
     ------
     HeldBackError
-        If there is no mean.
+        If there are no means.
     """
     if m is not None:
         return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
@@ -136,7 +138,7 @@ def best_seeds(
 
 
 def _coarse(state: State, most: int, rng: Generator) -> State:
-    """Return fewer means, each of some that lie close together."""
+    """Return fewer means, each of several that are close together."""
     some = state.weights > 0
     data = Data(state.centers[some], state.weights[some])
     points = Points.of(data, rng, most)
@@ -144,7 +146,7 @@ def _coarse(state: State, most: int, rng: Generator) -> State:
 
 
 def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
-    """Return fits of coarse means carried on among all means."""
+    """Return fits of coarse means after refining them among all means."""
     tol = 1e-4 * state.centers.var(axis=0).mean()
 
     def carried_on(fit: LloydFit) -> LloydFit:
@@ -154,9 +156,10 @@ def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
 
 
 def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
-    """Return the best distinct fits of weighted means, best first: Ward's, restarts, crossover.
+    """Return the best distinct fits of weighted means: Ward's, restarts, and crossover.
 
-    A large population stays diverse and settles slowly: its best ones then go on by themselves.
+    The best comes first. A large population stays diverse and converges slowly, so its best members
+    then continue by themselves.
     """
     means, size = _Means.of(state, n_clusters), max(n_seeds, POPULATION)
     by_ward, most = _by_ward(state, means, rng), max(n_seeds, RESTARTS)
@@ -177,7 +180,7 @@ def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> li
 
 
 def _by_ward(state: State, means: _Means, rng: Generator) -> list[LloydFit]:
-    """Return weighted k-means from the clusters of Ward's method; none of too few means."""
+    """Return weighted k-means from the clusters of Ward's method; none for too few means."""
     if np.count_nonzero(state.weights) <= means.n_clusters:
         return []
     few = state if len(state.centers) <= MOST_OF_WARD else _coarse(state, MOST_OF_WARD, rng)
@@ -192,7 +195,7 @@ def _by_ward(state: State, means: _Means, rng: Generator) -> list[LloydFit]:
 
 @lru_cache(maxsize=1)
 def _merges(state: State) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Return means, their weights, and the pairs that Ward's method merges, the cheapest first."""
+    """Return means, their weights, and the pairs that Ward's method merges, cheapest first."""
     some = state.weights > 0
     points, weights = state.centers[some], state.weights[some]
     pairs, costs = ward_merges(np.ascontiguousarray(points.T), weights)
@@ -202,7 +205,7 @@ def _merges(state: State) -> tuple[Floats, Floats, NDArray[np.int64]]:
 def _crossed(
     means: _Means, fits: list[LloydFit], size: int, children: tuple[int, int], rng: Generator
 ) -> list[LloydFit]:
-    """Return the best of a population and its children: how many, and how many without gain."""
+    """Return the best of a population and its children, which are at most ``children[0]``."""
     tol, idle = 1e-4 * means.points.var(axis=0).mean(), 0
     most, patience = children
     n_children = means.runs(0, most) if 1 < means.n_clusters < len(means.points) else 0
@@ -222,16 +225,16 @@ def best_fuzzy_seeds(
 ) -> list[State]:
     """Return the best distinct weighted fuzzy c-means of the means in a state, best first.
 
-    Where rows have heavy tails, the best k-means gives centres to few far rows, and fuzzy c-means
+    If rows have heavy tails, the best k-means places centres at few far rows, and fuzzy c-means
     from there stays in a poor optimum. So runs start from k-means++ as well as from the best
-    k-means, and J_m of the means says which are the best.
+    k-means, and are compared by J_m of the means.
 
     Parameters
     ----------
     state : State
         Weighted means that describe all rows.
     n_clusters, n_seeds : int
-        k; the most starts that are wanted.
+        k, and the largest number of starts to return.
     m : float
         The fuzzifier.
     rng : Generator
@@ -257,20 +260,20 @@ def best_fuzzy_seeds(
 
 
 def _j_m(fit: FuzzyFit) -> float:
-    """Return the sum that fuzzy c-means makes small."""
+    """Return the objective of fuzzy c-means."""
     return float(fit.last_pass.errors.sum())
 
 
 def _distinct(fits: Sequence[LloydFit]) -> list[LloydFit]:
-    """Return fits by rising inertia, one of those that differ by rounding alone."""
+    """Return fits by increasing inertia, only one of several that differ by rounding."""
     return [fits[i] for i in places_by_rise([fit.inertia for fit in fits])]
 
 
 def places_by_rise(values: Sequence[float]) -> list[int]:
-    """Return the places of values by their rise; of those that differ by rounding, the first.
+    """Return the indices that sort values; of those that differ by rounding, only the first.
 
-    Fits of the same clusters may number them in other ways. Which of them goes on decides what is
-    drawn next, and their last digits, which depend on the order of rows, may not choose.
+    Fits with the same clusters may number them differently. The choice between them determines what
+    is drawn next, so it must not depend on their last digits, which depend on the order of rows.
 
     Examples
     --------
@@ -281,9 +284,9 @@ def places_by_rise(values: Sequence[float]) -> list[int]:
 
 
 def ranked(values: Sequence[float]) -> list[list[int]]:
-    """Return the places of values by their rise, those that differ by rounding together, as given.
+    """Return the indices that sort values, keeping the order of those that differ by rounding.
 
-    Each is held against the one before it: by more than `ROUNDED` of it, it is another.
+    A value differs from the one before it if the relative difference exceeds `ROUNDED`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""K-means of sites of which a small share answers in each round, none of them remembered.
+"""K-means over sites of which few answer in each round, without remembering any of them.
 
 O. Cappe & E. Moulines, On-line expectation-maximization algorithm for latent data models, Journal
-of the Royal Statistical Society B 71 (2009), with the answers of a round in the place of an
+of the Royal Statistical Society B 71 (2009), with the answers of a round in place of an
 observation:
 
     round t   a sample of the sites answers;  s_t = the total of their sums
@@ -10,12 +10,12 @@ observation:
 
 `sampled_run` remembers the last sums of each site, which takes as much memory as all answers of a
 round: for a million sites, of eight clusters in eight columns, 640 MB for each run. Here one total
-is kept for each run, whatever the number of sites, and no round asks them all. The server needs
-totals alone, so relays and secure sums may stand between.
+is kept for each run, whatever the number of sites, and no round asks all of them. The server needs
+only totals, so relays and secure sums are possible.
 
 The start is found in the same way. The leaves of a variance tree, which grows on the samples of its
 rounds, are the first centres of many small clusters; twelve rounds average their sums, so that they
-describe also rows whose sites are seldom there.
+also describe rows of sites that are rarely available.
 
 Deviations: s_t are sums and not means, so a round in which more rows answered counts more.
 """
@@ -48,13 +48,14 @@ from fedcluster.rounds import Plan, server_update
 __all__ = ["stepwise"]
 
 EXPONENT = 0.6
-"""How fast the weight of a new round falls; above 1/2, so that noise averages out."""
+"""Exponent by which the weight of a new round decreases; above 1/2 so that noise averages out."""
 
 STAYING = {6: 4, 12: 2, 18: 1}
-"""Runs that go on after so many rounds."""
+"""Number of runs that continue after each of these rounds."""
 
 LEAVES, PASSES = 16, 12
-"""Means for each cluster from which the starts are sought, at least 256, and their own rounds."""
+"""Number of means per cluster from which the starts are sought, at least 256, and of rounds that
+average them."""
 
 
 @dataclass(slots=True)
@@ -64,15 +65,15 @@ class _Run:
     Parameters
     ----------
     state : State
-        Where it is.
+        Its present state.
     history : tuple of Iteration
         Its rounds.
     exponent : float
-        How fast the weight of a new round falls; with 1, all rounds count alike.
+        Exponent by which the weight of a new round decreases; with 1, all rounds count alike.
     planes : ndarray of shape (k, p + 1), optional
         Running average of the totals: sums and weights.
     inertia : float
-        Running average of the inertia for a row.
+        Running average of the inertia per row.
     """
 
     state: State
@@ -104,37 +105,38 @@ class _Run:
 def stepwise(
     algorithm: Algorithm, n_clusters: int, *, rounds: int = 60, n_init: int = 8, seed: int = 0
 ) -> Plan[Result]:
-    """Plan a clustering in so many rounds, each of which may ask other sites.
+    """Plan a clustering in a fixed number of rounds, each of which may ask other sites.
 
-    A variance tree grows over the first rounds, its means are averaged over twelve more and give
-    the starts, and runs from these share the rounds that follow. After some, the better half of the
-    runs goes on; the same sites answer for all of them, so their inertia is compared on the same
+    A variance tree grows over the first rounds; its means are averaged over twelve more and give
+    the starts; runs from these share the following rounds. At some rounds, only the better half of
+    the runs continues; the same sites answer for all runs, so their inertia is compared on the same
     rows.
 
     Parameters
     ----------
     algorithm : Algorithm
-        One that declares both laws and reports the inertia in its states, as `Lloyd` does.
+        An algorithm that declares both laws and reports the inertia in its states, like `Lloyd`.
     n_clusters : int
         The number of clusters k.
     rounds : int, default=60
-        The number of rounds, among them those of the start, some 25.
+        The number of rounds, including about 25 for the start.
     n_init : int, default=8
         The number of starts.
     seed : int, default=0
-        Makes every random choice of the server.
+        Determines every random choice of the server.
 
     Returns
     -------
     Plan of Result
         To be given to `run_plan`, with an engine that asks a sample of its sites, as `CrowdEngine`
-        does, or with ``participation``. Its inertia is that of the sums of the last rounds: an
-        estimate.
+        does, or with ``participation``. Its inertia is an estimate from the sums of the last
+        rounds.
 
     Raises
     ------
     InputError
-        If sums of different rounds of the algorithm do not mix, or the rounds do not suffice.
+        If sums of different rounds of the algorithm cannot be combined, or there are too few
+        rounds.
 
     Examples
     --------
@@ -168,7 +170,7 @@ def stepwise(
 
 
 def _means(n_means: int, n_clusters: int, seed: int) -> Plan[tuple[State, tuple[Iteration, ...]]]:
-    """Plan means of the rows of all sites that answer in some rounds, with these rounds."""
+    """Plan the means of the rows of all sites that answer in some rounds, with these rounds."""
     tree = yield from description(VarianceTree(n_means), n_clusters, seed)
     fine = _Run(State(tree.state.centers, tree.state.weights), exponent=1.0)
     for _ in range(PASSES):
@@ -178,6 +180,6 @@ def _means(n_means: int, n_clusters: int, seed: int) -> Plan[tuple[State, tuple[
 
 
 def _staying(runs: Sequence[_Run], number: int) -> list[_Run]:
-    """Return the runs that go on after a round, the best first."""
+    """Return the runs that continue after a round, best first."""
     best = sorted(runs, key=lambda run: run.inertia)
     return best[: STAYING.get(number, len(best))]

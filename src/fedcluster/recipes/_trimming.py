@@ -1,10 +1,10 @@
-"""Trimmed k-means of all rows: starts that outliers do not draw to themselves, a race, the end.
+"""Trimmed k-means of all rows: starts that outliers do not attract, a race, the end.
 
-A race finds centres and, beside them, about the radius within which rows are kept. Then the radius
-is searched for with centres held, until no smaller one keeps as many rows; a step follows, and so
-on in turn until the centres rest. So the result is a fixed point of trimmed k-means on the pooled
-rows. While the radius changes and centres do not, only numbers of rows are asked for, no sums: the
-difference of the sums within two radii is one of few rows.
+A race finds centres and, approximately, the radius within which rows are kept. Then the radius is
+searched for with fixed centres, until no smaller one keeps as many rows; a step follows, and so on
+in turn until the centres converge. So the result is a fixed point of trimmed k-means on the pooled
+rows. While the radius changes and centres do not, only counts of rows are requested, no sums,
+because the difference of the sums within two radii would be a sum over few rows.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, reason, server_update
 
 N_SEEDS = 16
-"""Starts of the default way to trim."""
+"""Number of starts of the default way to trim."""
 
 KEEP = {6: 6, 10: 3, 14: 1}
-"""Runs that stay in the race after so many rounds; the first two find the radius."""
+"""Number of runs that stay in the race after each round; the first two find the radius."""
 
 MOST_RACED = 40
-"""Rounds of the race; where limits hide rows, the radius may not settle in it."""
+"""Largest number of rounds of the race; if limits hide rows, the radius may not converge in it."""
 
 MOST_SEARCHED = 60
-"""Rounds of one search for the radius; it ends before, but for sites that come and go."""
+"""Largest number of rounds of one search for the radius; only changing sites exhaust it."""
 
 RESTARTS, STEPS = 5, 50
-"""Fits to the description for each start that is wanted; steps of one."""
+"""Number of fits to the description per start, and of the steps of each."""
 
 Fit = tuple[float, Floats, Floats]
 
@@ -50,7 +50,7 @@ def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: FitSpec)
     Parameters
     ----------
     algorithm : TrimmedLloyd
-        The share that is trimmed, and the tolerance.
+        The algorithm, with the share to trim and the tolerance.
     starts : sequence of State
         The starts.
     spec : FitSpec
@@ -78,9 +78,9 @@ def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: FitSpec)
 def exact_radius(
     algorithm: TrimmedLloyd, state: State, seed: int
 ) -> Plan[tuple[State, tuple[Iteration, ...], bool]]:
-    """Plan the search for the smallest radius that keeps enough rows, with centres held.
+    """Plan the search for the smallest radius that keeps enough rows, with fixed centres.
 
-    Where limits hide rows, it ends with what is known: then centres are held against that radius.
+    If limits hide rows, it ends with the radius known so far.
     """
     history: tuple[Iteration, ...] = ()
     for _ in range(MOST_SEARCHED):
@@ -104,18 +104,18 @@ def trimmed_seeds(
     state : State
         Means (q, d) of all rows with their weights.
     n_clusters : int
-        k; fewer means are filled up with copies, whose clusters stay empty.
+        k; fewer means are padded with copies, whose clusters stay empty.
     trim : float
         The share of the weight that belongs to no cluster.
     n_seeds : int
-        How many starts are wanted.
+        The number of starts to return.
     rng : Generator
         Draws the seeds of each fit.
 
     Raises
     ------
     HeldBackError
-        If there is no mean.
+        If there are no means.
     """
     if not len(state.centers):
         raise HeldBackError(NOT_DESCRIBED)
@@ -142,7 +142,7 @@ def _fit(points: Floats, weights: Floats, k: int, trim: float, rng: Generator) -
 
 
 def kept_weights(squared: Floats, weights: Floats, trim: float) -> Floats:
-    """Return how much of the weight of each point is kept: all, at the quantile a part, or none.
+    """Return the part of each point's weight that is kept: all, none, or some at the quantile.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def kept_weights(squared: Floats, weights: Floats, trim: float) -> Floats:
 
 
 def _seeds(points: Floats, weights: Floats, k: int, trim: float, rng: Generator) -> Floats:
-    """Return k points to start at, drawn as by k-means++ but for what is far from all of them.
+    """Return k points to start at, drawn as by k-means++ but avoiding outliers.
 
     A. Bhaskara, S. Vadgama & H. Xu, Greedy sampling for approximate clustering in the presence of
     outliers, NeurIPS 2019: squared distances count up to a threshold, here their quantile.

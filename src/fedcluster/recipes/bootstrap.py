@@ -1,4 +1,4 @@
-"""Plan of a clustering beside replicates of it on rows that are drawn anew, in the same rounds."""
+"""Plan of a clustering together with replicates of it on resampled rows, in the same rounds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import EarlyStop, Plan, each_task
 
 REPLICATES = 20
-"""Replicates where no number is given."""
+"""Default number of replicates."""
 MOST_STEPS, MOST_REPLICATES = 10, 200
-"""Rounds of a replicate after its start, and replicates, at most."""
+"""Largest number of rounds of a replicate after its start, and of replicates."""
 AFTERWARDS = 1
-"""Rounds that follow when the replicates are told to end: the comparison."""
+"""Number of rounds after the replicates were asked to end: the comparison."""
 MOST_ROUNDS = 1.5
-"""Times as many rounds as the clustering alone takes, at most."""
+"""Largest number of rounds, as a multiple of those of the clustering alone."""
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 def beside_replicates(
     plan: Plan[T], again: Callable[[int], Plan[Result]], n: int, seed: int, before: int = 0
 ) -> Plan[tuple[T, list[Result]]]:
-    """Plan a job and replicates of its clustering, in at most half as many rounds more.
+    """Plan a job with replicates of its clustering, in at most half as many rounds more.
 
     Parameters
     ----------
@@ -43,16 +43,16 @@ def beside_replicates(
     again : callable
         ``again(seed)`` plans a replicate.
     n : int
-        How many replicates there are.
+        The number of replicates.
     seed : int
-        Makes the draws of their rows, and their starts.
+        Determines the draws of their rows, and their starts.
     before : int
-        Rounds that the job took before.
+        Number of rounds that the job took before.
 
     Returns
     -------
     Plan of (object, list of Result)
-        What the job returned, and the replicates that were done in time.
+        The result of the job, and the replicates that finished in time.
     """
     seeds = stream(seed, 0, "bootstrap").integers(2**31, size=n).tolist()
     others = [_resampling(again(each), each) for each in seeds]
@@ -88,7 +88,7 @@ def replicated(job: FitSpec, n_clusters: int) -> Any:
 def replicate(job: FitSpec, seed: int) -> Plan[Result]:
     """Plan a clustering from a start that is found anew, the best of ten among the means.
 
-    A single start would measure how often the search fails, not whether rows have the clusters.
+    A single start would measure how often the search fails, not whether the clusters are real.
     """
     spec = replace(job, seed=seed)
     step = description_step(spec)
@@ -110,7 +110,7 @@ def replicate(job: FitSpec, seed: int) -> Plan[Result]:
 
 
 def counted(plan: Plan[T]) -> Plan[tuple[T, int]]:
-    """Let a plan tell in how many rounds it was done."""
+    """Let a plan also return its number of rounds."""
     answers: Any = None
     rounds = 0
     while True:
@@ -123,37 +123,37 @@ def counted(plan: Plan[T]) -> Plan[tuple[T, int]]:
 
 
 def finished(value: T) -> Plan[T]:
-    """Plan nothing, and return a value."""
+    """Return a plan without rounds that returns a value."""
     return value
     yield []
 
 
 def _next(plan: Plan[Any], answers: Any, *, late: bool) -> list[Task]:
-    """Return the next tasks of a plan, which is told to end where it is late."""
+    """Return the next tasks of a plan, which is asked to finish if it is late."""
     tasks = plan.send(answers)
     return plan.throw(EarlyStop()) if late else tasks
 
 
 def _resampling(plan: Plan[T], seed: int) -> Plan[T]:
-    """Let a plan ask about rows that are drawn anew, the same in all its rounds."""
+    """Let a plan ask about resampled rows, the same in all its rounds."""
     return each_task(plan, lambda task: replace(task, resampled=seed))
 
 
 def compared(
     state: State, replicates: Sequence[Result], how: RowTransform, left_out: int = 0
 ) -> Plan[Stability]:
-    """Plan the round that compares clusters with those of replicates, and with their neighbours.
+    """Plan the round that compares clusters with those of replicates and with their neighbours.
 
     Parameters
     ----------
     state : State
         The clusters.
     replicates : sequence of Result
-        Those of each replicate.
+        The result of each replicate.
     how : RowTransform
         Prepares rows and assigns them to the clusters.
     left_out : int, default=0
-        Replicates that did not end in time.
+        Number of replicates that did not finish in time.
     """
     k, centers = len(state.centers), state.centers
     apart = ((centers[:, None] - centers) ** 2).sum(axis=2)

@@ -1,8 +1,8 @@
-"""Checks that the options of a job go together, with each other and with the sites.
+"""Checks that the options of a job are compatible with each other and with the sites.
 
-A job is checked before a site is asked anything. The table of `fedcluster.options.refusals` says
-which combinations of conditions are refused. This module says when each condition holds, and has
-the checks that need more than the options.
+A job is checked before any site is asked. The table of `fedcluster.options.refusals` lists the
+combinations of conditions that are refused. This module defines the conditions, and the checks that
+need more than the options.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from fedcluster.recipes.specifications import FitSpec, distinct_limits
 
 Sites = Sequence[SiteInfo]
 Condition = Callable[[Any, Sites], object]
-"""Whether a condition holds for options and sites. A text that it returns is the option that is
-meant, a mapping has other values for the line."""
+"""Function that returns whether a condition holds for options and sites. If it returns a text,
+this is the option concerned; if it returns a mapping, this fills further values into the
+message."""
 
 
 def _chooses(fit: FitSpec, _sites: Sites) -> bool:
@@ -35,19 +36,19 @@ def _is_private(job: Any, _sites: Sites) -> bool:
 
 
 def _named_beyond(*names: str) -> Condition:
-    """Return a condition: the algorithm has a name, other than these and than a dotted one."""
+    """Return a condition: the algorithm has a name that is neither one of these nor dotted."""
     return lambda fit, _: (
         isinstance(fit.algorithm, str) and "." not in fit.algorithm and fit.algorithm not in names
     )
 
 
 def _init_is(*names: str) -> Condition:
-    """Return a condition: the start is asked for by one of these names."""
+    """Return a condition: the start is requested by one of these names."""
     return lambda fit, _: isinstance(fit.init, str) and fit.init in names
 
 
 def _centers_given(fit: FitSpec, _sites: Sites) -> str:
-    """Return by which option the start is given as centres; "" if it is not."""
+    """Return the option by which the start is given as centres; "" if it is not."""
     means = "means_init" if fit.start is not None else ""
     return "init" if isinstance(fit.init, np.ndarray) else means
 
@@ -63,7 +64,7 @@ def _started(fit: FitSpec, sites: Sites) -> bool:
 
 
 def _first_set(*names: str) -> Condition:
-    """Return a condition: the first of these options that has another value than its default."""
+    """Return a condition: the first of these options whose value is not its default."""
 
     def first(fit: FitSpec, _sites: Sites) -> str:
         defaults = {each.name: each.default for each in fields(fit)}
@@ -74,7 +75,7 @@ def _first_set(*names: str) -> Condition:
 
 
 def _is(value: Any, default: Any) -> bool:
-    """Return whether an option has its default value; arrays are none."""
+    """Return whether an option has its default value; an array never has."""
     return value is default or (isinstance(value, str | Number | np.generic) and value == default)
 
 
@@ -89,13 +90,13 @@ def _of_rule(holds: Callable[[Any], object]) -> Condition:
 
 
 def _few_sites(fit: FitSpec, sites: Sites) -> Mapping[str, int]:
-    """Return how many sites are needed and there, if they are too few for those that may lie."""
+    """Return the numbers of sites needed and present, if too few for the possible liars."""
     least = 2 * fit.robust + 1
     return {"least": least, "n_sites": len(sites)} if 0 < len(sites) < least else {}
 
 
 def _tell(name: str) -> Condition:
-    """Return a condition: a site states a limit of this name."""
+    """Return a condition: a site has a limit of this name."""
     return lambda _, sites: any(
         limit.name == name for limits in distinct_limits(sites) for limit in limits
     )
@@ -136,7 +137,7 @@ OF_ALGORITHM: Mapping[str, Condition] = {
     "quality": lambda fit, _: fit.quality != "good",
     "stability": lambda fit, _: fit.stability,
 }
-"""Conditions on the options that an algorithm is chosen by."""
+"""Conditions on the options that determine the algorithm."""
 
 CONDITIONS: Mapping[str, Condition] = {
     **OF_SITES,
@@ -178,27 +179,27 @@ CONDITIONS: Mapping[str, Condition] = {
     "fuzzy_rule": _of_rule(lambda rule: rule.name if rule.name in FUZZY_RULES else ""),
     "reference_bounds": _of_rule(lambda rule: rule.bounds is not None),
 }
-"""All conditions, by the names that the table has in ``when``."""
+"""All conditions, by their names in the table (``when``)."""
 
 
 def check(
     job: Any, sites: Iterable[SiteInfo] = (), conditions: Collection[str] = CONDITIONS.keys()
 ) -> None:
-    """Refuse options of a job that do not go together, or not with the sites.
+    """Raise an error for options of a job that are incompatible with each other or the sites.
 
     Parameters
     ----------
     job : FitSpec, or a job of a model
-        The options; of a choice of k, those of its clusterings.
+        The options; for a choice of k, those of its clusterings.
     sites : iterable of SiteInfo
-        What the sites tell of themselves, where they are known.
+        The metadata of the sites, if known.
     conditions : collection of str
-        The conditions that are looked at; of a job of a model, `OF_SITES`.
+        The conditions to check; for a job with a model, `OF_SITES`.
 
     Raises
     ------
     RefusedError
-        With the line of the first combination of the table that applies.
+        With the message of the first combination in the table that applies.
     """
     sites = tuple(sites)
     for row in table().values():
@@ -218,23 +219,23 @@ def check(
 def check_steps(
     fit: FitSpec, algorithm: Algorithm, start: Step | None, sites: Iterable[SiteInfo]
 ) -> None:
-    """Refuse options that do not go with what the sites will be asked.
+    """Raise an error for options that are incompatible with the steps that will be asked.
 
     Parameters
     ----------
     fit : FitSpec
         The options.
     algorithm : Algorithm
-        What clusters the rows.
+        The clustering algorithm.
     start : Step or None
-        What the sites are asked for a start by; None where none is asked for.
+        The step that finds a start; None if there is none.
     sites : iterable of SiteInfo
-        What the sites tell of themselves.
+        The metadata of the sites.
 
     Raises
     ------
     RefusedError
-        With the line of the combination.
+        With the message of the combination.
     """
     step, sites = type(algorithm).__name__, tuple(sites)
     if not algorithm.needs_centers:
@@ -249,7 +250,7 @@ def check_steps(
 
 
 def check_weights(fit: Any, texts: Iterable[str]) -> None:
-    """Refuse weights of columns of text, where a mixture is fitted to the rows.
+    """Raise an error for weights of text columns if a mixture is fitted to the rows.
 
     Parameters
     ----------
@@ -270,12 +271,12 @@ def check_weights(fit: Any, texts: Iterable[str]) -> None:
 
 
 def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
-    """Refuse steps that need each site's own answer, where sites tell totals.
+    """Raise an error for steps that need each site's own answer if sites send totals only.
 
     Raises
     ------
     RefusedError
-        With the line of the combination.
+        With the message of the combination.
     """
     sites = tuple(sites)
     if own := [type(step).__name__ for step in steps if not step.server_additive]:
@@ -286,7 +287,7 @@ def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
 
 
 def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:
-    """Refuse options of a start, of an algorithm that takes none; FKM seeds its sites by name."""
+    """Raise an error for options of a start if the algorithm takes none; FKM seeds by name."""
     seeds = isinstance(algorithm, FKM)
     named = not isinstance(fit.init, np.ndarray) or isinstance(algorithm, KFed)
     seeding = ("auto", "k-means++", "random") if seeds else ("auto",)

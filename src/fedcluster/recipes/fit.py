@@ -1,30 +1,30 @@
-"""Plan of a whole clustering, in which all sites or samples of them are asked.
+"""Plan of a whole clustering, which asks all sites or samples of them.
 
-Rounds that ask a sample of the sites, with the last sums of those that are not asked.
+If rounds ask a sample of the sites, the last sums of the others are reused.
 
 R. M. Neal & G. E. Hinton, A view of the EM algorithm that justifies incremental, sparse, and other
-variants, Learning in Graphical Models (1998), with sites in the place of rows:
+variants, Learning in Graphical Models (1998), with sites in place of rows:
 
     round 0   every site answers;  T_i = its sums
     round t   a sample of the sites answers anew;  T_i = its sums, the others' stay as they are
               server step from all T_i
 
-Old sums belong to an assignment of a site's rows that still stands, only not the nearest one any
-more. With T_i of that assignment,
+Old sums belong to an earlier assignment of a site's rows, which is valid although no longer the
+nearest. With T_i of that assignment,
 
     F = sum over sites and clusters of |x - c_j|^2,  x in cluster j of T_i
 
-becomes smaller when a site answers (its rows go to the nearest centres) and when the server moves
-the centres (they become the means). So it falls in every round, whoever is asked, and where it
-does not, no site would answer anything else. Without the others' sums, centres follow the sample:
-the rounds of a run would end wherever the last one left them.
+decreases when a site answers (its rows go to the nearest centres) and when the server moves the
+centres (they become the means). So it decreases in every round, whichever sites are asked, until no
+site's answer would change. Without the others' sums, centres would follow the sample, and a run
+would end wherever its last sample left them.
 
-Sums of the absent can stand in only where step(A + B) = step(A) + step(B) and the server needs
-nothing but the total, which a step declares (`client_additive`, `server_additive`).
+Old sums can replace answers only if step(A + B) = step(A) + step(B) and the server needs only the
+total, which a step declares (`client_additive`, `server_additive`).
 
-Plan of a whole clustering: starts, runs from them, and the exact score of the best.
+The plan consists of starts, runs from them, and the exact score of the best.
 
-A start is centres for an algorithm that needs some, from few rounds with the sites.
+A start is a set of centres, from few rounds with the sites.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ from fedcluster.rounds import (
 )
 
 PASSES = 6
-"""Times that a site is asked, on average, before all are asked again."""
+"""Mean number of times that a site is asked before all are asked again."""
 
 MOST_SAMPLED = 36
-"""Rounds that ask a sample, at most; then all sites are asked until the centres rest."""
+"""Largest number of rounds that ask a sample, before all sites are asked until convergence."""
 
 KEPT = {1: 12, 2: 6, 3: 3}
-"""Runs that go on after a site was asked so often, on average."""
+"""Number of runs that continue after a site was asked this often, on average."""
 
 
 @dataclass(slots=True)
@@ -102,13 +102,13 @@ class Sampled:
     Parameters
     ----------
     state : State
-        Where it is.
+        Its present state.
     history : tuple of Iteration
         Its rounds.
     sums : mapping of str to Summary
         The last answer of each site.
     still : int
-        Rounds since its centres moved.
+        Number of rounds since its centres moved.
     """
 
     state: State
@@ -133,18 +133,18 @@ class Sampled:
 
 
 def keeps_sums(algorithm: Algorithm) -> bool:
-    """Return whether the last sums of a site that is not asked can stand in for it."""
+    """Return whether a site that is not asked can be replaced by its last sums."""
     about_means = isinstance(algorithm, GaussianMixture)  # of the round: sums of two do not mix
     return algorithm.client_additive and algorithm.server_additive and not about_means
 
 
 def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) -> Plan[Result]:
-    """Plan the best of runs whose rounds ask a sample of the sites, ended by rounds with all.
+    """Plan the best of runs whose rounds ask a sample of the sites, with all at the end.
 
     Parameters
     ----------
     algorithm : Algorithm
-        One that `keeps_sums`, and reports the inertia in its states.
+        An algorithm that `keeps_sums`, and reports the inertia in its states.
     starts : sequence of State
         The starts.
     spec : FitSpec
@@ -163,7 +163,7 @@ def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) ->
 def _sampled_rounds(
     algorithm: Algorithm, starts: Sequence[State], spec: FitSpec
 ) -> Plan[tuple[Sampled, bool]]:
-    """Plan rounds until centres rest, all sites first and last; whether it was told to end."""
+    """Plan rounds until convergence, the first and last with all sites; say if asked to end."""
     runs = [Sampled(start) for start in starts]
     a_pass = ceil(1 / spec.participation)
     done, last = 0, min(PASSES * a_pass, MOST_SAMPLED, max(1, spec.max_iter // 2))
@@ -184,31 +184,33 @@ def _sampled_rounds(
 
 
 N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
-"""Starts of the default way to cluster: the best that the server finds among means of all rows.
-More from sums only, and where no site has so many rows: a description is coarse there. Most where
-all sites have not: it is a mean for two rows then, at best."""
+"""Number of starts of the default way to cluster, the best that the server finds among means of
+all rows; more from sums only, or if no site has this many rows, because the description is
+coarse then; most if all sites together have fewer, when a mean stands for two rows at best."""
 
 N_DRAWN = 32
-"""Starts where the sites draw them, or where they are found among rows that are filled in."""
+"""Number of starts if sites draw them, or if they are found among rows that are filled in."""
 
 MEANS_PER_CLUSTER, LARGE_SITE, MOST_MEANS, FEWEST_MEANS = 160, 10_000, 256, 2
-"""Means of all sites for each cluster, half of them where a site has so many rows; the most of one
-site, and its fewest for each cluster."""
+"""Number of all sites' means per cluster, halved if a site has this many rows; the most of one
+site, and its fewest per cluster."""
 
 LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
-"""Leaves of a tree for each cluster, at least and at most in all, and passes after it has grown."""
+"""Leaves of a tree per cluster, and at least and at most in total; and passes after it has
+grown."""
 
 COARSE_LEAVES, COARSE_ROWS = 4, 5
-"""Leaves for each cluster where sites hold back small groups, and the fewest rows of one."""
+"""Leaves per cluster if sites hold back small groups, and the smallest number of rows of a leaf."""
 
 MOST_TRIMMED = 0.5
 """The largest share of the rows that may belong to no cluster."""
 
 GROUPS = 512
-"""Means that a site is asked for where its rows are in groups, which are means already."""
+"""Number of means that a site is asked for if its rows are in groups, which are means already."""
 
 FKM_ROUNDS, FKM_STARTS = 10, 4
-"""Rounds of FKM beside a start from summaries, and how many of its last states join the starts."""
+"""Rounds of FKM in addition to a start from summaries, and number of its last states that become
+starts."""
 
 Starts = tuple[list[State], tuple[Iteration, ...]]
 Seeding = Literal["k-means++", "random"] | Callable[..., Any]
@@ -216,15 +218,15 @@ Description = SiteSummaries | VarianceTree
 
 
 def algorithm_of(spec: FitSpec) -> Algorithm:
-    """Return the algorithm that a specification names or holds.
+    """Return the algorithm that a specification names or contains.
 
-    One of one's own is named by its module and class; its field ``n_clusters``, if it has one, is
-    k, and its other fields keep their defaults.
+    A user's own algorithm is named by its module and class; its field ``n_clusters``, if it has
+    one, is set to k, and its other fields keep their defaults.
 
     Raises
     ------
     InputError
-        If the name leads to no algorithm, or to one that does not know the metric.
+        If the name is not that of an algorithm, or the algorithm does not support the metric.
 
     Examples
     --------
@@ -246,7 +248,7 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
 
 
 def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
-    """Return an algorithm of one's own; refuse one that does not do what is wished."""
+    """Return a user's own algorithm after checking that it supports the options."""
     name = type(algorithm).__name__
     if spec.model == "mixture" and not isinstance(algorithm, GaussianMixture):
         raise refused("mixture-own", algorithm=name)
@@ -256,7 +258,7 @@ def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
 
 
 def _imported(path: str, spec: FitSpec) -> Algorithm:
-    """Return the algorithm that stands under a dotted name."""
+    """Return the algorithm with a dotted name."""
     try:
         kind = imported(path)
         names = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
@@ -269,7 +271,7 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
 
 
 def _trimmed(spec: FitSpec) -> TrimmedLloyd:
-    """Return the algorithm that leaves a share of the rows out."""
+    """Return the algorithm that trims a share of the rows."""
     if not 0 < spec.trim <= MOST_TRIMMED:
         raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
     return TrimmedLloyd(spec.trim, spec.tol)
@@ -278,13 +280,13 @@ def _trimmed(spec: FitSpec) -> TrimmedLloyd:
 def clustering(spec: FitSpec) -> Plan[Result]:
     """Plan a whole clustering, and a last round for its exact inertia.
 
-    Clusters come in canonical order, unless the start was given as centres, and what goes on from
-    it is no search by crossover, in which centres lose their numbers.
+    Clusters are in canonical order, unless the start was given as centres and no crossover, which
+    loses the order of centres, follows.
 
     Raises
     ------
     InputError
-        If the algorithm finds no centres and cannot assign rows without.
+        If the algorithm has no centres and cannot assign rows without them.
     """
     algorithm, start = algorithm_of(spec), _given_start(spec)
     if isinstance(algorithm, TrimmedLloyd):
@@ -309,7 +311,7 @@ def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
     Raises
     ------
     InputError
-        As of `algorithm_of`, or if the algorithm's objective lacks something.
+        As in `algorithm_of`, or if the algorithm's objective is incomplete.
 
     Examples
     --------
@@ -332,7 +334,7 @@ def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
 
 
 def _given_start(spec: FitSpec) -> State | None:
-    """Return the start, where it was given as centres."""
+    """Return the start if it was given as centres."""
     return State.at(spec.init) if isinstance(spec.init, np.ndarray) else None
 
 
@@ -375,14 +377,14 @@ def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]
 
 
 def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
-    """Plan the same where a round asks a sample of the sites; all of them first and last."""
+    """Plan the same with rounds that ask a sample of the sites, and all of them first and last."""
     seeds, history = yield from everyone(drawn_starts(spec))
     best = yield from sampled_run(algorithm, seeds, spec)
     return [replace(best, history=history + best.history)]
 
 
 def _means(spec: FitSpec) -> Plan[State]:
-    """Plan the means that describe all rows; none where the start needs none."""
+    """Plan the means that describe all rows; empty if the start needs none."""
     step = description_step(spec)
     if spec.means is not None or step is None:
         return spec.means or State()
@@ -391,11 +393,11 @@ def _means(spec: FitSpec) -> Plan[State]:
 
 
 def canonical(state: State, algorithm: Algorithm) -> State:
-    """Return a state with its clusters by falling weight, ties by coordinates.
+    """Return a state with its clusters by decreasing weight, ties by coordinates.
 
-    Its memory is reordered with them, as the algorithm declares it (``allowed.memory``): each
-    axis of length ``k``, and places below ``k``. With memory that is not declared, the clusters
-    stay in the algorithm's own order.
+    Its memory is reordered too, as the algorithm declares it (``allowed.memory``): each axis of
+    length ``k``, and indices below ``k``. With memory that is not declared, the clusters stay in
+    the algorithm's own order.
 
     Examples
     --------
@@ -415,7 +417,7 @@ def canonical(state: State, algorithm: Algorithm) -> State:
 
 
 def _n_seeds(spec: FitSpec) -> int:
-    """Return how many starts are wanted among the means of all rows."""
+    """Return the number of starts to seek among the means of all rows."""
     if spec.wish == "missing='ignore'":
         return N_DRAWN
     few = 0 < sum(spec.site_rows) < MANY_ROWS and not spec.grouped and spec.means is None
@@ -424,14 +426,14 @@ def _n_seeds(spec: FitSpec) -> int:
 
 
 def _staying(n_starts: int, spec: FitSpec) -> Mapping[int, int]:
-    """Return how many of so many runs stay in their race; fewer where starts are good ones."""
+    """Return how many of these runs stay in their race; fewer if starts are good."""
     found = spec.algorithm == "auto" and not spec.n_init and _n_seeds(spec) == N_MOST
     usual = next((keep for most, keep in SHORT.items() if n_starts <= most), HALVING)
     return MANY if usual is HALVING and found and description_step(spec) else usual
 
 
 def drawn_starts(spec: FitSpec) -> Plan[Starts]:
-    """Plan the starts that a specification asks for, with the rounds that they take."""
+    """Plan the starts that a specification requests, with the rounds that they take."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
     m = spec.m if auto else None
     n_seeds = spec.n_init or (_n_seeds(spec) if auto else 1)
@@ -451,7 +453,7 @@ def drawn_starts(spec: FitSpec) -> Plan[Starts]:
 def description_step(spec: FitSpec) -> Description | None:
     """Return the step that describes all rows by means to start from, if a start needs that.
 
-    Beside a start that is given as centres, it is the one of the default start.
+    If the start is given as centres, it is that of the default start.
     """
     init = "auto" if isinstance(spec.init, np.ndarray) else spec.init
     if spec.sums_only or init == "sums" or (init == "auto" and _are_tiny(spec)):
@@ -468,7 +470,7 @@ def description_step(spec: FitSpec) -> Description | None:
 
 
 def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
-    """Return the step that sites are asked for a start by; None where none is asked for."""
+    """Return the step by which sites are asked for a start; None if there is none."""
     given = spec.start is not None or isinstance(spec.init, np.ndarray)
     if given or not algorithm.needs_centers:
         return None
@@ -476,14 +478,14 @@ def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
 
 
 def _are_tiny(spec: FitSpec) -> bool:
-    """Return whether most rows are at sites with too few to describe all clusters by themselves."""
+    """Return whether most rows are at sites too small to describe all clusters."""
     few = FEWEST_MEANS * spec.n_clusters
     n_few = sum(n for n in spec.site_rows if n < few)
     return not spec.grouped and len(spec.site_rows) > 1 and 2 * n_few > sum(spec.site_rows)
 
 
 def _tree(spec: FitSpec) -> VarianceTree:
-    """Return a tree of sums; a coarse one where sites hold back sums over few rows."""
+    """Return a tree of sums; a coarse one if sites hold back sums over few rows."""
     k = spec.n_clusters
     if spec.smallest == 1:
         fine = max(FEWEST_LEAVES, LEAVES_PER_CLUSTER * k)
@@ -493,11 +495,11 @@ def _tree(spec: FitSpec) -> VarianceTree:
 
 
 def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
-    """Plan weighted means of all rows; they serve any smaller number of clusters as well.
+    """Plan weighted means of all rows, which also serve for smaller numbers of clusters.
 
-    Where they are fewer than ``n_clusters`` different ones, as of few rows or of small sites with
-    the same rows, smaller groups of rows are asked for. These describe the rows then, unless the
-    sites' limits held back more of them.
+    If fewer than ``n_clusters`` are distinct, as with few rows or small sites with equal rows,
+    smaller groups of rows are requested. These are used unless the sites' limits held back more of
+    them.
     """
     best, history = yield from _described(step, seed)
     for finer in _finer(step):
@@ -509,7 +511,7 @@ def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
 
 
 def _differ(means: Floats, n: int) -> bool:
-    """Return whether at least so many means differ; many do in one column."""
+    """Return whether at least n means differ, which is so if n differ in one column."""
     if means.size and len(np.unique(means[:, 0])) >= n:
         return True
     return len(np.unique(means, axis=0)) >= n
@@ -522,7 +524,7 @@ def _described(step: Description, seed: int) -> Plan[tuple[State, tuple[Iteratio
 
 
 def _finer(step: Description) -> list[Description]:
-    """Return the same step for smaller groups of rows, and for single rows."""
+    """Return the step for smaller groups of rows, and for single rows."""
     if isinstance(step, SiteSummaries):
         finer = [replace(step, rows_per_mean=step.min_rows), SiteSummaries(step.n_means)]
         return [each for each in dict.fromkeys(finer) if each != step]
@@ -533,7 +535,7 @@ def _finer(step: Description) -> list[Description]:
 def from_description(
     step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
 ) -> Plan[Starts]:
-    """Plan a start from weighted means of all rows: one round of summaries, more of sums alone."""
+    """Plan a start from weighted means of all rows: one round of summaries, more from sums."""
     described = yield from description(step, n_clusters, seed)
     means, rng = described.state, stream(seed, described.state.round)
     return best_seeds(means, n_clusters, n_seeds, rng, m), described.history
@@ -542,7 +544,7 @@ def from_description(
 def with_fkm(
     step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
 ) -> Plan[Starts]:
-    """Plan a start from means, joined by the last states of FKM in rounds of its own."""
+    """Plan a start from means, together with the last states of FKM in rounds of its own."""
     described = from_description(step, n_clusters, n_seeds - FKM_STARTS, seed, m)
     (starts, history), (states, fkm_history) = yield from gather(
         [described, _every_state(FKM(n_clusters), FKM_ROUNDS, seed)]

@@ -1,28 +1,28 @@
-"""A clustering by k-means whose every answer has noise, and the fit under its budget.
+"""Clustering by k-means with noise on every answer, and the fit under a privacy budget.
 
-Plan of a clustering by k-means whose every answer has noise, within one budget.
+All answers together stay within one budget.
 
-The start decides, and takes the larger part of the budget; then two rounds of relative updates, or
-more where there are plenty of rows.
+The start is decisive and takes the larger part of the budget; two rounds of relative updates
+follow, or more if there are many rows.
 
     1  `BoxMoments`           where the rows lie and how far they spread
     2  `BallScatter`          directions along which they vary, beyond three columns
     3  `GridCells`            cells with noisy counts, clustered at the server: k centres
     4  `RelativeLloyd`        the centres move to the means of their rows
 
-What all answers cost together is fixed before any row is read: the sum of 1 / (2 noise^2) is the
-rho of the budget, exactly. The single multipliers are fixed then, too, unless the number of rows is
-not public: then the noisy one of the first answer says how many rounds share the rest, and costs
-add up as before (A. Smith & A. Thakurta, Fully adaptive composition for Gaussian differential
-privacy, 2022). Everything besides the noise is deterministic, and what the server does with noisy
-sums costs nothing.
+The total cost of all answers is fixed before any row is read: the sum of 1 / (2 noise^2) is exactly
+the rho of the budget. The single multipliers are fixed too, unless the number of rows is not
+public: then the noisy number from the first answer determines how many rounds share the rest, and
+costs add up as before (A. Smith & A. Thakurta, Fully adaptive composition for Gaussian differential
+privacy, 2022). Everything except the noise is deterministic, and post-processing of noisy sums at
+the server costs nothing.
 
-Counts that noise made negative or small are no rows: the counts are replaced by the nearest ones,
-in the sense of least squares, that are at least 0 and add up to the noisy number of rows (M. Hay,
-V. Rastogi, G. Miklau & D. Suciu, VLDB 2010, on constraints as a way to take noise away; the
+Counts that noise made negative or small are not real rows: the counts are replaced by the nearest
+ones, in the least-squares sense, that are at least 0 and add up to the noisy number of rows (M.
+Hay, V. Rastogi, G. Miklau & D. Suciu, VLDB 2010, on constraints as a way to take noise away; the
 projection is that of J. Duchi et al., ICML 2008, figure 1).
 
-Fit under a privacy budget: what it needs, and the account of what was asked.
+The fit under a privacy budget checks what it needs, and keeps an account of the answers.
 """
 
 from __future__ import annotations
@@ -74,48 +74,51 @@ PRIVATE_STEPS: tuple[PlannedStep, ...] = (BoxMoments, GridCells, RelativeLloyd)
 """The steps that every private clustering asks."""
 
 MOMENTS, SCATTER, CELLS = 0.05, 0.15, 0.4
-"""Parts of rho that the first three releases take; without the second, see `PLAIN_CELLS`."""
+"""Parts of rho for the first three releases; without the second, see `PLAIN_CELLS`."""
 
 PLAIN_CELLS = 0.5
-"""Part of rho of the cells of at most three columns, where no second moments are asked for."""
+"""Part of rho for the cells of at most three columns, when no second moments are released."""
 
 LAST = 0.7
-"""Part of what is left for the rounds of updates that the last of them takes."""
+"""Part of the remaining budget for the rounds of updates that the last round takes."""
 
 ROUNDS, MOST_ROUNDS, PLENTY = 2, 8, 50.0
-"""Rounds of updates, at least and at most, and the rows of a cluster, in noise multipliers of the
-whole budget and roots of the columns, from which each doubling allows one more."""
+"""Smallest and largest number of rounds of updates, and the rows per cluster, in noise
+multipliers of the whole budget times sqrt(d), from which on each doubling allows one more round."""
 
 GRID_AXES = 3
-"""Axes, at most, of a grid of counts alone; cells along more are wide, and have sums."""
+"""Largest number of axes of a grid of counts alone; with more axes, cells are wide and have
+sums."""
 
 REACH, WIDER = 3.0, 1.3
-"""Ends of a grid in deviations of the rows, and a radius in their root mean squared length."""
+"""Half-width of a grid in standard deviations of the rows, and a radius in their root mean
+squared length."""
 
 MOST_GRID = 1 << 15
-"""Cells of a grid, at most."""
+"""Largest number of cells of a grid."""
 
 FEWEST_CELLS, MOST_AVERAGED, ROWS_SEEN = 4, 4096, 0.15
-"""The fewest cells for each cluster of a grid of counts; the most with sums, and how many of them
-for each row that stands out of the noise."""
+"""Fewest cells per cluster in a grid of counts; most cells with sums, and their number per row
+that stands out from the noise."""
 
 NARROWER = 2.5
-"""Ends of a grid with sums in deviations of the rows."""
+"""Half-width of a grid with sums, in standard deviations of the rows."""
 
 TIGHT, LOOSE = 1.5, 2.5
-"""Radius of updates in root mean squared distances, for the fewest rounds and where more follow."""
+"""Radius of updates in root mean squared distances, for the fewest rounds and for more."""
 
 WIDEST = 2.0
-"""First radius, in median distances of a centre to the nearest other one, at most."""
+"""Largest first radius, in median distances of a centre to its nearest other one."""
 
 STANDING_OUT = 3.0
-"""Deviations of the noise by which the count of a cell, or of it and its neighbours, stands out."""
+"""Standard deviations of the noise by which a cell's count, alone or with its neighbours, must
+stand out."""
 
 FLATTEST = 0.01
-"""Variance along an axis, in that of the first one, at least."""
+"""Smallest variance along an axis, relative to that of the first axis."""
 
 SEEN = 12.0
-"""Rows of a cluster at least, in noise multipliers of the whole budget and roots of the columns."""
+"""Smallest number of rows of a cluster, in noise multipliers of the whole budget times sqrt(d)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +128,13 @@ class Releases:
     Parameters
     ----------
     noises : mapping of str to float
-        The noise multiplier of each release: moments, perhaps scatter, cells, and the rounds of
-        updates from 1.
+        The noise multiplier of each release: moments, possibly scatter, cells, and the rounds of
+        updates, numbered from 1.
     n_axes : int
-        Axes along which the rows are described for the start.
+        Number of axes along which the rows are described for the start.
     n_noises : float
-        Independent noises in the total of all sites' answers: as many as sites, where each adds
-        its own in full, and 1 where they share one.
+        Number of independent noise terms in the total of all sites' answers: the number of sites if
+        each adds full noise, or 1 if they share it.
     """
 
     noises: Mapping[str, float]
@@ -147,7 +150,7 @@ class Releases:
         n_noises: float = 1.0,
         n_rows: float = 0.0,
     ) -> Releases:
-        """Return the releases whose costs add up to a budget; more for more rows.
+        """Return the releases whose costs add up to a budget, with more of them for more rows.
 
         Examples
         --------
@@ -171,12 +174,12 @@ class Releases:
         return cls(noises, n_axes, n_noises)
 
     def scale(self, name: str) -> float:
-        """Return the deviation of the noise on the total of a count that has all of a release."""
+        """Return the standard deviation of the noise on a count that has all of a release."""
         return self.noises[name] * sqrt(self.n_noises)
 
     @property
     def spread(self) -> float:
-        """Radius of updates in root mean squared distances."""
+        """The radius of updates, in root mean squared distances."""
         return LOOSE if f"update {ROUNDS + 1}" in self.noises else TIGHT
 
 
@@ -187,11 +190,11 @@ class _Box:
     Attributes
     ----------
     n_rows : float
-        Their number.
+        The number of rows.
     mean, variance : ndarray of shape (d,)
-        Of the columns.
+        The moments of the columns.
     noise : float
-        Deviation of the noise in a variance.
+        Standard deviation of the noise in a variance.
     """
 
     n_rows: float
@@ -201,7 +204,7 @@ class _Box:
 
     @classmethod
     def from_total(cls, total: Summary, noise: float) -> _Box:
-        """Return what a total tells whose sums have noise of this deviation."""
+        """Return the estimate from a total whose sums have noise of this standard deviation."""
         n, (sums, squares) = max(float(total.weights[0]), 1.0), np.split(total.sums[0], 2)
         mean = np.clip(sums / n, -1.0, 1.0)
         least = min(2.0 * noise / n, 0.3)
@@ -209,7 +212,7 @@ class _Box:
 
     @property
     def radius(self) -> float:
-        """Length, about the mean, that most rows do not exceed."""
+        """The length, about the mean, that most rows do not exceed."""
         return WIDER * sqrt(float(self.variance.sum()))
 
 
@@ -220,11 +223,11 @@ class _Frame:
     Attributes
     ----------
     box : _Box
-        Where the rows lie.
+        The location of the rows.
     axes : ndarray of shape (q, d)
         Orthonormal directions.
     variances : ndarray of shape (q,)
-        Of the rows along them.
+        The variances of the rows along the axes.
     """
 
     box: _Box
@@ -232,7 +235,7 @@ class _Frame:
     variances: Floats
 
     def asked(self, low: Floats, high: Floats, bins: Floats) -> State:
-        """Return the state that `GridCells` is asked about."""
+        """Return the state about which `GridCells` is asked."""
         radius = np.array([self.box.radius])
         cells = {"low": low, "high": high, "bins": bins, "radius": radius}
         return State(self.box.mean[None], np.zeros(1), memory={"axes": self.axes, **cells})
@@ -246,26 +249,26 @@ def private_clustering(
     Parameters
     ----------
     fit : FitSpec
-        Its ``n_clusters`` and ``seed``.
+        The specification, of which ``n_clusters`` and ``seed`` are used.
     budget : Budget
-        What all answers together may cost.
+        The budget for all answers together.
     n_rows : float or None
-        Number of rows of all sites, where it is public.
+        Number of rows of all sites, if it is public.
     n_columns : int
         d.
     n_noises : float, default=1
-        Number of independent noises in a total: of the sites, where each adds its own in full.
+        Number of independent noise terms in a total: that of the sites if each adds full noise.
 
     Returns
     -------
     Plan of Result
-        Centres in [-1, 1]^d by falling weight; the weights and the inertia have noise. The
+        Centres in [-1, 1]^d by decreasing weight; the weights and the inertia have noise. The
         inertia is that of rows clipped to the last radius.
 
     Raises
     ------
     InputError
-        If the rows are too few: before the first question where their number is public, else
+        If there are too few rows: before the first question if their number is public, otherwise
         after the first answer, which costs a twentieth of the budget.
     """
     k, releases = fit.n_clusters, Releases.planned(budget, fit.n_clusters, n_columns, n_noises)
@@ -286,7 +289,7 @@ def private_clustering(
 
 
 def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: float = 1.0) -> float:
-    """Return the fewest rows that a private clustering is of use for, measured on many kinds.
+    """Return the fewest rows for which a private clustering is useful, from measurements.
 
     Examples
     --------
@@ -297,12 +300,12 @@ def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: float
 
 
 def check_rows(n_rows: float, least: float, n_clusters: int, budget: Budget) -> None:
-    """Refuse to spend a budget on too few rows.
+    """Raise an error rather than spend a budget on too few rows.
 
     Raises
     ------
     InputError
-        Saying how many are needed.
+        If there are too few rows; the message says how many are needed.
     """
     if n_rows < least:
         raise InputError(
@@ -344,7 +347,7 @@ def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
 
 
 def _first_radius(centers: Floats, weights: Floats, box: _Box, spread: float) -> float:
-    """Return the first radius: by the centres' distances, or more where rows spread more."""
+    """Return the first radius, from the centres' distances or, if larger, the rows' spread."""
     middle = weights @ centers / weights.sum()
     between = weights @ ((centers - middle) ** 2).sum(axis=1) / weights.sum()
     unsure = 2.0 * box.noise * sqrt(len(box.variance))
@@ -354,7 +357,7 @@ def _first_radius(centers: Floats, weights: Floats, box: _Box, spread: float) ->
 
 
 def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
-    """Plan the middles (cells, q) of small cells, with their noisy counts where there are rows."""
+    """Plan the middles (cells, q) of small cells, with the noisy counts of occupied ones."""
     box, q, ends = frame.box, len(frame.axes), REACH * np.sqrt(frame.variances)
     low, high = -ends, ends
     if q == len(box.mean):  # the axes are the columns
@@ -381,9 +384,10 @@ def _averaged(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Flo
 
 
 def standing_out(counts: Floats, noise: float) -> NDArray[np.bool_]:
-    """Return which counts of a grid, of any shape, are more than noise, alone or with neighbours.
+    """Return which counts of a grid exceed noise, alone or with their neighbours.
 
-    Far from all rows there is noise alone; without this, clusters would be looked for there.
+    The grid may have any shape. Far from all rows there is only noise; without this test, clusters
+    would be sought there.
 
     Examples
     --------
@@ -399,10 +403,10 @@ def standing_out(counts: Floats, noise: float) -> NDArray[np.bool_]:
 
 
 def n_grid_cells(n_rows: float, noise: float, n_axes: int, n_clusters: int) -> float:
-    """Return how many cells a grid should have: more where more rows stand out of the noise.
+    """Return the number of cells of a grid: more if more rows stand out from the noise.
 
-    The rule of Su et al., (n epsilon / 10)^(2 q / (2 + q)), with q times the noise in the place
-    of 10 / epsilon.
+    The rule of Su et al., (n epsilon / 10)^(2 q / (2 + q)), with q times the noise in place of 10 /
+    epsilon.
 
     Examples
     --------
@@ -414,7 +418,7 @@ def n_grid_cells(n_rows: float, noise: float, n_axes: int, n_clusters: int) -> f
 
 
 def _bins(lengths: Floats, n_cells: float) -> Floats:
-    """Return in how many bins to part each length, for so many nearly cubic cells."""
+    """Return the number of bins for each length that gives so many nearly cubic cells."""
     side = (float(np.prod(lengths)) / n_cells) ** (1 / len(lengths))
     bins: Floats = np.maximum(1.0, np.round(lengths / side))
     while prod(bins.tolist()) > MOST_CELLS:
@@ -423,7 +427,7 @@ def _bins(lengths: Floats, n_cells: float) -> Floats:
 
 
 def _widest_cut(lengths: Floats, n_cells: float) -> Floats:
-    """Return in how many bins to part each length: one more where they are widest, in turn.
+    """Return the number of bins for each length, adding bins in turn where they are widest.
 
     Examples
     --------
@@ -440,7 +444,7 @@ def _widest_cut(lengths: Floats, n_cells: float) -> Floats:
 
 
 def nearest_counts(counts: Floats, total: float) -> Floats:
-    """Return the nearest numbers of at least 0 that add up to a total.
+    """Return the nearest non-negative numbers that add up to a total.
 
     Examples
     --------
@@ -473,20 +477,20 @@ def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
 
 @dataclass(frozen=True, slots=True)
 class PrivacySpent:
-    """What the answers to a job have cost, as ``privacy`` of ``model.json`` holds it.
+    """Privacy cost of the answers to a job, as in ``privacy`` of ``model.json``.
 
     Parameters
     ----------
     epsilon, delta : float
-        The privacy loss that is exceeded with probability delta at most.
+        The privacy loss, which is exceeded with probability at most delta.
     group_size : int
-        The records that one person has, at most, to whom that applies.
+        The largest number of records of a person to whom this applies.
     rho : float
-        The same as zero-concentrated differential privacy counts it, of one record; it adds up.
+        The cost for one record in zero-concentrated differential privacy, which is additive.
     answers : int
-        Answers with noise of each site.
+        Number of answers with noise of each site.
     budget : float
-        The epsilon that might be spent.
+        The epsilon that may be spent.
     """
 
     epsilon: float
@@ -497,24 +501,24 @@ class PrivacySpent:
     budget: float
 
     def plain(self) -> dict[str, Any]:
-        """Return the account as JSON can hold it."""
+        """Return the account as JSON-compatible values."""
         return asdict(self)
 
 
 class AccountedEngine:
-    """Engine that asks another one, with noise only, and counts what that costs.
+    """Engine that asks another engine, with noise only, and adds up the cost.
 
     Parameters
     ----------
     engine : Engine
-        Who is asked.
+        The engine that is asked.
     budget : Budget
-        What all answers together may cost.
+        The budget for all answers together.
 
     Raises
     ------
     InputError
-        Where a task has no noise, or would cost more than is left; then nothing is asked.
+        If a task has no noise or would cost more than is left; then nothing is asked.
     """
 
     def __init__(self, engine: Engine, budget: Budget) -> None:
@@ -522,13 +526,13 @@ class AccountedEngine:
         self._noises: list[float | None] = []
 
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites but for kinds, texts and labels."""
+        """Return the metadata of the sites, without kinds, texts and labels."""
         if asked.get("columns") or asked.get("labels"):
             raise InputError("under a privacy budget, no kinds, texts or labels are asked for")
         return self._engine.introduce(**asked)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Carry all tasks of one round to the sites, and count them before."""
+        """Carry all tasks of one round to the sites, after adding up their cost."""
         noises = [*self._noises, *(task.noise for task in tasks)]
         if not self._budget.allows(rho_of(noises)):
             raise InputError(
@@ -539,7 +543,7 @@ class AccountedEngine:
 
     @property
     def spent(self) -> PrivacySpent:
-        """Return what was spent so far."""
+        """Return the cost so far."""
         budget, rho = self._budget, rho_of(self._noises)
         return PrivacySpent(
             budget.spent(rho),
@@ -558,12 +562,12 @@ def budget_of(fit: Fit) -> Budget:
 
 
 def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
-    """Return what brings rows into the box, by the public bounds of a fit.
+    """Return the preprocessor that brings rows into the box, from the public bounds of a fit.
 
     Raises
     ------
     InputError
-        If a column has no bounds, or bounds have no column.
+        If a column has no bounds, or there are bounds without a column.
     """
     given = fit.bounds
     assert given is not None  # or the fit was refused
@@ -581,7 +585,7 @@ def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
 
 
 def n_noises_of(sites: Sequence[SiteInfo]) -> int:
-    """Return about how many noises, each of them all that was asked for, a total of sites has.
+    """Return the approximate number of full noise terms in a total over sites.
 
     Examples
     --------
@@ -601,7 +605,7 @@ def n_noises_of(sites: Sequence[SiteInfo]) -> int:
 
 
 def n_rows_of(fit: Fit, sites: Iterable[SiteInfo]) -> float | None:
-    """Return how many rows there are, as stated or as sites of this process tell; None unknown."""
+    """Return the number of rows, as stated or as reported by local sites; None if unknown."""
     if fit.n_rows is not None:
         return float(fit.n_rows)
     told = [site.n_rows for site in sites]

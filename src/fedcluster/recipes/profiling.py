@@ -21,7 +21,7 @@ from fedcluster.preprocessing.moments import MOST_CELLS, SMALL
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
 Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]
-"""Columns of rows as they are told: the name, the levels of a text, the places in a row."""
+"""Layout of rows in their own units: the name, the levels of a text, the positions in a row."""
 
 
 def profiling(
@@ -34,26 +34,26 @@ def profiling(
 ) -> Plan[Profiles]:
     """Plan two rounds that profile the rows of each cluster, column by column.
 
-    The first brings means, spreads and levels; the second these again about the means, so that an
-    offset costs no digits, and counts in cells around the medians.
+    The first one asks for means, spreads and levels; the second for these again about the means, so
+    that an offset costs no digits, and for counts in cells around the medians.
 
     Parameters
     ----------
     centers : ndarray of shape (k, p)
-        A point near the rows of each cluster, in the columns of rows as they are told.
+        A point near the rows of each cluster, in the columns of the profile.
     columns : sequence of str
-        The names of the columns, where rows are told as they are.
+        The names of the columns if ``told`` is None.
     told : Preprocessor, optional
-        How the sites tell them otherwise; its columns have the names.
+        The transform to the columns of the profile, which it names.
     names : sequence of str, optional
-        What the clusters are called; by default names are proposed.
+        The names of the clusters; by default names are proposed.
     smallest : int, default=1
-        The smallest group of rows that all sites let through.
+        The smallest group of rows that all sites' limits allow out.
 
     Returns
     -------
     Plan of Profiles
-        To be asked about rows that come with their clusters.
+        To be asked about rows with assigned clusters.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def profiling(
 def profile_steps(
     n_clusters: int, preprocessor: Preprocessor | PreprocessingSpec | None
 ) -> list[PlannedStep]:
-    """Return the steps that profiles of so many clusters ask whatever the rows are."""
+    """Return the steps that profiles of ``n_clusters`` clusters ask whatever the rows are."""
     if n_clusters < 2 or (preprocessor is not None and preprocessor.missing == "ignore"):
         return [ClusterColumns]
     return [ClusterColumns, ClusterSilhouettes]
@@ -107,11 +107,11 @@ def profiles_of(
     state : State
         The clusters.
     algorithm : Algorithm, optional
-        What found them: it assigns the rows where it does that itself.
+        The algorithm of the clusters, which assigns the rows if it has its own rule.
     preprocessor : Preprocessor, optional
-        How rows are prepared before they are assigned.
+        The preparation of rows before they are assigned.
     columns, names, smallest
-        As of `profiling`.
+        As in `profiling`.
     """
     k, told = len(state.centers) or len(state.weights), preprocessor and preprocessor.as_found
     if len(state.centers):
@@ -135,7 +135,7 @@ def _with_silhouettes(plan: Plan[Profiles], silhouettes: Plan[Floats]) -> Plan[P
 
 
 def _silhouettes(centers: Floats) -> Plan[Floats]:
-    """Plan one round about the silhouettes of each cluster: their mean and spread, (2, k)."""
+    """Plan one round about the silhouettes of each cluster; return mean and spread, (2, k)."""
     [answers] = yield [Task(ClusterSilhouettes(), State.at(centers), everyone=True)]
     return silhouettes_by_cluster(answers.total())
 
@@ -151,9 +151,9 @@ def assigned_rows(
     Parameters
     ----------
     state, algorithm, preprocessor
-        As of `profiles_of`.
+        As in `profiles_of`.
     told : Preprocessor, optional
-        How rows with clusters are told; by default as they were assigned.
+        The transform to the columns of the profile; by default those of the assignment.
     """
     if isinstance(algorithm, Assigns):
         asked = Task(algorithm, replace(state, inertia=0.0, converged=False))
@@ -163,7 +163,7 @@ def assigned_rows(
 
 
 def _layout(columns: Sequence[str], told: Preprocessor | None) -> Layout:
-    """Return the columns of rows that a preprocessor tells, or of these numbers."""
+    """Return the layout of rows that a preprocessor describes, or of plain numeric columns."""
     if told is None:
         return [(name, None, np.array([j])) for j, name in enumerate(columns)]
     stops = np.cumsum([len(column.names) for column in told.columns])
@@ -179,7 +179,7 @@ def _layout(columns: Sequence[str], told: Preprocessor | None) -> Layout:
 
 
 def _texts(layout: Layout) -> Floats:
-    """Return for each place in a row the number of its text, 0 of numbers."""
+    """Return, for each position in a row, the number of its text, or 0 for numbers."""
     is_text = [levels is not None for _, levels, _ in layout]
     texts = np.where(is_text, np.cumsum(is_text), 0)
     return np.repeat(texts, [len(places) for *_, places in layout]).astype(np.float64)
@@ -191,7 +191,7 @@ class _Sums:
     Parameters
     ----------
     state : State
-        What was asked about.
+        The state that was asked about.
     answers : Answers
         The answers.
     """
@@ -213,18 +213,18 @@ class _Sums:
 
     @property
     def points(self) -> Floats:
-        """Return the means (k, d); where a cluster has none, the centre that was asked about."""
+        """Return the means (k, d), or the centre asked about for a cluster without rows."""
         there = (self.weights > 0) & (self.texts == 0)
         return np.where(there, self.means, self._centers)
 
     @property
     def weights_of_all(self) -> Floats:
-        """Return the weights of clusters and of all of them together, (k + 1, d)."""
+        """Return the weights of each cluster and of all clusters together, (k + 1, d)."""
         return np.vstack([self.weights, self.weights.sum(axis=0)])
 
     @property
     def moments(self) -> tuple[Floats, Floats]:
-        """Return means and spreads of clusters and of all of them together, (k + 1, d) each."""
+        """Return means and spreads of each cluster and of all together, (k + 1, d) each."""
         weights, apart = self.weights, self.points - self.points[0]
         total = np.where(weights.sum(axis=0) > 0, weights.sum(axis=0), np.nan)
         mean = (weights * apart).sum(axis=0) / total
@@ -235,7 +235,7 @@ class _Sums:
 
 
 def _cells(layout: Layout, sums: _Sums, smallest: int) -> list[Task]:
-    """Return the task that counts rows around the medians; none without numbers.
+    """Return the task that counts rows around the medians; None without numeric columns.
 
     The median lies within a standard deviation of the mean: H. Hotelling & L. M. Solomons, Annals
     of Mathematical Statistics 3, 1932.
@@ -260,7 +260,7 @@ def _cells(layout: Layout, sums: _Sums, smallest: int) -> list[Task]:
 
 
 def _medians(state: State, answers: Answers, weights: Floats) -> Floats:
-    """Return the medians and the steps to which they are known, (2, k + 1, t)."""
+    """Return the medians and their resolutions, (2, k + 1, t)."""
     edges = np.concatenate([state.memory["edges"], state.memory["overall"][None]])
     counts = np.maximum(answers.total().weights, 0.0).reshape(*edges.shape[:2], -1)
     medians = np.full((2, *weights.shape), np.nan)
@@ -273,10 +273,10 @@ def _medians(state: State, answers: Answers, weights: Floats) -> Floats:
 
 
 def _median(counts: Floats, edges: Floats, weight: float) -> tuple[float, float]:
-    """Return the median of rows in cells, and the width of where it may lie.
+    """Return the median of rows in cells, and the width of the interval that contains it.
 
-    It is the mean of the values of two ranks, the same one where the weight is odd. Rows that
-    limits hide may lie anywhere.
+    It is the mean of the values of two ranks, which coincide if the weight is odd. Rows that limits
+    hide may lie anywhere.
 
     Examples
     --------
@@ -300,12 +300,12 @@ def _median(counts: Floats, edges: Floats, weight: float) -> tuple[float, float]
 
 
 def _cell(upto: Floats, rank: float) -> int:
-    """Return the cell that holds the row of a rank: the first with more weight up to its end."""
+    """Return the cell of the row with a given rank, from the cumulative weights."""
     return int(min(np.searchsorted(upto, rank, side="right"), np.argmax(upto >= upto[-1])))
 
 
 def _ends(edges: Floats, cell: int) -> tuple[float, float]:
-    """Return where a cell begins and ends; one that reaches to infinity is at its finite end."""
+    """Return the ends of a cell; an infinite end is replaced by the finite one."""
     start, stop = float(edges[cell]), float(edges[cell + 1])
     return (stop, stop) if start == -inf else (start, start) if stop == inf else (start, stop)
 

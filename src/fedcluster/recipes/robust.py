@@ -1,6 +1,6 @@
-"""Clustering despite sites that lie, and the influence of each site on a clustering.
+"""Clustering despite lying sites, and the influence of each site on a clustering.
 
-Influence of each site on a clustering, from the answers of its last round; takes no round.
+The influence of each site comes from the answers of the last round, without another one.
 
 c_j    the centres, c_ij those of the same server step without site i, s_j the spread of a cluster
 shift  |c_j - c_ij| / s_j
@@ -60,35 +60,38 @@ Exchange = list[tuple[Task, Answers]]
 Kept = deque[Exchange]
 
 ROUNDS = 8
-"""Rounds that are remembered: a run that wins a race may have ended before others."""
+"""Number of rounds that are remembered: the winner of a race may have ended before others."""
 
 SITES = range(3, 51)
-"""Numbers of sites whose influence is told: of two, neither stands out; of many, none does."""
+"""Numbers of sites for which influence is reported: of two, neither stands out; of many, none
+does."""
 
 FEWEST = 1e-6
-"""Share of the rows by which influence is divided at least."""
+"""Smallest share of the rows by which influence is divided."""
 
 STRIKING, SHIFT, TIMES = 0.05, 0.5, 3.0
-"""A site stands out that adds such a share to the others' inertia and moves a centre by so much of
-its cluster's spread, and adds so many times as much as any other."""
+"""A site stands out if it adds this share to the others' inertia, moves a centre by this part of
+its cluster's spread, and adds this many times as much as any other site."""
 
 
 MOST_VALUES = 2048
-"""Values of all centres up to which descriptions are compared: more take as long as a fit."""
+"""Number of values of all centres up to which descriptions are compared; more take as long as a
+fit."""
 
 FAR, REFINED = 9.0, 5
-"""How many times the usual squared distance a mean counts at most, and passes over the others."""
+"""Factor of the usual squared distance at which that of a mean is capped, and number of passes
+over the others."""
 
 FACTORS = (-1.0, *(1.2 ** (sign * i) for i in range(1, 10) for sign in (-1, 1)))
-"""What a column is multiplied by to see whether rows would fit: another sign, or a unit."""
+"""Factors tried on a column to see whether its rows would fit: another sign, or another unit."""
 
 UNLIKE, ALIKE, MENDED, CLEARLY = 1.6, 1.35, 1.5, 1.3
-"""Misfit of odd rows, and with their column mended at most; by how much that makes it smaller, and
-by how much more than it does at any other site."""
+"""Misfit of odd rows; largest misfit with the column corrected; factor by which the correction
+must reduce it; and factor by which this must exceed that at any other site."""
 
 OWN, FEW_OTHERS = 0.5, 0.01
-"""Share of its rows in clusters of its own from which on a site is odd, and the rows of others that
-such a cluster may have, as a share of the site's."""
+"""Share of its rows in clusters of its own from which on a site is odd, and largest number of
+others' rows in such a cluster, as a share of the site's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +106,21 @@ class Influence:
         Distance of the centres from those without it, the largest one and the mean over the rows
         of the other sites; in units of the clusters' spread (the root mean squared distance).
     inertia_change : float or None
-        By what share the inertia of the other sites' rows is larger than about centres without it;
-        None where the answers do not tell it.
+        Relative increase of the other sites' inertia compared with centres found without the site;
+        None if the answers do not show it.
     alone : int
-        Number of clusters of which only this site told rows.
+        Number of clusters in which only this site has rows.
     share : float
-        Its share of the weight of all rows, as it told it.
+        Its share of the weight of all rows, as it reported.
     own : float
         Share of its rows in clusters of which the other sites have less than a hundredth.
     misfit : float or None
-        How far its rows are from clusters of the other sites' rows: mean squared distance over that
-        of their own rows, as far as descriptions of the rows tell it.
+        Mean squared distance of its rows to clusters of the other sites' rows, relative to that of
+        the others' own rows, if descriptions of the rows show it.
     column : str or None
-        The column that is odd: with its sign changed, or in another unit, the rows would fit.
+        The odd column: with its sign changed, or in another unit, the rows would fit.
     factor : float or None
-        What the column would have to be multiplied by; -1 for another sign.
+        The factor that would correct the column; -1 for another sign.
     """
 
     site: str
@@ -133,13 +136,13 @@ class Influence:
 
     @property
     def is_odd(self) -> bool:
-        """Whether a column cannot be that of others, or most rows are in clusters of its own."""
+        """Whether a column differs from that of others, or most rows are in clusters of its own."""
         strange = self.misfit is not None and self.misfit > UNLIKE
         return self.column is not None or (strange and self.own > OWN)
 
 
 def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> None:
-    """Keep the answers of a round that make states, among those of the last rounds."""
+    """Keep those answers of a round that lead to states, up to a number of rounds."""
     pairs = zip(tasks, answers, strict=True)
     if made := [pair for pair in pairs if hasattr(pair[0].step, "server_step")]:
         kept.append(made)
@@ -148,22 +151,22 @@ def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> N
 def influences(
     result: Result, listener: Listener, seed: int, columns: Sequence[str] = ()
 ) -> tuple[Influence, ...]:
-    """Return the influence of each site; none where it cannot be told.
+    """Return the influence of each site; empty if it cannot be computed.
 
-    First comes a site with an odd column or most rows in clusters of its own, then the one that
-    adds the most to the others' inertia for its share of the rows: a large honest site moves
-    centres more than a small one that lies.
+    Sites with an odd column or most rows in clusters of their own come first, then those that add
+    the most to the others' inertia relative to their share of the rows: a large honest site moves
+    centres more than a small lying one.
 
     Parameters
     ----------
     result : Result
         The clustering.
     listener : Listener
-        What it kept of the rounds.
+        The listener, with the rounds that it kept.
     seed : int
         The seed of the run.
     columns : sequence of str
-        The columns of rows that were not prepared.
+        The columns of rows that are not prepared.
     """
     for exchange in reversed(listener.kept):
         for task, answers in exchange:
@@ -178,7 +181,7 @@ def influences(
 
 
 def striking(found: Sequence[Influence]) -> Influence | None:
-    """Return the site that stands out, if one does."""
+    """Return the site that stands out, if there is one."""
     if not found or found[0].inertia_change is None:
         return None
     first, *others = [each.inertia_change or 0.0 for each in found]
@@ -194,7 +197,7 @@ def _rank(each: Influence) -> tuple[bool, bool, float, float]:
 
 
 def _made(task: Task, answers: Answers, seed: int) -> State | None:
-    """Return the state that answers make; None where they are too few."""
+    """Return the state that follows from answers; None if there are too few."""
     step: Any = task.step
     try:
         state: State = step.server_step(
@@ -241,9 +244,9 @@ def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Inf
 def _with_misfits(
     found: Sequence[Influence], result: Result, listener: Listener, columns: Sequence[str]
 ) -> list[Influence]:
-    """Return influences that say how far sites are from the others' clusters, and why.
+    """Return influences with how far each site is from the others' clusters, and why.
 
-    Where most sites are far from the others' clusters, none of them is odd.
+    If most sites are far from the others' clusters, none of them is odd.
     """
     few = result.state.centers.size <= MOST_VALUES
     if listener.described is None or not few or not isinstance(result.algorithm, Lloyd | FFCM):
@@ -269,7 +272,7 @@ def _with_misfits(
 
 
 def _scaled_columns(how: Any, names: Sequence[str], d: int) -> list[tuple[int, str, float]]:
-    """Return place, name and where 0 is, of columns of numbers that are only moved and scaled."""
+    """Return index, name and zero point of the numeric columns that are only shifted and scaled."""
     if how is None:
         return [(j, name, 0.0) for j, name in enumerate(names)] if len(names) == d else []
     if not isinstance(how, Preprocessor) or how.principal or how.unit:
@@ -285,7 +288,7 @@ def _scaled_columns(how: Any, names: Sequence[str], d: int) -> list[tuple[int, s
 def _odd(
     site: str, beside: Mapping[str, _Beside], columns: Sequence[tuple[int, str, float]]
 ) -> dict[str, Any]:
-    """Return the column of a site that would fit times a factor, and the factor; or nothing."""
+    """Return the column of a site that a factor would correct, and the factor; or nothing."""
     own = beside[site]
     tried = [(*own.mended(j, zero), j, name, zero) for j, name, zero in columns]
     if own.ratio <= UNLIKE or not tried:
@@ -300,7 +303,7 @@ def _odd(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Beside:
-    """Means of one site beside clusters of all others.
+    """Means of one site compared with clusters of all others.
 
     Parameters
     ----------
@@ -311,7 +314,7 @@ class _Beside:
     centers : ndarray of shape (k, d)
         The clusters of the others.
     usual, most : float
-        The mean squared distance of the others' means, and what one counts at most.
+        The mean squared distance of the others' means, and the cap on that of a mean.
     """
 
     points: Floats
@@ -322,9 +325,9 @@ class _Beside:
 
     @classmethod
     def of(cls, site: str, told: Mapping[str, tuple[Floats, Floats]], centers: Floats) -> _Beside:
-        """Return the means of a site beside those of the others.
+        """Return the means of a site together with those of the others.
 
-        Centres that none of them needs are moved to where they are far from one.
+        Centres that none of the others needs are moved to points far from any centre.
         """
         others = [each for name, each in told.items() if name != site]
         points, weights = (np.concatenate(each) for each in zip(*others, strict=True))
@@ -337,11 +340,11 @@ class _Beside:
 
     @property
     def ratio(self) -> float:
-        """Mean squared distance over that of the others."""
+        """Return the mean squared distance relative to that of the others."""
         return self._ratio(cdist(self.points, self.centers, "sqeuclidean"))
 
     def mended(self, j: int, zero: float) -> tuple[float, float]:
-        """Return the smallest ratio with column j times a factor about ``zero``; and the factor."""
+        """Return the smallest ratio with column j scaled about ``zero``, and the factor."""
         x, c = self.points[:, j, None], self.centers[:, j]
         rest = cdist(self.points, self.centers, "sqeuclidean") - (x - c) ** 2
         return min(
@@ -355,7 +358,7 @@ class _Beside:
 
 
 def _nearest_places(centers: Floats, to: Floats) -> Labels:
-    """Return the places of centres, each another's, in the order of those they are nearest to."""
+    """Return the positions of centres in the order of those that they are nearest to, mutually."""
     places: Labels = linear_sum_assignment(cdist(to, centers))[1]
     return places
 
@@ -367,7 +370,7 @@ def _has_errors(task: Task) -> bool:
 def _spread(task: Task, answers: Answers, state: State) -> Floats:
     """Return the spread of each cluster, (k,): the median over the sites.
 
-    Where answers do not tell it, half the distance to the next centre.
+    If answers do not show it, half the distance to the nearest other centre.
     """
     if _has_errors(task):
         each = []
@@ -390,7 +393,7 @@ def _spread(task: Task, answers: Answers, state: State) -> Floats:
 
 
 def _inertia_change(task: Task, others: Answers, state: State) -> float | None:
-    """Return by what share the others' inertia is larger about centres than about their means."""
+    """Return the relative increase of the others' inertia about centres over that about means."""
     if not _has_errors(task):
         return None
     answer, asked = total(others.summaries), task.state.centers
@@ -402,7 +405,7 @@ def _inertia_change(task: Task, others: Answers, state: State) -> float | None:
 
 
 def plain(found: Sequence[Influence]) -> list[dict[str, Any]]:
-    """Return influences as JSON can hold them, None for a number that is not finite."""
+    """Return influences as JSON-compatible values, with None for numbers that are not finite."""
     return [{name: _finite(value) for name, value in asdict(each).items()} for each in found]
 
 
@@ -414,29 +417,30 @@ APART = 9.0
 """Squared distance, in variances, beyond which a site is left out of a cluster."""
 
 CERTAIN = 100.0
-"""The same from which on one is named that was left out of a column: many columns are looked at."""
+"""The same for naming a site that was left out of a column, as many columns are tested."""
 
 VOUCHED = 0.5
-"""Share of what a site tells that others must describe too, lest it is left out of the start."""
+"""Share of a site's description that others must confirm, or it is left out of the start."""
 
 SEARCHES, RUNS = 6, 12
-"""Searches among descriptions, each without what too few sites describe, and runs of each."""
+"""Number of searches among descriptions, each without those that too few sites confirm, and of
+runs in each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trimmed:
-    """Account of the last round of k-means: what was left out.
+    """Account of what was left out in the last round of k-means.
 
     Parameters
     ----------
     lines : int
         The number of clusters, of all runs in the round.
     left_out : Counter
-        From how many of them each site's sums were.
+        The number of clusters from which each site's sums were left out.
     few : int
-        Of how many too few sites had rows.
+        The number of clusters in which too few sites had rows.
     before : mapping of str to str
-        Sites that were left out of the preparation or the start, and of what.
+        Sites that were left out of the preparation or the start, with the place.
     """
 
     lines: int = 0
@@ -458,18 +462,18 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Robust:
-    """Rule by which answers of sites are combined that may lie.
+    """Rule for combining answers of sites that may lie.
 
     Parameters
     ----------
     faults : int
         F, the largest number of sites that lie.
     n_clusters : int
-        k, by which descriptions are compared.
+        k, the number of clusters by which descriptions are compared.
     rows : mapping of str to float
-        How many rows each site told of, or what they weigh.
+        The number, or weight, of rows that each site reported.
     seed : int
-        Makes the searches among descriptions.
+        Determines the searches among descriptions.
     """
 
     faults: int
@@ -478,12 +482,12 @@ class Robust:
     seed: int
 
     def combine(self, task: Task, answers: Answers) -> tuple[Answers, Trimmed | None]:
-        """Return answers that add up to what no liar can steer far; and what was left out.
+        """Return combined answers that no liar can steer far, and what was left out.
 
         Raises
         ------
         InputError
-            If nothing is known of the step's answers.
+            If the step's answers cannot be compared.
         """
         combine = next((f for kind, f in COMBINED.items() if isinstance(task.step, kind)), None)
         if combine is None:
@@ -500,7 +504,7 @@ class Robust:
         return Answers(by_site, answers.missing, answers.enough), account
 
     def _share(self, name: str) -> float:
-        """Return the share of a site's weight that counts: no more than F others can vouch for."""
+        """Return the share of a site's weight that counts: no more than others can vouch for."""
         told = sorted(self.rows.values(), reverse=True)
         if name not in self.rows or len(told) <= self.faults or not self.rows[name] > 0:
             return 1.0
@@ -508,7 +512,7 @@ class Robust:
 
 
 def robust_rule(spec: object, sites: Iterable[SiteInfo], seed: int) -> Robust | None:
-    """Return the rule that the specification of a fit asks for, None where it asks for none."""
+    """Return the rule that the specification of a fit requests, None if it requests none."""
     if not isinstance(spec, FitSpec) or not spec.robust:
         return None
     rows = {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sites}
@@ -516,7 +520,7 @@ def robust_rule(spec: object, sites: Iterable[SiteInfo], seed: int) -> Robust | 
 
 
 def with_account(result: Any, listener: Listener) -> Any:
-    """Return a result whose reason says what a rule left out, if there is one."""
+    """Return a result whose reason says what a rule left out, if anything."""
     if (rule := listener.rule) is None:
         return result
     trimmed = listener.trimmed
@@ -527,16 +531,16 @@ def with_account(result: Any, listener: Listener) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """Listener to the rounds of a job: combines answers by a rule, if there is one, and keeps them.
+    """Listener to the rounds of a job: combines answers by a rule, if given, and keeps them.
 
     Parameters
     ----------
     rule : Robust, optional
-        How answers are combined.
+        The rule for combining answers.
     kept : deque of exchanges
         The answers of the last rounds, as they were combined.
     trimmed : Trimmed
-        What was left out in the last of them.
+        What was left out in the last round.
     described : (Task, Answers), optional
         The last description of the rows, as the sites sent it.
     """
@@ -547,7 +551,7 @@ class Listener:
     described: tuple[Task, Answers] | None = None
 
     def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
-        """Return the answers of a round as a plan is to see them."""
+        """Return the answers of a round that a plan receives."""
         for task, answer in zip(tasks, answers, strict=True):
             if isinstance(task.step, SiteSummaries | VarianceTree):
                 self.described = task, answer
@@ -563,12 +567,12 @@ class Listener:
 
     @property
     def spare(self) -> int:
-        """Number of sites without whose sums a plan goes on if they are too large."""
+        """Number of sites with too large sums that a plan can do without."""
         return 0 if self.rule is None else self.rule.faults
 
 
 def _added(accounts: Sequence[Trimmed]) -> Trimmed | None:
-    """Return the account of all runs of a round, None where it had none."""
+    """Return the account of all runs of a round, None if there is none."""
     if not accounts:
         return None
     left_out = sum((each.left_out for each in accounts), Counter[str]())
@@ -641,17 +645,17 @@ def _one_line(
 def _as_they_are(
     _rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
 ) -> Combined:
-    """Take counts, which weigh no more than a site may."""
+    """Return counts unchanged, as they weigh no more than a site may."""
     return list(given), None
 
 
 def _descriptions(
     rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Summary]
 ) -> Combined:
-    """Weigh means of rows so that no F sites have most of a cluster among them.
+    """Weight means of rows so that no F sites have most of a cluster among them.
 
-    The means are clustered, and in each cluster the F sites with most of it get no more weight
-    than all others; then again, until no weight changes.
+    The means are clustered, and in each cluster the F sites with the most weight get no more weight
+    than all others; this is repeated until no weight changes.
     """
     told = np.concatenate([a.weights for a in given])
     site = np.repeat(np.arange(len(given)), [len(a.weights) for a in given])
@@ -686,7 +690,7 @@ def _descriptions(
 
 
 def _supported(labels: Any, weights: Floats, site: Any, k: int, faults: int) -> Floats:
-    """Return weights (q,) of means, by which no F sites have more of a cluster than the next."""
+    """Return weights (q,) of means by which no F sites outweigh the next ones in a cluster."""
     held = np.zeros((k, int(site.max()) + 1))
     np.add.at(held, (labels, site), weights)
     next_ = np.sort(held, axis=1)[:, -faults - 1, None]
@@ -697,9 +701,9 @@ def _supported(labels: Any, weights: Floats, site: Any, k: int, faults: int) -> 
 
 
 def _vouched(weights: Floats, told: Floats, site: Any, faults: int) -> Floats:
-    """Return weights (q,) of means without the F sites that lost most, if that is most they told.
+    """Return weights (q,) without the F sites that lost the most, if that is most of theirs.
 
-    Elsewhere other sites describe the same clusters.
+    The clusters of the remaining sites are confirmed by others.
     """
     left, all_ = (np.bincount(site, each) for each in (weights, told))
     share = np.divide(left, all_, out=np.ones_like(left), where=all_ > 0)
@@ -709,7 +713,7 @@ def _vouched(weights: Floats, told: Floats, site: Any, faults: int) -> Floats:
 
 
 def majority(weights: Floats, faults: int) -> Floats:
-    """Return weights of which the F largest are no more together than all others.
+    """Return weights in which the F largest do not exceed all others together.
 
     Examples
     --------
@@ -723,7 +727,7 @@ def majority(weights: Floats, faults: int) -> Floats:
 
 
 def between(values: Floats, faults: int) -> Floats:
-    """Return values of which the F smallest and F largest are moved to the next ones.
+    """Return values with the F smallest and F largest replaced by the next ones.
 
     Examples
     --------
@@ -757,20 +761,20 @@ def median(values: Floats, weights: Floats) -> Floats:
 def apart(
     values: Floats, weights: Floats, spread: float, faults: int, beyond: float = APART
 ) -> Any:
-    """Return which sites are too far apart from the others, (h,) booleans; F at most.
+    """Return which sites are too far from the others, (h,) booleans; at most F of them.
 
     Parameters
     ----------
     values : ndarray of shape (h, d)
-        What each site tells for a row.
+        The value per row at each site.
     weights : ndarray of shape (h,)
-        The weight behind each.
+        The weight of each site.
     spread : float
-        Variance of rows within a site, of all columns together; 0 where it is not known.
+        Variance of rows within a site, summed over columns; 0 if unknown.
     faults : int
         F.
     beyond : float, default=9
-        Squared distance, in variances, that is too far.
+        Squared distance, in variances, from which on a site is too far.
     """
     reference = median(values, np.minimum(weights, np.median(weights)))
     squared = ((values - reference) ** 2).sum(axis=1)
@@ -792,4 +796,4 @@ COMBINED: Mapping[type, Callable[..., Combined]] = {
     Histogram: _as_they_are,
     SiteSummaries: _descriptions,
 }
-"""The steps whose answers can be compared, and how."""
+"""The steps whose answers can be compared, and the functions that combine them."""

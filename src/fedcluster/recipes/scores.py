@@ -1,4 +1,4 @@
-"""Plan of scoring a clustering by every index, in as few rounds as they depend on each other."""
+"""Plan of scoring a clustering by every index, in as few rounds as their dependence allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcluster.metrics.silhouettes import silhouette_by_chance
 from fedcluster.rounds import Plan
 
 BY_CHANCE = "squared-silhouette-by-chance"
-"""The name of the silhouette of rows without clusters."""
+"""Name of the silhouette of rows without clusters."""
 
 
 def evaluation(
@@ -39,21 +39,22 @@ def evaluation(
     classes : iterable, optional
         The labels that the sites have, for the indices that compare with them.
     complete : bool, default=True
-        Whether these are all; if not, rows with others are missing in the comparison.
+        Whether these are all labels; if not, rows with other labels are left out of the comparison.
     metrics : sequence of Metric, optional
-        Others to score by, in the first round, each asked about the centres and the arrays of the
+        Further metrics for the first round, each asked about the centres and the arrays of the
         memory that it declares.
     n_references : int, default=0
-        Draws of each kind of rows without clusters that the server clusters to compare with.
+        Number of draws of each kind of rows without clusters, which the server clusters for
+        comparison.
     seed : int, default=0
-        Of the tasks, none of which draws anything, and of these rows.
+        Seed of these rows, and of the tasks, which draw nothing.
 
     Returns
     -------
     Plan of dict of str to float
-        Scores by the names of `fedcluster.metrics.METRICS`, in that order, and by the others as
-        they are written; nan where an index says nothing, as of a single cluster. With
-        references also the silhouette `BY_CHANCE`.
+        Scores by the names of `fedcluster.metrics.METRICS`, in that order, followed by the further
+        metrics; nan if an index is undefined, as for a single cluster. With references, also the
+        silhouette `BY_CHANCE`.
 
     Examples
     --------
@@ -102,9 +103,9 @@ def evaluation(
 
 
 def objective_value(objective: Metric, state: State, seed: int = 0) -> Plan[dict[str, float]]:
-    """Plan one round about what a clustering made small, by the name that its fit gives it.
+    """Plan one round about the objective of a clustering, under the name that its fit uses.
 
-    It is about the rows as the fit saw them, with those of no cluster.
+    It refers to the rows as in the fit, including those of no cluster.
     """
     [answers] = yield [Task(objective, told(objective, state), seed, everyone=True)]
     name = metric_name(objective)
@@ -112,7 +113,7 @@ def objective_value(objective: Metric, state: State, seed: int = 0) -> Plan[dict
 
 
 def evaluation_steps(m: float | None, *, labels: bool = False) -> list[PlannedStep]:
-    """Return the steps that `evaluation` asks besides metrics of one's own.
+    """Return the steps that `evaluation` asks, without users' own metrics.
 
     Parameters
     ----------
@@ -132,6 +133,6 @@ def _questions(given: Given) -> dict[Measurement, Step]:
 
 
 def told(metric: Metric, state: State) -> State:
-    """Return what a metric is asked about: the clusters, with the memory that it declares."""
+    """Return the state for a metric: the clusters, with the memory that it declares."""
     declared = allowed_of(metric).memory
     return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})

@@ -1,8 +1,7 @@
-"""Specifications of jobs: every parameter with its name, default, help and range, declared once.
+"""Specifications of jobs: each parameter's name, default, help and range, declared once.
 
-Estimators read their parameters into these values by name, and both command lines make their
-options from the fields. Nothing slow is imported here, so that the command
-line shows its help at once.
+Estimators read their parameters into these by name, and both command lines derive their options
+from the fields. Nothing slow is imported here, so that the command line shows its help at once.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ SUMS_ONLY = "Find the start from sums alone; no site describes its rows by means
 METRIC = "Distance of rows. cosine: cluster directions, of rows divided by their lengths."
 SEED = "Seed of all random choices."
 MOST_CLUSTERS = 12
-"""The largest number of clusters that "auto" tries first."""
+"""The largest number of clusters that "auto" tries at first."""
 
 
 def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
-    """Declare a field of a specification that is an option of the command line.
+    """Declare a field of a specification that is an option on the command line.
 
     Parameters
     ----------
     default : object
-        Its value where none is given.
+        Its default value.
     help : str
-        What the command line says of it.
+        Its help text on the command line.
     *flags : str
-        How the option is spelled, where not like the field.
+        The spelling of the option, if not like the field.
     **shown : object
-        ``choices``, the names that it takes; ``least``, its smallest value; others are those of
+        ``choices``, the names that it accepts; ``least``, its smallest value; others are those of
         `typer.Option`.
     """
     return field(default=default, metadata={"help": help, "flags": flags, **shown})
@@ -64,60 +63,59 @@ class FitSpec:
         k.
     algorithm : str or Algorithm
         One of `fedcluster.options.choices.ALGORITHMS`, or with ``m`` of ``FUZZY_ALGORITHMS``; the
-        dotted name of an algorithm of one's own, such as ``"my_module.Mine"``; or the object
-        itself.
+        dotted name of a user's own algorithm, such as ``"my_module.Mine"``; or the object itself.
     init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
-        Where an algorithm starts that needs a start.
+        The start of an algorithm that needs one.
     n_init : int, optional
-        How many starts are refined.
+        The number of starts that are refined.
     tol : float
-        When it has converged.
+        Tolerance of the test of convergence.
     max_iter : int
         The largest number of rounds.
     seed : int
-        Makes every random choice.
+        Determines every random choice.
     metric : {"euclidean", "cosine"}
-        By which rows are near; "cosine" clusters their directions.
+        The distance between rows; "cosine" clusters their directions.
     model : {"auto", "k-means", "mixture", "merged"}
         Whether clusters are cells about centres, or components of a mixture of normal
-        distributions; then ``tol`` is of the mean log likelihood of a row. "auto" is k-means but
-        where k is chosen by likelihood and no option asks for more than plain k-means: there it is
-        what was judged, clusters of any shape. Those of "merged" are sets of components, where
-        their number is chosen.
+        distributions; then ``tol`` is of the mean log likelihood of a row. "auto" is k-means,
+        unless k is chosen by likelihood and no option requires more than plain k-means: then it is
+        the model that was judged, with clusters of any shape. The clusters of "merged", for which k
+        must be chosen, are sets of components.
     covariance_type, reg_covar
-        Of a mixture, as in `GaussianMixture`.
+        Parameters of a mixture, as in `GaussianMixture`.
     noise : bool or float
-        Whether a mixture has a component of noise; a number is the volume where it is.
+        Whether a mixture has a noise component; a number is the volume that the noise fills.
     start : State, optional
-        The start of a mixture: means, and perhaps weights and precisions.
+        The start of a mixture: means, and possibly weights and precisions.
     quality : {"good", "better", "best"}
-        How long is searched.
+        How long to search.
     sums_only : bool
         Whether the start is found from sums alone.
     m : float, optional
         The fuzzifier, for fuzzy c-means.
     means : State, optional
-        Weighted means of the rows to start at, where the server has some already.
+        Weighted means of the rows to start from, if the server has some already.
     grouped : bool
-        Whether sites see their rows in groups: these may then be told one by one.
+        Whether sites use their rows in groups, the means of which may be sent one by one.
     participation : float
         The fraction of the sites that is asked in a round.
     prepare : PreprocessingSpec, optional
-        What is done to the rows first.
+        The preprocessing of the rows.
     site_rows : tuple of float
-        The rows of each site, as far as the sites told of them.
+        The number of rows of each site, as far as reported.
     smallest : int
-        The smallest group of rows, as sites see them, that all let through.
+        The smallest group of rows, as sites use them, that all sites' limits allow out.
     trim : float
         The share of the rows that belongs to no cluster, those farthest from all centres.
     robust : int
-        The largest number F of sites that may lie: their sums are combined so that none of so many
-        can steer the clusters.
+        The largest number F of sites that may lie: sums are combined so that no F sites can steer
+        the clusters.
     profile : bool
-        Whether the sites are asked what sets the clusters apart, in two rounds more.
+        Whether to profile the clusters, in two more rounds.
     stability : bool or int
-        Whether the clusters are compared with those of replicates, of rows that the sites draw
-        anew; a number is how many.
+        Whether to compare the clusters with those of replicates on resampled rows; a number is the
+        number of replicates.
     """
 
     n_clusters: Any = parameter(
@@ -202,7 +200,7 @@ class FitSpec:
 
     @property
     def resolved(self) -> Self:
-        """The specification with the model that "auto" is, where that is not for the rows to say.
+        """The specification with "auto" replaced by the model, unless that depends on the rows.
 
         Examples
         --------
@@ -224,7 +222,7 @@ class FitSpec:
 
     @property
     def wish(self) -> str | None:
-        """What another algorithm than Lloyd's is needed for, if anything."""
+        """The option that requires an algorithm other than Lloyd's, if any."""
         ignores = self.prepare is not None and self.prepare.missing == "ignore"
         wishes = {
             "model='mixture'": self.model in ("mixture", "merged"),
@@ -236,10 +234,10 @@ class FitSpec:
         return " and ".join(name for name, wished in wishes.items() if wished) or None
 
     def at(self, sites: Iterable[SiteInfo]) -> Any:
-        """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
+        """Return the specification for these sites: ``init="auto"`` is "sums" if rows stream.
 
-        No site then holds all its rows at once. Over a network, a site that has not answered
-        counts as one whose rows do not stream.
+        Then some site does not hold all its rows at once. Over a network, a site that has not
+        answered counts as one whose rows do not stream.
         """
         sites = tuple(sites)
         auto = isinstance(self.init, str) and self.init == "auto"
@@ -257,7 +255,7 @@ class FitSpec:
 
 
 def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
-    """Return the number of rows that each site states; under secure sums, their total."""
+    """Return the number of rows of each site as reported; under secure sums, the total."""
     sites = tuple(sites)
     together = next((site.total_rows for site in sites if site.total_rows is not None), None)
     if together is not None:
@@ -266,23 +264,23 @@ def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
 
 
 def distinct_limits(sites: Iterable[SiteInfo]) -> list[tuple[Limit, ...]]:
-    """Return the limits that sites state, once for all sites that share them."""
+    """Return the distinct limits that sites report."""
     return list({id(site.limits): site.limits for site in sites}.values())
 
 
 def smallest_of(sites: Iterable[SiteInfo]) -> int:
-    """Return the smallest group of rows that all sites let through by their limits."""
+    """Return the smallest group of rows that all sites' limits allow out."""
     return max((_largest(limits, "MinClusterSize") for limits in distinct_limits(sites)), default=1)
 
 
 def _largest(limits: Sequence[Limit], name: str) -> int:
-    """Return the largest p of the limits of a name, 1 where there is none."""
+    """Return the largest p of the limits with a given name, 1 if there is none."""
     every = (dict(limit.parameters) for limit in limits if limit.name == name)
     return max((int(parameters.get("p", 1)) for parameters in every), default=1)
 
 
 def _smallest_seen(limits: Sequence[Limit]) -> int:
-    """Return how many rows, or groups of rows, limits let through.
+    """Return the smallest number of rows, or groups of rows, that limits allow out.
 
     Examples
     --------
@@ -298,20 +296,20 @@ def _smallest_seen(limits: Sequence[Limit]) -> int:
 class Fit(FitSpec):
     """Job that finds clusters: the parameters of `FederatedKMeans`, or with ``m`` of the fuzzy one.
 
-    What a site holds back is not among them: it is the site's.
+    The sites' limits are not among them, as each site sets its own.
 
     Parameters
     ----------
     n_clusters : int, "auto" or sequence of int
         k, or the numbers to choose from.
     rule : Rule, optional
-        How k is chosen, where it is; by default by likelihood.
+        The rule by which k is chosen, if it is; by default by likelihood.
     epsilon, delta, group_size
-        The privacy budget, if any: every answer then has noise.
+        The privacy budget, if any; every answer then has noise.
     bounds : mapping of str to (float, float), or (low, high), optional
-        Bounds of all columns that are known without the rows; a budget needs them.
+        Public bounds of all columns, known independently of the rows; required with a budget.
     n_rows : float, optional
-        The number of rows of all sites that is stated, where they do not tell it.
+        The stated number of rows of all sites, if the sites do not report it.
     """
 
     kind: ClassVar[str] = "fit"
@@ -339,18 +337,18 @@ class SelectK:
     Parameters
     ----------
     k_min : int
-        The first number of clusters that is tried.
+        The smallest number of clusters to try.
     k_max : int, optional
-        The last one; by default 12, or as many as there are rows, and by likelihood up to 50, as
-        far as there are ten rows for each.
+        The largest number to try; by default 12, or the number of rows if smaller; by likelihood,
+        up to 50 if there are ten rows per cluster.
     rule, averaging, m, pick
-        How the number is chosen.
+        The rule for choosing the number.
     bounds : pair of sequences of float, optional
-        Public bounds of the columns of rows that are taken as they are.
+        Public bounds of the columns, if rows are not prepared.
     sums_only : bool
         Whether the start is found from sums alone.
     metric, seed, participation, prepare
-        As of `Fit`.
+        As in `Fit`.
     """
 
     kind: ClassVar[str] = "select-k"
@@ -384,7 +382,7 @@ class SelectK:
 
     @property
     def k_last(self) -> int:
-        """Return the largest number of clusters that is tried, where there are rows for it."""
+        """The largest number of clusters that is tried, if there are enough rows."""
         return self.k_max or max(self.k_min, MOST_CLUSTERS)
 
 
@@ -399,17 +397,17 @@ class Evaluate:
     labels : bool
         Whether clusters are compared with the reference labels that every site must then have.
     classes : sequence of str, optional
-        All these labels, where they are known without asking the sites.
+        All these labels, if known without asking the sites.
     metrics : sequence of Metric or str
-        Metrics of one's own to score by, too, or their dotted names, such as ``"my_module.Mine"``.
+        Additional metrics of the user's own, or their dotted names, such as ``"my_module.Mine"``.
     algorithms : sequence of str or type
-        Algorithms of one's own that may assign rows, as of `Model.load`.
+        The user's own algorithms that may assign rows, as in `Model.load`.
     participation, seed
-        As of `Fit`.
+        As in `Fit`.
     n_references : int
-        Draws of each kind of rows without clusters to compare with, see `docs/metrics.md`.
+        Number of draws of each kind of rows without clusters for comparison; see `docs/metrics.md`.
     profile : bool
-        Whether the sites are asked in the same two rounds what sets the clusters apart.
+        Whether to profile the clusters in the same two rounds.
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -427,16 +425,16 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """Job that profiles the clusters of a model: how they look, and what sets each apart.
+    """Job that profiles the clusters of a model: their columns, and how they differ.
 
     Parameters
     ----------
     model : str or Model
         The model, or its file.
     algorithms : sequence of str or type
-        Algorithms of one's own that may assign rows, as of `Model.load`.
+        The user's own algorithms that may assign rows, as in `Model.load`.
     participation, seed
-        As of `Fit`; all sites are asked, and nothing is drawn.
+        As in `Fit`; all sites are asked, and nothing is drawn.
     """
 
     kind: ClassVar[str] = "profile"
@@ -458,14 +456,14 @@ class RunOptions:
     quorum : int, optional
         The smallest number of sites that must answer a round; by default all.
     deadline : float
-        Seconds after which a round goes on without those that have not answered.
+        Seconds after which a round continues without sites that have not answered.
     permit : str, optional
         The permit under which the sites are asked.
     columns : sequence of str, optional
-        What to cluster by; without it those of the permit, or all columns, which must then be the
-        same everywhere.
+        The columns to cluster by; by default those of the permit, or all columns, which must then
+        be the same everywhere.
     secure : bool
-        Whether the sites tell sums of all of them only, under masks.
+        Whether the sites disclose only sums over all sites, under masks.
     """
 
     out: Path = parameter(

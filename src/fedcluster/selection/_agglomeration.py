@@ -1,14 +1,15 @@
-"""Leaves joined one after the other into clusters of any shape: starts of mixtures of every size.
+"""Leaves merged successively into clusters of any shape, to start mixtures of every size.
 
 C. Fraley, Algorithms for model-based Gaussian hierarchical clustering, SIAM J. Sci. Comput. 20,
-1998: of all pairs of clusters, the two are joined whose classification likelihood falls the least.
-With n, Q and h the weight, the scatter and the counts of levels of a cluster, it is minus
+1998: of all pairs of clusters, those two are merged that reduce the classification likelihood the
+least. With n, Q and h the weight, the scatter and the counts of levels of a cluster, its negative
+is
 
     n / 2 log det ((Q + nu P) / (n + nu))  -  sum of h log p,      p = (h + m / 2) / (n + 1/2),
 
-m being the shares of all rows. Deviation: a small cluster leans on P with a weight of nu = d + 2
-rows, half the pooled covariance of the leaves and half that of all rows times L^(-2/d), which is
-that of a leaf if L leaves shared the volume. The other criterion is Ward's.
+m being the shares over all rows. Deviation: clusters are shrunk towards P with a weight of nu = d +
+2 rows; P is half the pooled covariance of the leaves and half that of all rows times L^(-2/d),
+which is that of a leaf if L leaves shared the volume. The other criterion is Ward's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Clusters = dict[int, NDArray[np.intp]]
 class Parts:
     """Clusters of leaves: weights (n,), means and scatters of numbers, counts of each text.
 
-    Scatters are (n, p, p), or (n, p) where only those of each column are looked at.
+    Scatters are (n, p, p), or (n, p) if only those of single columns are used.
     """
 
     weights: Floats
@@ -39,7 +40,7 @@ class Parts:
     counts: Sequence[Floats]
 
     def joined(self, i: int, others: NDArray[np.intp]) -> Parts:
-        """Return the clusters that one would be with each of others."""
+        """Return the clusters that cluster i would form with each of others."""
         n, m = self.weights[i], self.weights[others]
         apart = self.means[others] - self.means[i]
         factor = n * m / (n + m)
@@ -56,7 +57,7 @@ class Parts:
         )
 
     def replace(self, i: int, cluster: Parts) -> None:
-        """Put the one cluster of others in the place of cluster i."""
+        """Replace cluster i by the single cluster in ``cluster``."""
         self.weights[i], self.means[i] = cluster.weights[0], cluster.means[0]
         self.scatters[i] = cluster.scatters[0]
         for mine, given in zip(self.counts, cluster.counts, strict=True):
@@ -65,14 +66,14 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loss:
-    """Minus the classification likelihood of clusters, or their inertia.
+    """Negative classification likelihood of clusters, or their inertia.
 
     Parameters
     ----------
     criterion : {"likelihood", "ward"}
-        Which.
+        The criterion.
     prior : ndarray of shape (p, p) or (p,)
-        P, or its variances; they are the unit of Ward's, too.
+        P, or its variances, which are also the units of Ward's criterion.
     shares : sequence of ndarray
         The shares of the levels of each text over all rows.
     """
@@ -109,16 +110,16 @@ class Loss:
 
 
 def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
-    """Return the clusters (L,) of leaves, by their number from 1 to ``most``.
+    """Return the clusters (L,) of leaves, for each number of clusters from 1 to ``most``.
 
     Parameters
     ----------
     parts : Parts
         The leaves.
     criterion : {"likelihood", "ward"}
-        What a pair is chosen by.
+        The criterion by which a pair is chosen.
     most : int
-        The largest number of clusters that is wanted.
+        The largest number of clusters to return.
     """
     total = max(float(parts.weights.sum()), 1e-300)
     shares = [each.sum(axis=0) / total for each in parts.counts]
@@ -160,7 +161,7 @@ def _one(parts: Parts, i: int) -> Parts:
 
 
 def _prior(parts: Parts) -> Floats:
-    """Return P of the leaves."""
+    """Return the prior covariance P of the leaves."""
     count, p = parts.means.shape
     share = parts.weights / parts.weights.sum()
     within = parts.scatters.sum(axis=0) / parts.weights.sum()

@@ -1,8 +1,8 @@
-"""Plan of a choice by likelihood, and of the clusters that it judged.
+"""Plan of a choice of k by likelihood, and of the clusters that were judged.
 
-The answer is what was judged: the clusters of the likeliest mixture, sets of its components, or
-those of k-means where both agree. K-means of the numbers that the leaves make likely takes its
-rounds beside the mixtures.
+The result is what was judged: the clusters of the likeliest mixture, which are sets of its
+components, or those of k-means if both agree. K-means with the likely numbers of clusters shares
+its rounds with the mixtures.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fedcluster.selection._on_leaves import LeafRows
 from fedcluster.selection._table import KINDS, Table
 
 AGREE = 0.95
-"""Adjusted Rand index, told from leaves, at and above which k-means has the judged clusters."""
+"""Adjusted Rand index, over leaves, from which on k-means has the judged clusters."""
 RESTARTS = 10
-"""Runs of k-means of the leaves, of which the best is carried on."""
+"""Number of runs of k-means of the leaves, the best of which is continued."""
 
 Labels = NDArray[np.intp]
 
@@ -63,16 +63,16 @@ class Judgement:
 def judged_plan(
     ks: Collection[int], spec: FitSpec, preprocessor: RowTransform | None
 ) -> Plan[Judgement]:
-    """Plan the verdict on how many clusters there are, of ``ks``, and then its clusters.
+    """Plan the verdict on the number of clusters among ``ks``, and then these clusters.
 
     Parameters
     ----------
     ks : collection of int
-        The numbers that may be the answer.
+        The numbers to choose from.
     spec : FitSpec
-        What to cluster by: of its ``model``, "auto" is what was judged.
+        The specification of the clustering; a ``model`` of "auto" is what was judged.
     preprocessor : RowTransform, optional
-        How rows are prepared: what a mixture takes for text, and for numbers.
+        The preparation of the rows, which shows a mixture the columns of text and of numbers.
     """
     table, rows = yield from everyone(leaves_plan(preprocessor, spec.seed, spec.noise))
     kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
@@ -131,12 +131,12 @@ def _beside(rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int) -
 
 
 def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:
-    """Return the clusters of a verdict's mixture; rows that are noise in none, if ``apart``.
+    """Return the clusters of a verdict's mixture; with ``apart``, noise rows are in none.
 
     Raises
     ------
     InputError
-        If there is no mixture.
+        If the verdict has no mixture.
     """
     best = verdict.mixture
     if best.state is None:
@@ -149,7 +149,7 @@ def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:
 
 
 def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
-    """Plan a few rounds of k-means from that of the leaves, and its inertia."""
+    """Plan a few rounds of k-means, starting from k-means of the leaves, and its inertia."""
     points = rows.table.clustered(rows.leaves.means)
     start = points
     if k < len(points):
@@ -163,7 +163,7 @@ def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
 
 
 def _agree(rows: LeafRows, verdict: Likeliest, by_means: Result) -> float:
-    """Return the adjusted Rand index of the clusters of a mixture and of k-means, by leaves."""
+    """Return the adjusted Rand index, over leaves, of a mixture's clusters and k-means."""
     points = rows.table.clustered(rows.leaves.means)
     of_means = nearest(points, by_means.state.centers)[0]
     of_mixture = _labels(rows, verdict.mixture, verdict.groups)
@@ -183,7 +183,7 @@ def _labels(rows: LeafRows, best: Mixture, groups: Sequence[Sequence[int]]) -> L
 
 
 def _hidden(rows: LeafRows, verdict: Likeliest, by_means: Result) -> list[str]:
-    """Return a sentence where the clusters of k-means are others than those that were judged."""
+    """Return a sentence if the clusters of k-means differ from those that were judged."""
     if not verdict.groups or len(by_means.state.centers) < 2:
         return []
     if by_means.state.centers.shape[1] != len(rows.table.texts):

@@ -40,23 +40,25 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats, State
 
 MERGED, MERGED_NORMAL = 0.05, 0.25
-"""Overlap from which components are one cluster; that of normal ones with one covariance."""
+"""Overlap from which on components are one cluster, and that for normal ones with one
+covariance."""
 LINKED, DIP = 0.025, 0.15
-"""Overlap of single components, and depth of the valley, from which groups are one cluster."""
+"""Overlap of single components, and relative density in the valley, from which on groups are one
+cluster."""
 TOUCHING, FLAT = 0.01, 0.9
 """The same where the density hardly falls at all, as from a cloud to its tail."""
 OTHERWISE = (0.03, 0.08)
-"""Overlaps in the place of `MERGED` that should make no difference."""
+"""Alternatives to `MERGED` that should not change the verdict."""
 NORMAL = 2.5
-"""Standard errors by which the fourth moment of normal rows may miss."""
+"""Standard errors by which the fourth moment of normal rows may deviate."""
 ALIKE = 1.5
 """Ratio of variances, spherical or of a column, up to which components have one covariance."""
 EARNED = 2.0
-"""Nats that more clusters must gain, however many more."""
+"""Nats that any larger number of clusters must gain."""
 CLOSE, CLOSE_SHARE = 5.0, 0.005
-"""Nats, and nats for each row, that make another verdict nearly as likely."""
+"""Nats, in total and per row, within which another verdict is nearly as likely."""
 FEW_ROWS = 1.5
-"""Rows for each parameter below which they are few."""
+"""Number of rows per parameter below which there are few rows."""
 
 IN_WORDS = {
     "spherical": "spherical",
@@ -128,9 +130,9 @@ class Mixture:
 
     @property
     def is_normal(self) -> bool:
-        """Whether all components have one covariance, and the rows in them are normal.
+        """Whether all components have the same covariance, and their rows are normal.
 
-        Noise takes their tails, so that no rows beside it are known to be normal.
+        A noise component takes their tails, so that normality cannot be established with noise.
         """
         d, n = self.n_numbers, float(self.weights.sum())
         if not d or self.noise is not None or not self._shares_covariance:
@@ -244,7 +246,7 @@ def _pairs_apart(groups: Sequence[list[int]], is_apart: NDArray[np.bool_]) -> li
 
 
 def _overlap(shared: Floats, sizes: Floats) -> Floats:
-    """Return the shared rows of two groups, by the rows of the smaller one, (c, c)."""
+    """Return the shared rows of two groups, relative to the rows of the smaller one, (c, c)."""
     overlap: Floats = shared / np.maximum(np.minimum(sizes[:, None], sizes), 1e-300)
     return overlap
 
@@ -305,7 +307,7 @@ class Likeliest:
 
 
 def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Likeliest:
-    """Return the verdict on mixtures of n rows, of which ``ks`` clusters may be the answer."""
+    """Return the verdict on mixtures of n rows, with ``ks`` the numbers to choose from."""
     if not mixtures:
         return Likeliest(min(ks), NONE, {}, 0.0, ())
     merges = [clusters_of(each) for each in mixtures]
@@ -332,7 +334,7 @@ def clusters_of(mixture: Mixture, least: float = MERGED) -> tuple[list[list[int]
 
 
 def _pairs(mixture: Mixture) -> list[str]:
-    """Return a sentence where two components that overlap little are one cluster."""
+    """Return a sentence if two components that overlap little are one cluster."""
     single = _overlap(mixture.overlaps, mixture.weights)
     pairs = [group for group in clusters_of(mixture)[0] if len(group) == 2]
     shared = [float(single[a, b]) for a, b in pairs if single[a, b] < MERGED_NORMAL]
@@ -347,7 +349,7 @@ def _pairs(mixture: Mixture) -> list[str]:
 def _doubts(
     mixture: Mixture, v: int, n: float, by_k: dict[int, float], ks: Collection[int]
 ) -> tuple[str, ...]:
-    """Return what casts a doubt on a verdict, one sentence each."""
+    """Return doubts about a verdict, one sentence each."""
     sentences = []
     nearly = max(by_k.values()) - max(CLOSE, CLOSE_SHARE * n)
     if others := sorted(k for k, bic in by_k.items() if k != v and bic >= nearly):

@@ -1,9 +1,9 @@
-"""Plan of judging how many clusters there are: leaves, mixtures of them, and then of the rows.
+"""Plan of judging the number of clusters: leaves, mixtures of them, and then of the rows.
 
-In two rounds the sites tell what columns look like. In three more the rows are described by up to
-256 leaves, from which the server fits mixtures of all sizes and shapes without asking anybody. The
-likeliest few take `ROUNDS` rounds of expectation and maximisation over the rows, and one more
-tells their likelihood, and how far their components overlap.
+In two rounds the sites describe their columns. In three more the rows are described by up to 256
+leaves, to which the server fits mixtures of all sizes and shapes without asking the sites. The
+likeliest few take `ROUNDS` rounds of expectation and maximisation over the rows, and one more for
+their likelihood and the overlap of their components.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from fedcluster.selection._table import KINDS, Kind, Table, table_plan, with_noi
 JUDGING: tuple[PlannedStep, ...] = (
     *(Moments, ColumnShape, Covariance, AxisCounts, LeafMoments, GaussianMixture, MixtureOverlap),
 )
-"""What sites are asked for a verdict, whatever the rows are."""
+"""The steps that sites are asked for a verdict, whatever the rows are."""
 ROUNDS = 4
-"""Rounds of expectation and maximisation over the rows."""
+"""Number of rounds of expectation and maximisation over the rows."""
 CONFIRMED, OTHERS = 8, 2
-"""Mixtures that are fitted to the rows, and how many of them make other numbers of clusters."""
+"""Number of mixtures that are fitted to the rows, and of those among them with other numbers of
+clusters."""
 GROWTH = (8, 64, 256)
-"""Leaves in one round after the other."""
+"""Number of leaves in successive rounds."""
 LEAST = 5
-"""Rows of a leaf."""
+"""Smallest number of rows in a leaf."""
 MOST_NUMBERS = 100_000
-"""Numbers of a round above which leaves have no products of two columns, but squares alone."""
+"""Number of values in a round above which leaves have squares only, no products of columns."""
 FULLEST = 0.2
-"""Share of the rows, the fullest ones, that overlaps are told by at least."""
+"""Smallest share of the rows, the most complete ones, from which overlaps are computed."""
 GRID = np.concatenate([[0.02, 0.05], np.linspace(0.1, 0.9, 17), [0.95, 0.98]])
-"""Places on a ridge line."""
+"""Number of points on a ridge line."""
 
 
 def leaves_plan(
     preprocessor: RowTransform | None, seed: int = 0, noise: bool | float = False
 ) -> Plan[tuple[Table, LeafRows]]:
-    """Plan five rounds: what is known of the rows, and their leaves; a ``noise`` is its volume."""
+    """Plan five rounds that describe the rows and their leaves; a ``noise`` is its volume."""
     table = yield from table_plan(preprocessor, seed)
     both: list[Any] = yield from gather([with_noise(table, seed), _leaves(table, seed)])
     noisy, leaves = both
@@ -61,7 +62,7 @@ def leaves_plan(
 
 
 def _leaves(table: Table, seed: int) -> Plan[Leaves]:
-    """Plan the rounds in which leaves are halved, from all rows together."""
+    """Plan the rounds in which leaves are halved, starting from all rows together."""
     numeric = np.flatnonzero(table.texts == 0)
     least = min(float(LEAST), table.n)
     most = max(1, int(table.n // least))
@@ -95,7 +96,7 @@ def confirmed_plan(
 
 
 def _fullest(missing: Floats | None) -> int:
-    """Return how many numbers rows have that are the fullest, a fifth of all or more.
+    """Return the number of values of the most complete rows, a fifth of all rows or more.
 
     Examples
     --------
@@ -113,9 +114,9 @@ def _fullest(missing: Floats | None) -> int:
 def likely_mixtures(
     rows: LeafRows, ks: Collection[int], kinds: Sequence[Kind] = KINDS
 ) -> tuple[list[OnLeaves], list[int]]:
-    """Return the mixtures of the leaves that are worth a look at the rows, the likeliest first.
+    """Return the mixtures of the leaves that are worth fitting to the rows, likeliest first.
 
-    And how many clusters each has, as far as leaves tell it.
+    Also return the number of clusters of each, estimated from leaves.
     """
     table = rows.table
     found = Search(rows, kinds if table.n_numbers else [("diag", False)]).likely()
@@ -130,7 +131,7 @@ def likely_mixtures(
 
 
 def _on_leaves(found: OnLeaves, rows: LeafRows) -> Mixture:
-    """Return a mixture of leaves with the statistics that leaves tell; none is called normal."""
+    """Return a mixture of leaves with the statistics that leaves give; none counts as normal."""
     step, k = rows.table.step(found.kind), len(found.state.centers)
     tau, likelihood = rows.posteriors(step, found.state)
     weighed = rows.leaves.weights[:, None] * tau
@@ -140,7 +141,7 @@ def _on_leaves(found: OnLeaves, rows: LeafRows) -> Mixture:
 
 
 def _fitted(found: OnLeaves, table: Table, present: int, seed: int) -> Plan[Mixture]:
-    """Plan one mixture of the rows, and how far its components overlap."""
+    """Plan one mixture of the rows, and the overlap of its components."""
     step, state = table.step(found.kind), replace(found.state, round=0, converged=False)
     for _ in range(ROUNDS):
         if state.converged:
@@ -171,7 +172,7 @@ def _mixture(
     likelihood: float,
     table: Table,
 ) -> Mixture:
-    """Return a mixture with its statistics; components without rows are left out."""
+    """Return a mixture with its statistics, leaving out components without rows."""
     (shape, has_noise), k = found.kind, len(state.centers)
     kept = pruned(table.step(found.kind), replace(state, weights=weights[:k] * (state.weights > 0)))
     alive = (weights[:k] > 0) & (state.weights > 0)
@@ -208,7 +209,7 @@ def _variances(state: State, table: Table) -> Floats | None:
 def _landscape(
     kind: Kind, state: State, weights: Floats, overlaps: Floats, table: Table
 ) -> tuple[Floats, Floats]:
-    """Return log densities at the means, (c,), and the least on the ridge lines, (c, c).
+    """Return log densities at the means, (c,), and their minima on the ridge lines, (c, c).
 
     Texts lower a ridge line by the log of the affinity of both components' levels.
     """
@@ -245,7 +246,7 @@ def _landscape(
 
 
 def _affinity(state: State, table: Table, a: int, b: int) -> float:
-    """Return the log of the affinity of the levels of two components: the sum of sqrt(p q)."""
+    """Return the log of the affinity of two components' levels: the sum of sqrt(p q)."""
     log_affinity = 0.0
     for number in range(1, len(table.n_levels) + 1):
         shares = state.memory["shares"][:, table.texts == number]

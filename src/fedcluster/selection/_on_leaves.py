@@ -1,7 +1,7 @@
 """Mixtures of all sizes and shapes fitted to the leaves of the rows, at the server alone.
 
-Each starts from clusters that leaves were joined into. The leaves' expected log densities take the
-place of those of rows; all else is `GaussianMixture`, whose server step makes the next state.
+Each starts from clusters of leaves. The leaves' expected log densities replace those of rows;
+everything else is `GaussianMixture`, whose server step gives the next state.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from fedcluster.selection._agglomeration import Parts, agglomerated
 from fedcluster.selection._table import Kind, Table
 
 FIRST, MOST, PATIENCE = 30, 50, 6
-"""Components that are tried in any case, at most, and beyond the likeliest so far."""
+"""Number of components that are always tried, at most tried, and tried beyond the likeliest."""
 BRIEF, LONG = 5, 20
-"""Iterations of every mixture, and of those that are likely."""
+"""Number of iterations of every mixture, and of likely ones."""
 LIKELY = 24
-"""Mixtures that are carried on, besides those next to the likeliest of each kind."""
+"""Number of mixtures that are continued, apart from the neighbours of the likeliest of each
+kind."""
 ROWS_EACH, LEAVES_EACH = 6, 1.25
-"""Rows and leaves for each component."""
+"""Smallest number of rows and of leaves per component."""
 WIDE_FULL = 30
-"""Columns up to which covariances of single components are tried."""
+"""Number of columns up to which separate covariances are tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +55,14 @@ class OnLeaves:
 
 
 class LeafRows:
-    """Leaves in the place of rows: what mixtures are fitted to.
+    """Leaves in place of rows, to which mixtures are fitted.
 
     Parameters
     ----------
     leaves : Leaves
-        The leaves, in columns as mixtures see them.
+        The leaves, in the columns of the mixtures.
     table : Table
-        What is known of the rows.
+        Facts about the rows.
     """
 
     def __init__(self, leaves: Leaves, table: Table) -> None:
@@ -75,7 +76,7 @@ class LeafRows:
 
     @cached_property
     def upper(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of the upper triangle of a matrix of numbers."""
+        """Return the indices of the upper triangle of a matrix over numeric columns."""
         return np.triu_indices(len(self.numeric))
 
     @cached_property
@@ -90,7 +91,7 @@ class LeafRows:
         return LeafRows(self.leaves.halves(self.table.unit, self.numeric), self.table)
 
     def parts(self) -> Parts:
-        """Return the leaves as clusters to be joined, numbers in units of their deviations."""
+        """Return the leaves as clusters to be merged, with numbers in units of their deviations."""
         unit, w = self.table.unit[self.numeric], self.leaves.weights
         scatters = self.leaves.covariances / unit[:, None] / unit * w[:, None, None]
         if len(self.numeric) > WIDE_FULL:
@@ -128,7 +129,7 @@ class LeafRows:
         return tau, np.where(np.isfinite(likelihood), likelihood, 0.0)
 
     def next(self, step: GaussianMixture, state: State, tau: Floats, likelihood: Floats) -> State:
-        """Return the mixture that components make to which leaves belong by tau, (L, k + e)."""
+        """Return the next mixture, from the leaves' memberships tau (L, k + e) in components."""
         k, mu = len(state.centers), state.centers[:, self.numeric] - self.origin
         weighed = self.leaves.weights[:, None] * tau
         n, own = weighed.sum(axis=0), weighed[:, :k]
@@ -151,7 +152,7 @@ class LeafRows:
         return self.table.with_common(step.updated(state, sums, layout))
 
     def _products(self, own: Floats, raw: Floats, mu: Floats, *, tied: bool) -> Floats:
-        """Return products about the means: (k, p, p), or (p, p) of all components."""
+        """Return products about the means: (k, p, p), or (p, p) over all components."""
         a, b = self.upper
         n = own.sum(axis=0)
         crossed = raw[:, a] * mu[:, b] + mu[:, a] * raw[:, b] - n[:, None] * mu[:, a] * mu[:, b]
@@ -171,7 +172,7 @@ class Search:
         self.kinds = [kind for kind in kinds if not (wide and kind[0] == "full")]
 
     def likely(self) -> list[OnLeaves]:
-        """Return mixtures of each kind, the likeliest first, that were carried on."""
+        """Return the continued mixtures of each kind, likeliest first."""
         count = len(self.parts.weights)
         most = int(min(MOST, max(1, self.table.n // ROWS_EACH), max(1, count / LEAVES_EACH)))
         starts = [agglomerated(self.parts, each, most) for each in ("likelihood", "ward")]
@@ -197,7 +198,7 @@ class Search:
         return self._carried_on(max(each, key=lambda mixture: mixture.bic), BRIEF - 1)
 
     def _started(self, kind: Kind, k: int, labels: np.ndarray) -> State:
-        """Return the mixture of which each component is a cluster of leaves."""
+        """Return the mixture in which each component is a cluster of leaves."""
         rows = self.rows
         hard = np.zeros((len(labels), k + kind[1]))
         hard[np.arange(len(labels)), labels] = 1.0
@@ -210,7 +211,7 @@ class Search:
         return self._iterated(mixture.kind, mixture.k, mixture.state, most)
 
     def _iterated(self, kind: Kind, k: int, state: State, most: int) -> OnLeaves:
-        """Return a mixture after iterations, and how likely it is."""
+        """Return a mixture after some iterations, with its likelihood."""
         step = self.table.step(kind)
         state = replace(state, inertia=np.nan)
         for _ in range(most):
@@ -226,7 +227,7 @@ class Search:
 
 
 def _promising(found: Sequence[OnLeaves]) -> list[OnLeaves]:
-    """Return the likeliest mixtures, and of each kind the likeliest with its two neighbours."""
+    """Return the likeliest mixtures, and the likeliest of each kind with its two neighbours."""
     ranked = sorted(found, key=lambda each: -each.bic)
     kept = ranked[:LIKELY]
     for kind in dict.fromkeys(each.kind for each in found):

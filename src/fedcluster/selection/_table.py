@@ -1,6 +1,6 @@
-"""Facts about all rows that mixtures need before they are fitted, from sums.
+"""Facts about all rows that are needed before mixtures are fitted, from sums.
 
-Components lean on the covariance within all of them: S_j <- (Q_j + nu W) / (N_j + nu), nu = d / 2 +
+Components are shrunk towards the pooled covariance: S_j <- (Q_j + nu W) / (N_j + nu), nu = d / 2 +
 1. Small ones are dropped. Texts have shares of their own in each component only where that is
 likelier for its number of parameters. Noise has the density 1 / V over the rows' ranges along
 their principal axes.
@@ -25,13 +25,13 @@ from fedcluster.rounds import Plan
 from fedcluster.selection._likelihood import criterion, n_parameters
 
 FEWEST = 6
-"""Rows, or as many as columns, below which a component is dropped."""
+"""Number of rows (or the number of columns, if larger) below which a component is dropped."""
 REGULARISED = 1e-6
-"""Added to variances, as a share of the mean variance of a column."""
+"""Amount added to variances, relative to the mean variance of a column."""
 LEAST = 1e-6
-"""The least variance of a column, as a share of that over all rows."""
+"""The smallest variance of a column, relative to that over all rows."""
 SETTLED = 1e-5
-"""Change of the log likelihood of a row by which a mixture has converged."""
+"""Change of the log likelihood per row below which a mixture has converged."""
 
 Kind = tuple[CovarianceType, bool]
 KINDS: tuple[Kind, ...] = (
@@ -48,33 +48,33 @@ KINDS: tuple[Kind, ...] = (
 EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
 """Edges of cells along a principal axis, in standard deviations."""
 LEAST_VARIANCE = 1e-180
-"""Variance along an axis below which its unit could not be told to a site."""
+"""Variance along an axis below which its unit could not be sent to a site."""
 RANGE = (0.001, 0.999)
-"""Shares of the rows below the ends of a range."""
+"""Shares of the rows below the two ends of a range."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """What is known of the rows before mixtures are fitted.
+    """Facts about the rows that are known before mixtures are fitted.
 
     Parameters
     ----------
     n : float
         The weight of all rows.
     texts : ndarray of shape (d,)
-        Of each prepared column, the number of the text that it is a level of; 0 of numbers.
+        For each prepared column, the number of its text if it is a level; else 0.
     mean, variance : ndarray of shape (d,)
-        Of all rows, as the mixtures see them.
+        Moments of all rows, in the columns of the mixtures.
     floors : ndarray of shape (d,)
-        The least variance of each column.
+        The smallest variance of each column.
     covariance : ndarray of shape (p, p)
-        Of all rows, in the columns of numbers.
+        The covariance of all rows in the numeric columns.
     log_noise : float
-        The log density of noise in the columns of numbers.
+        The log density of noise in the numeric columns.
     shift, scale : ndarray of shape (d,)
-        What turns columns, as they are clustered, into those that mixtures see.
+        Shift and scale from the columns used for clustering to those of the mixtures.
     preprocessor : RowTransform or None
-        How rows are prepared for mixtures; None where as they are clustered.
+        The preparation of rows for mixtures; None if it is that for clustering.
     """
 
     n: float
@@ -90,17 +90,17 @@ class Table:
 
     @property
     def has_gaps(self) -> bool:
-        """Return whether mixtures see rows that lack values."""
+        """Whether mixtures are fitted to rows with missing values."""
         return self.preprocessor is not None and self.preprocessor.missing == "ignore"
 
     @property
     def n_numbers(self) -> int:
-        """Return the number of columns of numbers."""
+        """The number of numeric columns."""
         return int((self.texts == 0).sum())
 
     @property
     def n_levels(self) -> list[int]:
-        """Return the number of levels of each text; one column of 0 and 1 has two."""
+        """The number of levels of each text; one column of 0 and 1 counts as two."""
         sizes = np.bincount(self.texts[self.texts > 0].astype(int))[1:]
         return [max(int(each), 2) for each in sizes]
 
@@ -127,7 +127,7 @@ class Table:
 
     @property
     def unit(self) -> Floats:
-        """Return the standard deviation of each column, (d,); 1 of levels and of constants."""
+        """The standard deviation of each column, (d,); 1 for levels and constants."""
         varies = (self.texts == 0) & (self.variance > 0)
         unit: Floats = np.where(varies, np.sqrt(np.where(varies, self.variance, 1.0)), 1.0)
         return unit
@@ -149,7 +149,7 @@ class Table:
         return n_parameters(kind[0], int(alive.sum()), self.n_numbers, texts, noise=kind[1])
 
     def with_common(self, state: State) -> State:
-        """Return a state in which texts that tell nothing have their overall shares everywhere."""
+        """Return a state in which uninformative texts have their overall shares everywhere."""
         if "shares" not in state.memory:
             return state
         shares = state.memory["shares"].copy()
@@ -160,18 +160,18 @@ class Table:
         return replace(state, memory={**state.memory, "shares": shares})
 
     def seen(self, centers: Floats) -> Floats:
-        """Return centres of clusters in the columns that mixtures see."""
+        """Return centres of clusters in the columns of the mixtures."""
         moved: Floats = (centers - self.shift) / self.scale
         return moved
 
     def clustered(self, centers: Floats) -> Floats:
-        """Return points in the columns as they are clustered, from those that mixtures see."""
+        """Return points in the columns used for clustering, from those of the mixtures."""
         moved: Floats = centers * self.scale + self.shift
         return moved
 
 
 def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
-    """Plan two rounds that collect what mixtures need of the rows, but for the noise."""
+    """Plan two rounds for all facts that mixtures need about the rows, except the noise."""
     how = _by_column(preprocessor)
     [answers] = yield [Task(Moments(), State(), seed)]
     total = answers.total()
@@ -196,14 +196,14 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
 
 
 def _by_column(preprocessor: RowTransform | None) -> Preprocessor | None:
-    """Return a preparation of each column for itself; None where it is none, or mixes columns."""
+    """Return a preparation of single columns; None if there is none, or it mixes columns."""
     if not isinstance(preprocessor, Preprocessor) or preprocessor.unit:
         return None
     return None if preprocessor.principal else preprocessor
 
 
 def _floors(shapes: Shapes, grid: Floats) -> Floats:
-    """Return the least variance of each column, (d,): by its grid, or what two values differ by."""
+    """Return the smallest variance of each column, (d,), from its grid or gap of two values."""
     gap = np.nan_to_num(np.diff(shapes.values, axis=0)[0])
     least = np.where(shapes.variance > 0, LEAST * shapes.variance, 1.0)
     floors: Floats = np.maximum(np.maximum(grid, gap) ** 2 / 4, least)
@@ -211,7 +211,7 @@ def _floors(shapes: Shapes, grid: Floats) -> Floats:
 
 
 def _two_valued(shapes: Shapes, preprocessor: Preprocessor | None) -> Any:
-    """Return whether each column has two values, and can be seen as 0 and 1, (d,)."""
+    """Return which columns have two values and can be treated as 0 and 1, (d,)."""
     if preprocessor is not None:
         return ~np.isnan(shapes.values[0])
     apart = np.abs(np.nan_to_num(shapes.values, nan=9.0) - np.array([[0.0], [1.0]]))
@@ -219,7 +219,7 @@ def _two_valued(shapes: Shapes, preprocessor: Preprocessor | None) -> Any:
 
 
 def _raw(preprocessor: Preprocessor | None, d: int) -> tuple[Floats, Floats]:
-    """Return shift and scale, (d,) each, that turn prepared numbers into values as they were."""
+    """Return shift and scale, (d,) each, from prepared numbers to raw values."""
     shift, scale = np.zeros(d), np.ones(d)
     if preprocessor is None:
         return shift, scale
@@ -231,13 +231,13 @@ def _raw(preprocessor: Preprocessor | None, d: int) -> tuple[Floats, Floats]:
 
 
 def _places(preprocessor: Preprocessor) -> list[list[int]]:
-    """Return the places of the prepared columns of each column."""
+    """Return the positions of the prepared columns of each raw column."""
     ends = np.cumsum([len(column.names) for column in preprocessor.columns]).tolist()
     return [list(range(a, b)) for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def _texts(preprocessor: Preprocessor | None, d: int) -> Floats:
-    """Return of each prepared column the number of the text whose level it is; 0 of numbers."""
+    """Return, for each prepared column, the number of its text if it is a level; else 0."""
     texts = np.zeros(d)
     if preprocessor is not None:
         pairs = zip(preprocessor.columns, _places(preprocessor), strict=True)
@@ -248,7 +248,7 @@ def _texts(preprocessor: Preprocessor | None, d: int) -> Floats:
 
 
 def _level_scale(preprocessor: Preprocessor | None, d: int, two: Any) -> Floats:
-    """Return what a row of a level is in its column, as it is clustered, (d,); else 1."""
+    """Return the value that marks a level in its column, as used for clustering, (d,); else 1."""
     scale = np.ones(d)
     if preprocessor is not None:
         for column, places in zip(preprocessor.columns, _places(preprocessor), strict=True):
@@ -260,9 +260,9 @@ def _level_scale(preprocessor: Preprocessor | None, d: int, two: Any) -> Floats:
 def _with_levels(
     preprocessor: Preprocessor | None, two: Any, low: Floats, width: Floats
 ) -> RowTransform | None:
-    """Return a preparation in which columns of two values, and levels, are 0 and 1.
+    """Return a preparation in which levels, and columns of two values, are 0 and 1.
 
-    None where they are already.
+    Return None if they are already.
     """
     if preprocessor is None:
         return None
@@ -281,13 +281,13 @@ def _with_levels(
 
 
 def _covariance(total: Summary, moved: Floats) -> Floats:
-    """Return the covariance of all rows, (d, d), from products about a point nearby."""
+    """Return the covariance of all rows, (d, d), from products about a nearby point."""
     products: Floats = total.sums / np.maximum(total.weights, 1e-300)[:, None]
     return products - np.outer(moved, moved)
 
 
 def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
-    """Plan the round that tells log 1 / V, V the product of the ranges along principal axes."""
+    """Plan the round for log 1 / V, V being the product of the ranges along principal axes."""
     [places] = np.nonzero(table.texts == 0)
     if not len(places):
         return table
@@ -307,10 +307,10 @@ def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
 
 
 def _own_shares(state: State, table: Table) -> list[bool]:
-    """Return of each text whether its levels' shares in the components are likely their own.
+    """Return for each text whether components likely have their own shares of its levels.
 
     With h_jl the weight of level l in component j, p_jl its share there and m_l its share of all
-    rows: where the sum of h_jl log(p_jl / m_l) is above (k - 1) (L - 1) log n / 2.
+    rows: this is so if the sum of h_jl log(p_jl / m_l) is above (k - 1) (L - 1) log n / 2.
     """
     own = []
     weights, alive = state.weights[:, None], state.weights > 0

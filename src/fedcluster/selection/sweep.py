@@ -1,6 +1,6 @@
-"""Plan of choosing k: one clustering for each k, their indices, and the gap statistic.
+"""Plan of choosing k by an index: a clustering for each k, their indices, and a verdict.
 
-Gap statistic: gain of clustering the rows over clustering rows without any clusters.
+The gap statistic is the gain over clustering rows without any clusters.
 
 R. Tibshirani, G. Walther & T. Hastie, Estimating the number of clusters in a data set via the
 gap statistic, J. R. Statist. Soc. B 63, 2001.
@@ -10,14 +10,14 @@ gap statistic, J. R. Statist. Soc. B 63, 2001.
 with W the within sum of squares, of the rows and of rows drawn uniformly from a box. The server
 draws the references and clusters them alone. The paper's box spans the columns' ranges, but a
 minimum or a maximum is the value of one row. Here the box has the mean and the variance of each
-column, which sums tell, or bounds that everybody knows.
+column, which come from sums, or public bounds.
 
-Deviations: the box, as said. W is divided by its n - k degrees of freedom, so that references may
+Deviations: apart from the box, W is divided by its n - k degrees of freedom, so that references may
 have fewer rows than there are. The paper takes the smallest k with gap(k) >= gap(k + 1) - s_{k+1};
-that stops at 1 where clusters form a grid, and `fedcluster.selection` takes the smallest k whose
-gap is within s of the largest.
+that stops at 1 if clusters form a grid, and `fedcluster.selection` takes the smallest k whose gap
+is within s of the largest.
 
-Plan of choosing k by an index: one clustering for each k in the same rounds, indices, verdict.
+All clusterings share their rounds.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from fedcluster.selection._mixtures import JUDGING as JUDGING
 from fedcluster.selection.verdict import Rule, Selection, judged, judged_by_likelihood
 
 MOST_ROWS = 2048
-"""Rows of a reference, fewer where the rows are fewer or wide."""
+"""Largest number of rows of a reference, less if there are fewer rows or many columns."""
 
 MOST_VALUES = 1 << 18
-"""Values of a reference."""
+"""Largest number of values of a reference."""
 
 
 def box(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
@@ -78,11 +78,11 @@ def gaps(
     weight : float
         The weight of all rows, n.
     bounds : pair of ndarray of shape (d,)
-        Lower and upper corner of the box.
+        Lower and upper corners of the box.
     n_references : int, default=10
         B.
     seed : int, default=0
-        Makes the draws.
+        Determines the draws.
 
     Returns
     -------
@@ -112,19 +112,19 @@ def _log(within: float, freedom: float) -> float:
 
 
 MOST_ROUNDS = 1.5
-"""The rounds of a sweep, in those of one clustering with the largest k."""
+"""Largest number of rounds of a sweep, relative to those of a clustering with the largest k."""
 
 FEW_ROUNDS = 12
-"""Rounds that a sweep may take in any case, however few its largest k does."""
+"""Number of rounds that a sweep may always take."""
 
 AFTERWARDS = 3
-"""Rounds that follow a race: its inertia, and two for the indices."""
+"""Number of rounds that follow a race: one for its inertia, and two for the indices."""
 
 LIKELIHOOD = "likelihood"
 
 
 def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") -> dict[str, Any]:
-    """Return the parameters of a `FitSpec` that a rule decides.
+    """Return the parameters of a `FitSpec` that a rule determines.
 
     Parameters
     ----------
@@ -132,9 +132,9 @@ def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") ->
         One of `RULES`. "xie-beni" and "fuzzy-db" judge fuzzy clusters; "fuzzy-db" those of the
         program of Stallmann & Wilbik.
     m : float, optional
-        The fuzzifier; these two rules imply 2.
+        The fuzzifier; these two rules imply m = 2.
     averaging : {"avg_2", "avg_1"}, default="avg_2"
-        For "fuzzy-db": how the server averages.
+        For "fuzzy-db": the averaging at the server.
 
     Examples
     --------
@@ -158,18 +158,18 @@ def select_k_plan(
     *,
     preprocessor: RowTransform | None = None,
 ) -> Plan[Selection]:
-    """Plan to say which k is right, and a clustering with it; by an index, with each k.
+    """Plan the choice of k, with a clustering; by an index, with a clustering for each k.
 
     Parameters
     ----------
     k_range : sequence of int
-        Each k to try.
+        The numbers of clusters to try.
     spec : FitSpec
-        What to cluster by; its number of clusters is left aside.
+        The specification of the clustering, whose number of clusters is ignored.
     rule : Rule, optional
-        How k is chosen; by default by likelihood.
+        The rule by which k is chosen; by default by likelihood.
     preprocessor : RowTransform, optional
-        How rows are prepared: what a mixture takes for text, and for numbers.
+        The preparation of the rows, which shows a mixture the columns of text and of numbers.
     """
     rule = rule or Rule()
     if rule.name == LIKELIHOOD:
@@ -205,13 +205,13 @@ class Sweep:
     Parameters
     ----------
     results : mapping of int to Result
-        The clustering with k clusters, by rising k.
+        The clustering with k clusters, by increasing k.
     scores : mapping of int to mapping of str to float
-        Its indices, by the names of `fedcluster.metrics.METRICS`.
+        The indices for each k, by the names of `fedcluster.metrics.METRICS`.
     weight : float
         The weight of all rows.
     mean, variance : ndarray of shape (d,)
-        Of each column over all rows, in the rows' units and their squares.
+        Moments of each column over all rows, in the rows' units and their squares.
     """
 
     results: Mapping[int, Result]
@@ -224,17 +224,17 @@ class Sweep:
 def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
     """Plan a clustering for each k, in at most half as many rounds more as the largest takes.
 
-    Where the clustering starts from means that the sites send, they send them once: enough for the
-    largest k, and the server starts every k from the same ones. That is less than twelve
-    descriptions of the same rows, to send and to know. A k whose centres still move when the
-    largest one's have settled long ago is ended where it is.
+    If the clustering starts from means that the sites send, they send them once, enough for the
+    largest k, and the server starts every k from these. This sends and reveals less than a separate
+    description for each k. A k whose centres still move long after those of the largest k have
+    converged is ended early.
 
     Parameters
     ----------
     k_range : sequence of int
-        Each k to try.
+        The numbers of clusters to try.
     spec : FitSpec
-        What to cluster by; its number of clusters is left aside.
+        The specification of the clustering, whose number of clusters is ignored.
     """
     ks = sorted(set(k_range))
     results = yield from _clusterings(ks, spec)
@@ -252,7 +252,7 @@ def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[list[Result]]:
 
 
 def _with_means(spec: FitSpec) -> Plan[FitSpec]:
-    """Plan the means that every k starts from, where the specification starts from means."""
+    """Plan the means that every k starts from, if the specification starts from means."""
     if not isinstance(spec.init, str) or spec.quality != "good":
         return spec
     step = description_step(spec)
@@ -263,20 +263,20 @@ def _with_means(spec: FitSpec) -> Plan[FitSpec]:
 
 
 def _in_time(plans: Sequence[Plan[Result]]) -> list[Plan[Result]]:
-    """Return plans that end soon after the last of them, with what they have."""
+    """Return plans that end, with what they have, soon after the last of them."""
     clock = _Clock()
     return [_timed(plan, clock, leads=plan is plans[-1]) for plan in plans]
 
 
 @dataclass(slots=True)
 class _Clock:
-    """Rounds after the first one that the largest k took; infinite until it is done."""
+    """Number of rounds, after the first one, that the largest k took; infinite until it is done."""
 
     leader: float = inf
 
 
 def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
-    """Run a plan, and let it know once when its time is over."""
+    """Run a plan, asking it once to finish when its time is over."""
     tasks, done, told = next(plan), 0, False
     while True:
         answers = yield tasks

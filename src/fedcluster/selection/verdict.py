@@ -1,4 +1,4 @@
-"""Verdict on the number of clusters: the best k of each index, the vote, the reason in words."""
+"""Verdict on the number of clusters: the best k by each index, the vote, and the reason."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from fedcluster.texts.html import Table, element
 Scores = Mapping[int, Mapping[str, float]]
 
 NESTED = 0.02
-"""Squares between clusters that may be lost when small clusters are taken for parts of large."""
+"""Share of the squares between clusters that may be lost if small clusters are merged into
+large."""
 
 MOST_SHOWN = 12
-"""Numbers of clusters that a table by likelihood has in any case."""
+"""Number of ks that a table by likelihood always shows."""
 
 INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
 STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-"""Between ticks, in powers of ten."""
+"""Distances between ticks, in powers of ten."""
 WRAPPED = 115
-"""Signs in a line of the reason."""
+"""Number of characters in a line of the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +43,7 @@ class Rule:
     name : str, default="likelihood"
         One of `RULES`: the likelihood of mixtures, the vote of the `JUDGES`, or a single index.
     pick : {"best", "elbow"}, default="best"
-        For a single index: its best value, or where its curve bends most.
+        For a single index: choose its best value, or the point where its curve bends most.
     bounds : pair of ndarray of shape (d,), optional
         Public bounds of the columns, for the references of the gap statistic; by default a box
         of the rows' mean and variance.
@@ -53,7 +54,7 @@ class Rule:
     bounds: tuple[Floats, Floats] | None = None
 
     def check(self, d: int) -> None:
-        """Refuse bounds of another number of columns than d.
+        """Raise an error if the bounds do not have d columns.
 
         Raises
         ------
@@ -114,13 +115,13 @@ class Selection:
         _draw(self, Path(path))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the verdict, and what each index says of each k."""
+        """Return the HTML for a notebook: the verdict, and each index for each k."""
         caption = f"{self.n_clusters} cluster{'' if self.n_clusters == 1 else 's'}. {self.reason}"
         rows = [self._html_line(k) for k in self.table]
         return Table(caption, ["k", *self.says], rows).plain_html()
 
     def _html_line(self, k: int) -> list[Any]:
-        """Return a line of the table: a k, and all indices, in bold where one chooses it."""
+        """Return a line of the table: a k and all its indices, in bold for those that choose it."""
         shown = [
             (says == k, f"{self.table[k].get(i, np.nan):.5g}") for i, says in self.says.items()
         ]
@@ -131,9 +132,9 @@ class Selection:
 def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:
     """Return the verdict on clusterings and their indices.
 
-    A k of which some clusters have no rows is nobody's choice, unless every k is such. In a vote
-    each judge names its best k, and the most named one is chosen; among equals the first judge's.
-    A judge whose best is the largest k has found no best yet: it abstains, unless all do.
+    A k with empty clusters is never chosen, unless every k has some. In a vote, each judge names
+    its best k, and the one named most often is chosen; in a tie, the first judge's. A judge whose
+    best is the largest k has not found a best yet: it abstains, unless all do.
     """
     full = [k for k, result in results.items() if (result.state.weights > 0).all()]
     table = {k: scores[k] for k in full or results}
@@ -176,7 +177,7 @@ def judged_by_likelihood(
 
 
 def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str, ...]]:
-    """Return the verdict, the smallest k where no judge names one, and the judges that counted."""
+    """Return the verdict (the smallest k if no judge names one) and the judges that counted."""
     if not says:
         return tried[0], ()
     voters = {judge: k for judge, k in says.items() if k < tried[-1]} or dict(says)
@@ -186,7 +187,7 @@ def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str
 
 
 def _says(index: str, table: Scores, rule: Rule) -> int | None:
-    """Return the k that an index takes for the best; None where it says nothing."""
+    """Return the best k by an index; None if it is undefined."""
     ks = [k for k in table if not np.isnan(table[k].get(index, np.nan))]
     if not ks:
         return None
@@ -202,7 +203,7 @@ def _says(index: str, table: Scores, rule: Rule) -> int | None:
 
 
 def _elbow(ks: Floats, loss: Floats) -> int:
-    """Return where a falling curve lies farthest below the line between its ends; else the first.
+    """Return where a falling curve is farthest below the line between its ends, or the first k.
 
     Examples
     --------
@@ -231,9 +232,9 @@ def because(
     k : int
         The verdict.
     says : mapping of str to int
-        What each index takes for the best.
+        The best k by each index.
     voters : collection of str
-        The indices that were asked.
+        The indices that voted.
     results : mapping of int to Result
         The clusterings.
     rule : str
@@ -262,7 +263,7 @@ def doubts(
     tried: Sequence[int],
     full: int,
 ) -> tuple[str, ...]:
-    """Return what casts a doubt on the verdict k, one sentence each."""
+    """Return doubts about the verdict k, one sentence each."""
     sentences = []
     if abstaining:
         names = [CHOOSING[index].label for index in abstaining]
@@ -289,7 +290,7 @@ def doubts(
 
 
 def _nest(coarse: State, fine: State) -> str:
-    """Return a sentence where the clusters of one clustering are groups of those of the other."""
+    """Return a sentence if the clusters of one clustering are groups of those of the other."""
     few, many, weights = len(coarse.centers), len(fine.centers), fine.weights
     groups, _ = nearest(fine.centers, coarse.centers)
     sizes = np.bincount(groups, weights, few)
@@ -313,7 +314,7 @@ def _capital(text: str) -> str:
 
 
 def _draw(selection: Selection, path: Path) -> None:
-    """Draw the curves of the judges, the rule and two more, with what each says, into a PNG.
+    """Draw into a PNG the curves of the judges, the rule and two more, with their best k.
 
     Raises
     ------
@@ -347,7 +348,7 @@ def _draw(selection: Selection, path: Path) -> None:
 
 
 def _draw_curve(axes: Any, selection: Selection, index: str) -> None:
-    """Draw one index over k: a line, what it says as a full dot, the verdict as a faint line."""
+    """Draw one index over k: a line, a full dot at its best k, the verdict as a faint line."""
     ks = np.array(sorted(selection.table))
     values = np.array([selection.table[k].get(index, np.nan) for k in ks])
     values = np.where(np.isfinite(values), values, np.nan)
