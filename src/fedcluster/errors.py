@@ -14,14 +14,14 @@ class InputError(ValueError):
     Attributes
     ----------
     refusal : RefusedCombination or None
-        What is refused, where options do not go together; see `fedcluster.options.refusals`.
+        The refused combination, if options are incompatible; see `fedcluster.options.refusals`.
     """
 
     refusal: Any = None
 
 
 class ReadingNote(UserWarning):
-    """Something was read as another thing than is written there; the message says as what."""
+    """Note that something was read differently from how it is written; the message says how."""
 
 
 class SiteError(RuntimeError):
@@ -40,7 +40,7 @@ class HeldBackError(ValueError):
 
 
 class EndedError(RuntimeError):
-    """Work for a question was ended; the message says why, and holds no value."""
+    """Work on a question was ended; the message says why, and holds no value."""
 
 
 class CancelledError(RuntimeError):
@@ -48,12 +48,12 @@ class CancelledError(RuntimeError):
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Return the error in which others arose, of which a library names only the nearest a cause."""
+    """Return the original cause of an error, as libraries name only the nearest one."""
     return error if error.__context__ is None else first_cause(error.__context__)
 
 
 def reason(error: OSError) -> str:
-    """Return why a file cannot be read or written, and what to do where another program keeps it.
+    """Return why a file cannot be read or written, with advice if another program holds it.
 
     Examples
     --------
@@ -68,5 +68,5 @@ def reason(error: OSError) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them: a, b and c."""
+    """Return names in a sentence's form: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -1,9 +1,8 @@
-"""Names for writing an extension of your own, beside those of `fedcluster.core`.
+"""Names for writing an extension of your own, in addition to those of `fedcluster.core`.
 
-An algorithm, a metric and a preparation declare what a site may be asked, by `Allowed` and its
-ranges. A format opens a file as an `ArrowTable`. A transport carries messages between a
-`RemoteEngine` and a `Responder` at each site. `load_plugins` makes a module's formats, steps and
-preparations known.
+Algorithms, metrics and preparations declare what a site may be asked, by `Allowed` and its ranges.
+A format opens a file as an `ArrowTable`. A transport carries messages between a `RemoteEngine` and
+a `Responder` at each site. `load_plugins` makes a module's formats, steps and preparations known.
 
 Examples
 --------
@@ -62,14 +61,14 @@ __all__ = [
 
 
 def responder(client: Client, **options: Any) -> Responder:
-    """Return a site that answers messages, and knows the steps and preparations of its plugins.
+    """Return a site that answers messages, with the steps and preparations of its plugins.
 
     Parameters
     ----------
     client : Client
         The site.
     **options : object
-        Those of `Responder`.
+        Options of `Responder`.
     """
     steps = options.pop("steps", None) or steps_by_name(PREPARATION)
     return Responder(

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used: compiled parts and pyarrow are slow."""
+"""Public names that are imported at their first use, as compiled parts and pyarrow are slow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__: list[str] = []  # for the package itself
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package whose names stand in modules of it.
+    """Return the ``__getattr__`` of a package whose names are defined in its modules.
 
     Parameters
     ----------
     package : str
         Its name.
     homes : mapping of str to str
-        The module of each name, relative to the package; several names with spaces between.
+        The module of each name, relative to the package; several names are separated by spaces.
     """
     home = {name: module for names, module in homes.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""Indices of how good a clustering is, from sums; what a metric asks is a step like any other."""
+"""Indices of the quality of a clustering, from sums; a metric is a step like any other."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 Z. Ghahramani & M. I. Jordan, Supervised learning from incomplete data via an EM approach, Adv.
 Neural Inf. Process. Syst. 6, 1994: with o and m the columns that a row has and lacks, its density
-is N(x_o; mu_o, S_oo), and what it lacks is expected to be
+is N(x_o; mu_o, S_oo), and the expected missing values are
 
     x_m = mu_m + S_mo S_oo^-1 (x_o - mu_o),   of covariance   S_mm - S_mo S_oo^-1 S_om.
 
-Rows are taken together that lack the same columns.
+Rows that lack the same columns are processed together.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from fedcluster.core import Floats, Rows
 from fedcluster.kernels.em import Densities, Moments
 
 ROWS = 1 << 20
-"""Numbers of differences from means that are held at a time."""
+"""Number of differences from means that are held at a time."""
 
 
 class PresentValues:
-    """Components as rows see them that lack values.
+    """Mixture components restricted to the values that rows have.
 
     Parameters
     ----------
     model : Densities
-        The components, of whole rows.
+        The components for complete rows.
     log_noise : float, optional
-        The log density of noise, the last component: a row has its part for each column that it
-        has.
+        The log density of noise, the last component; a row with missing values gets its part, by
+        the number of its columns.
     """
 
     def __init__(self, model: Densities, log_noise: float | None = None) -> None:
@@ -52,7 +52,7 @@ class PresentValues:
             self.log_dets = np.log(np.maximum(along, 1e-300)).sum(axis=1)
 
     def parts(self, X: Rows) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-        """Yield the places of rows that have the same columns of numbers, and which these are."""
+        """Yield the indices of rows with the same numeric columns, and these columns."""
         there = ~np.isnan(X[:, self.model.numeric])
         patterns, mine = np.unique(there, axis=0, return_inverse=True)
         order = np.argsort(mine.ravel(), kind="stable")
@@ -63,7 +63,7 @@ class PresentValues:
                 yield some[start : start + size], pattern
 
     def logs(self, X: Rows) -> Floats:
-        """Return the log density of each row in each component, shares included, (n, k + e)."""
+        """Return the log density of each row in each component, including shares, (n, k + e)."""
         logs = np.empty((len(X), len(self.model.offsets)))
         for places, there in self.parts(X):
             logs[places] = self._logs(X[places], there, *self._seen(X[places], there))
@@ -87,7 +87,7 @@ class PresentValues:
         return logs
 
     def _seen(self, X: Rows, there: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return differences from the means, (n, k, o), and precisions of what is there."""
+        """Return differences from the means, (n, k, o), and precisions of the present columns."""
         numbers = X[:, self.model.numeric[there]].astype(np.float64)
         apart = numbers[:, None, :] - self.model.means[None, :, there]
         if self.diagonal:
@@ -102,7 +102,7 @@ class PresentValues:
         X : ndarray of shape (n, d)
             Rows.
         logs : ndarray of shape (n,)
-            The log density of each.
+            The log density of each row.
         tau : ndarray of shape (n, k + e)
             The probability of each component.
         weights : ndarray of shape (n,)
@@ -130,7 +130,7 @@ class PresentValues:
     def _expected(
         self, apart: Floats, marginal: Floats, there: NDArray[np.bool_]
     ) -> tuple[Floats, Floats]:
-        """Return expected differences from the means, (n, k, p), and the variance that is left."""
+        """Return expected differences from the means, (n, k, p), and the remaining variance."""
         whole = np.zeros((len(apart), self.k, self.p))
         whole[:, :, there] = apart
         if self.diagonal:

@@ -7,9 +7,9 @@ Every row x belongs to its nearest centre. A site sends for each cluster j, w a 
 These give the means m_j of the clusters' rows, wherever the centres c_j are, and every sum of
 squares about them; all from differences, so that an offset of the rows costs no digits.
 
-Revealed are, for each site, the mean, the size and the scatter of its part of each cluster, that
-is what one round of Lloyd reveals and the mean distance besides. A line that a site's limit holds
-back is missing everywhere: such rows count for no index.
+They reveal, for each site, the mean, the size and the scatter of its part of each cluster, as one
+round of Lloyd does, and the mean distance. Rows in a line that a site's limit holds back count for
+no index.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fedcluster.kernels import nearest
 from fedcluster.metrics import moments
 
 ROUNDING = 1e-14
-"""What is left of a difference of equal sums, by these."""
+"""Relative rounding error of a difference of equal sums."""
 
 
 def clusters_of(part: Data, centers: Floats) -> tuple[Labels, Floats]:
     """Return the cluster of each row, (n,), and its squared distance to that centre, (n,).
 
-    It is that of the nearest centre, unless the rows came with their clusters.
+    The cluster is that of the nearest centre, unless the rows have clusters assigned.
 
     Examples
     --------
@@ -54,8 +54,8 @@ def clusters_of(part: Data, centers: Floats) -> tuple[Labels, Floats]:
 class Inertia:
     """Sum of the weighted squared distances of rows to their nearest centres.
 
-    A site sends two numbers, its part of the sum and its weight. Where a site's limits hold its
-    answer back, its rows are missing in the score.
+    A site sends two numbers, its part of the sum and its weight. If a site's limits hold its answer
+    back, its rows are missing from the score.
 
     Examples
     --------
@@ -128,8 +128,8 @@ class Scatter:
 class Spread:
     """Sums of the distances of each cluster's rows to their mean.
 
-    Asked in the second round of an evaluation. The clusters are those of the nearest centre; the
-    means come with the state that `second_round` makes.
+    It is asked in the second round of an evaluation. Rows belong to the nearest centre; the means
+    are in the state that `second_round` returns.
 
     Notes
     -----
@@ -160,7 +160,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Clusters of all rows, from the total answer to `Scatter`.
+    """Clusters of all rows, from the total of `Scatter`.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Clusters:
 
     @classmethod
     def from_total(cls, state: State, total: Summary) -> Clusters:
-        """Read the total answer to `Scatter`, asked about the centres of a state."""
+        """Read the total of `Scatter` about the centres of a state."""
         weights = np.where(total.weights > 0, total.weights, 0.0)
         safe = np.where(weights > 0, weights, 1.0)
         moves = np.where(weights[:, None] > 0, total.sums[:, :-2] / safe[:, None], 0.0)
@@ -193,23 +193,23 @@ class Clusters:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Return for each cluster whether it has rows, (k,) booleans."""
+        """Return which clusters have rows, (k,) booleans."""
         return self.weights > 0
 
     @property
     def means(self) -> Floats:
-        """Return the means m_j of the clusters' rows, (k, d)."""
+        """The means m_j of the clusters' rows, (k, d)."""
         return self.centers + self.moves
 
     @property
     def within(self) -> Floats:
-        """Return the sums of w |x - m_j|^2, (k,), in squared units of the rows."""
+        """The sums of w |x - m_j|^2, (k,), in squared units of the rows."""
         within: Floats = self.errors - self.weights * (self.moves**2).sum(axis=1)
         return np.where(within > ROUNDING * self.errors, within, 0.0)
 
     @property
     def between(self) -> float:
-        """Return the sum of n_j |m_j - m|^2, m the mean of all rows."""
+        """The sum of n_j |m_j - m|^2, with m the mean of all rows."""
         if not self.present.any():
             return float("nan")
         means = (self.centers - self.centers[0]) + self.moves
@@ -218,14 +218,14 @@ class Clusters:
 
 
 def second_round(state: State, scatter: Summary) -> State:
-    """Return the state that `Spread` and `SquaredSilhouette` are asked about.
+    """Return the state about which `Spread` and `SquaredSilhouette` are asked.
 
     Parameters
     ----------
     state : State
         The centres of the first round.
     scatter : Summary
-        The total answer to `Scatter` about them.
+        The total of `Scatter` about these centres.
 
     Returns
     -------
@@ -239,9 +239,10 @@ def second_round(state: State, scatter: Summary) -> State:
 
 
 def inertia(state: State, total: Summary) -> float:
-    """Return the sum of w |x - c_j|^2 over all rows; what k-means makes small (Lloyd 1982).
+    """Return the sum of w |x - c_j|^2 over all rows, which k-means minimises (Lloyd 1982).
 
-    In squared units of the rows. It falls with every further centre, so it does not tell k.
+    It is in squared units of the rows. It decreases with every further centre, so it does not
+    determine k.
     """
     clusters = Clusters.from_total(state, total)
     return float(clusters.errors.sum()) if clusters.present.any() else float("nan")
@@ -282,8 +283,8 @@ def mean_distance_per_column(state: State, total: Summary) -> float:
 def calinski_harabasz(state: State, total: Summary) -> float:
     """Return (between / (k - 1)) / (within / (n - k)); T. Calinski & J. Harabasz, 1974.
 
-    k counts clusters that have rows. As scikit-learn's of the labelled rows: 1 if all rows equal
-    their means; nan for a single cluster and for n = k.
+    k counts clusters with rows. As in scikit-learn, it is 1 if all rows equal their means; it is
+    nan for a single cluster and for n = k.
     """
     clusters = Clusters.from_total(state, total)
     k, n, within = int(clusters.present.sum()), float(clusters.weights.sum()), clusters.within.sum()
@@ -295,14 +296,14 @@ def calinski_harabasz(state: State, total: Summary) -> float:
 def bic(state: State, total: Summary) -> float:
     """Return the Bayesian information criterion of X-means; D. Pelleg & A. Moore, ICML 2000.
 
-    The rows as draws from k spherical normal distributions of one variance s^2:
+    The rows are modelled as draws from k spherical normal distributions with a common variance s^2:
 
         log L = sum_j n_j log(n_j / n) - n d / 2 log(2 pi s^2) - d (n - k) / 2
         s^2   = within / (d (n - k))
         BIC   = p log n - 2 log L,          p = (k - 1) + k d + 1
 
-    The most likely k has the *smallest* BIC, and k = 1 is among the answers. k counts clusters
-    that have rows; nan for n <= k, minus infinity if all rows equal their means.
+    The most likely k has the *smallest* BIC, and k = 1 is possible. k counts clusters with rows.
+    The criterion is nan for n <= k, and minus infinity if all rows equal their means.
 
     Deviation: the paper prints within / (n - k) for s^2 and (n - k) / 2 in log L, which are
     right for d = 1 only. Its BIC is -1/2 times this one, which has scikit-learn's sign.
@@ -321,7 +322,7 @@ def bic(state: State, total: Summary) -> float:
 
 
 def davies_bouldin_at_means(state: State, total: Summary) -> float:
-    """Return Davies-Bouldin's index of the labelled rows, from the total answer to `Spread`.
+    """Return the Davies-Bouldin index of the labelled rows, from the total of `Spread`.
 
     Equal to scikit-learn's ``davies_bouldin_score`` on the pooled rows, each labelled by its
     nearest centre.
@@ -331,9 +332,9 @@ def davies_bouldin_at_means(state: State, total: Summary) -> float:
 
 
 def davies_bouldin_at_centers(state: State, total: Summary) -> float:
-    """Return Davies-Bouldin's index about the centres as they are (Triebe & Rajagopal 2019).
+    """Return the Davies-Bouldin index about the centres themselves (Triebe & Rajagopal 2019).
 
-    As `davies_bouldin` with c_j in the place of m_j.
+    It is `davies_bouldin` with c_j in place of m_j.
     """
     clusters = Clusters.from_total(state, total)
     some = clusters.present
@@ -355,8 +356,8 @@ def davies_bouldin(points: Floats, spreads: Floats) -> float:
     Returns
     -------
     float
-        As scikit-learn's: clusters at one place are no pair; 0 if all are, or nothing spreads;
-        nan for a single cluster.
+        As in scikit-learn, pairs of clusters at the same place are ignored; 0 if all are, or if
+        there is no spread; nan for a single cluster.
 
     Examples
     --------

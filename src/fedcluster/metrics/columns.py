@@ -1,17 +1,17 @@
 """Sums that describe columns, and the columns of each cluster.
 
-What columns look like, from sums: powers, grids of values, ranges along directions.
+Columns are described by sums: powers, grids of values, ranges along directions.
 
 A column with two values has the kurtosis 1 + g^2, g being its skewness, and no other column has:
 K. Pearson, Mathematical contributions to the theory of evolution XIX, Phil. Trans. R. Soc. A 216,
 1916. Its values are m + s (g / 2 - r) and m + s (g / 2 + r), r^2 = 1 + g^2 / 4.
 
-What the rows of each cluster look like in the units of their columns, from sums and counts.
+The rows of each cluster are described in the units of their columns, from sums and counts.
 
-The rows come with their clusters, numbers as they are and text as one column of 0 and 1 for each
-level. A line for each cluster and column says no more than the line of a cluster does in a round
-of Lloyd, and each level of a text is a line of its own: a limit on the size of clusters holds back
-those of few rows.
+The rows have assigned clusters, unscaled numbers, and one column of 0 and 1 for each level of a
+text. A line for each cluster and column reveals no more than a cluster's line in a round of Lloyd,
+and each level of a text has a line of its own, so that a limit on the size of clusters holds back
+levels with few rows.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from fedcluster.metrics.objectives import nearest_present
 
 POWERS = 4
 GRIDS = (10.0, 5.0, 1.0, 0.5, 0.1)
-"""Steps of which the values of a column may all be multiples, widest first."""
+"""Possible steps of which all values of a column may be multiples, largest first."""
 
 ON_GRID = 1e-6
-"""Distance from a multiple, in steps, at and below which a value is one."""
+"""Largest distance from a multiple, in steps, at which a value counts as one."""
 
 TWO_VALUED = 1e-6
-"""Excess of the kurtosis over that of two values, at and below which a column has two."""
+"""Largest excess of the kurtosis over that of two values at which a column has only two."""
 
 MOST_EDGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnShape:
-    """First four powers of each column about a centre, and its rows that lie on each grid.
+    """First four powers of each column about a centre, and the weight of its rows on each grid.
 
-    The state's memory has ``shift`` and ``scale``, (d,) each: a value on a grid is x scale +
-    shift, that is the value before it was prepared.
+    The state's memory has ``shift`` and ``scale``, (d,) each: grids refer to x scale + shift, the
+    value before preparation.
 
     Notes
     -----
@@ -96,11 +96,11 @@ class Shapes:
     Attributes
     ----------
     mean, variance : ndarray of shape (d,)
-        Of all rows.
+        Mean and variance of all rows.
     values : ndarray of shape (2, d)
         The two values of a column that has only two; NaN elsewhere.
     grid : ndarray of shape (d,)
-        The widest step of which all values before preparation are multiples; 0 without one.
+        The largest step of which all values before preparation are multiples; 0 if there is none.
     """
 
     mean: Floats
@@ -110,7 +110,7 @@ class Shapes:
 
     @classmethod
     def from_total(cls, state: State, total: Summary) -> Shapes:
-        """Return the shapes from the total answer.
+        """Return the shapes from the total of `ColumnShape`.
 
         Examples
         --------
@@ -143,14 +143,12 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class AxisCounts:
-    """Weight of the rows in each cell (a, b] along directions, from a centre.
+    """Weight of the rows in each cell (a, b] along directions, relative to a centre.
 
-    The state's memory has ``axes (t, d)``, the directions, and ``edges (c + 1,)``, where the
-    cells begin and end; a row x lies at (x - centre) . axis.
+    The state's memory has ``axes (t, d)``, the directions, and ``edges (c + 1,)``, the edges of the
+    cells; the position of a row x is (x - centre) . axis.
 
-    Notes
-    -----
-    A site sends t c numbers at most: a line for each cell, without sums.
+    Notes ----- A site sends at most t c numbers: a line for each cell, without sums.
 
     Examples
     --------
@@ -189,16 +187,16 @@ class AxisCounts:
 
 
 def quantiles_of(counts: Floats, edges: Floats, shares: tuple[float, float]) -> Floats:
-    """Return two quantiles of each line of counts, (t, 2), by position within its cell.
+    """Return two quantiles of each line of counts, (t, 2), interpolated within cells.
 
     Parameters
     ----------
     counts : ndarray of shape (t, c)
         The weight in each cell.
     edges : ndarray of shape (c + 1,)
-        Where cells begin and end, all finite.
+        The edges of the cells, all finite.
     shares : pair of float
-        The shares of the weight below.
+        The shares of the weight below each quantile.
 
     Examples
     --------
@@ -211,24 +209,22 @@ def quantiles_of(counts: Floats, edges: Floats, shares: tuple[float, float]) -> 
 
 
 def _rising(upto: Floats) -> Floats:
-    """Return cumulated counts that rise everywhere, by nearly nothing in empty cells."""
+    """Return cumulative counts that strictly increase, by almost nothing in empty cells."""
     rising: Floats = upto + 1e-9 * max(upto[-1], 1.0) * np.arange(len(upto))
     return rising
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterColumns:
-    """Rows of each cluster, and sums of x - c and (x - c)^2 in each column over those with a value.
+    """Rows of each cluster, and sums of x - c and (x - c)^2 in each column over present values.
 
-    The state's centres (k, d) are points c near the means. Its memory holds ``texts (d,)``: 0 for
-    a column of numbers, else the number 1, 2, ... of the text whose level the column is; a row is
+    The state's centres (k, d) are points c near the means. Its memory holds ``texts (d,)``: 0 for a
+    numeric column, else the number 1, 2, ... of the text of which the column is a level; a row has
     1 in the column of its level.
 
-    Notes
-    -----
-    With t texts, cluster j has 1 + t + d lines: its rows; its rows that have a value in each text;
-    and for each column of numbers the rows with a value and the two sums, for each level its rows
-    alone. A site sends 3 k (1 + t + d) numbers.
+    Notes ----- With t texts, cluster j has 1 + t + d lines: its rows; its rows with a value in each
+    text; for each numeric column, its rows with a value and the two sums; for each level, its rows.
+    A site sends 3 k (1 + t + d) numbers.
 
     Examples
     --------
@@ -248,7 +244,7 @@ class ClusterColumns:
         return len(state.centers) * (1 + n_texts(state) + n_columns), 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return the sums, the weights and the numbers of rows behind them."""
+        """Return the sums, the weights and the numbers of rows."""
         k, d = state.centers.shape
         lines = 1 + n_texts(state) + d
         total = no_rows(k * lines, 2)
@@ -273,12 +269,12 @@ def n_texts(state: State) -> int:
 
 
 def _clusters(part: Data, centers: Floats) -> Labels:
-    """Return the cluster of each row: the one it came with, or that of the nearest centre."""
+    """Return the cluster of each row: the assigned one, or that of the nearest centre."""
     return nearest_present(part.X, centers)[0] if part.assigned is None else part.assigned
 
 
 def _by_line(X: NDArray[np.floating], labels: Labels, state: State) -> tuple[Floats, Floats]:
-    """Return how often each row counts in each line of its cluster, and how far it is from c."""
+    """Return the count of each row in each line of its cluster, and its difference from c."""
     texts, there = state.memory["texts"], ~np.isnan(X)
     numbers = texts == 0
     apart = np.where(there, X - state.centers[labels], 0.0)
@@ -292,7 +288,7 @@ def _by_line(X: NDArray[np.floating], labels: Labels, state: State) -> tuple[Flo
 
 
 def _parts(part: Data, counted: Floats, state: State) -> Floats:
-    """Return for how much of a row each row counts in each line, (n, p); see `Grouped.part`."""
+    """Return the part of a row that counts in each line, (n, p); see `Grouped.part`."""
     parts = (counted > 0).astype(np.float64)
     if part.grouped is not None:
         texts = np.flatnonzero(state.memory["texts"]) + parts.shape[1] - len(state.memory["texts"])
@@ -301,7 +297,7 @@ def _parts(part: Data, counted: Floats, state: State) -> Floats:
 
 
 def _within(within: Floats, weights: Floats, state: State) -> Floats:
-    """Return each line's part (k, p) of the squares within groups (d,), by its weight."""
+    """Return each line's part (k, p) of the scatter within groups (d,), by its weight."""
     parts = np.zeros_like(weights)
     own = weights[:, -len(within) :]
     total = own.sum(axis=0)
@@ -312,11 +308,11 @@ def _within(within: Floats, weights: Floats, state: State) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCells:
-    """Rows of each cluster, and of all, in cells (a, b] of some columns.
+    """Rows of each cluster, and of all clusters, in cells (a, b] of some columns.
 
-    The state has centres (k, d), and in its memory ``columns (t,)``, the columns; ``edges
-    (k, t, c + 1)``, where the cells of each cluster begin and end; and ``overall (t, c + 1)``,
-    those of all rows. Missing values lie in no cell.
+    The state has centres (k, d), and in its memory ``columns (t,)``, the columns; ``edges (k, t, c
+    + 1)``, the edges of each cluster's cells; and ``overall (t, c + 1)``, those for all rows.
+    Missing values are in no cell.
 
     Notes
     -----
@@ -366,7 +362,7 @@ class ClusterCells:
 
 
 def in_cells(values: NDArray[np.floating], weight: Floats, edges: Floats) -> Floats:
-    """Return the weight and the number of the values in each cell, (2, c)."""
+    """Return the weight and the number of values in each cell, (2, c)."""
     cell = np.searchsorted(edges, values, side="left") - 1
     inside = (cell >= 0) & (cell < len(edges) - 1) & ~np.isnan(values)
     cell, most = cell[inside], len(edges) - 1

@@ -1,10 +1,10 @@
 """External indices: agreement of clusters with reference labels.
 
 The indices follow from n_jc, the number of rows of class c in cluster j. These are sums, so the
-indices of all rows are exact. The classes must be agreed on first; they travel with the request.
+indices over all rows are exact. The classes must be agreed on first; they travel with the request.
 
-`SiteARI` needs no agreement, for each site compares with its own labels. It says less: two
-clusters that share a class at two different sites are both right.
+`SiteARI` needs no agreement, because each site compares with its own labels. It is less
+informative: if two sites put the same class into different clusters, both are right.
 
 Agreement of two clusterings of the same rows, and the gap between neighbouring clusters.
 """
@@ -40,19 +40,17 @@ class Contingency:
         The q classes, as a JSON list of texts; `from_classes` writes it. Labels are
         compared as text.
     complete : bool, default=True
-        Whether there are no others. If not, rows of other classes are missing in the table, as
-        those of pairs that a limit holds back are.
+        Whether these are all classes. If not, rows of other classes are missing from the table,
+        like those of pairs that a limit holds back.
 
-    Notes
-    -----
-    A site sends at most k q numbers, one for each pair of cluster and class that it has: each is
-    a line of its own, so that a limit on the size of clusters holds back small pairs. They reveal
-    how often each class occurs at the site, and where.
+    Notes ----- A site sends at most k q numbers, one for each of its pairs of cluster and class.
+    Each is a line of its own, so that a limit on the size of clusters holds back small pairs. The
+    numbers reveal how often each class occurs at the site, and in which clusters.
 
     Raises
     ------
     ValueError
-        If the rows have no labels, or one that is not among the classes though these are complete.
+        If the rows have no labels, or a label is not among the classes although these are complete.
 
     Examples
     --------
@@ -71,17 +69,17 @@ class Contingency:
 
     @classmethod
     def from_classes(cls, classes: Iterable[Any], *, complete: bool = True) -> Self:
-        """Return the step for these classes, in the order of their texts."""
+        """Return the step for these classes, sorted as text."""
         return cls(json.dumps(sorted(set(map(str, classes)))), complete)
 
     @property
     def names(self) -> list[str]:
-        """Return the classes."""
+        """The classes."""
         names: list[str] = json.loads(self.classes)
         return names
 
     def disclosed_only(self, labels: Collection[str]) -> Self:
-        """Return the same step; a class that is none of these labels is none that a row has."""
+        """Return the step with every class disguised that is not among the given labels."""
         names = [name if name in labels else UNTOLD + name for name in self.names]
         return replace(self, classes=json.dumps(names))
 
@@ -90,7 +88,7 @@ class Contingency:
         return len(state.centers) * len(self.names), 0
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return the weights of the rows of each pair of cluster and class, and nothing else."""
+        """Return the weights of the rows of each pair of cluster and class, without sums."""
         parts, data = data.label_parts(), data.labelled()
         labels, _ = clusters_of(data, state.centers)
         places = self._places(_reference(data))
@@ -103,7 +101,7 @@ class Contingency:
         )
 
     def _places(self, y: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the place of each label among the classes, (n,); -1 of one that is not there."""
+        """Return the index of each label among the classes, (n,); -1 if it is not there."""
         here, codes = np.unique(y.astype(str), return_inverse=True)
         place = {name: i for i, name in enumerate(self.names)}
         strange = sum(name not in place for name in here)
@@ -121,13 +119,12 @@ class SiteARI:
 
         sum_i n_i ARI_i / sum_i n_i
 
-    S. Garst & M. Reinders, Federated K-means clustering (ICPR 2024; arXiv 2310.01195), which
-    reports it of FKM and of k-FED; it is not the index of the pooled rows.
+    S. Garst & M. Reinders, Federated K-means clustering (ICPR 2024; arXiv 2310.01195), which report
+    it for FKM and k-FED; it is not the index of the pooled rows.
 
-    Notes
-    -----
-    A site sends two numbers, n_i ARI_i and n_i; no limit on the size of clusters holds them
-    back. They reveal how well the clusters fit the site's labels. Not additive over rows.
+    Notes ----- A site sends two numbers, n_i ARI_i and n_i; no limit on the size of clusters holds
+    them back. They reveal how well the clusters fit the site's labels. The step is not additive
+    over rows.
 
     Raises
     ------
@@ -154,12 +151,12 @@ class SiteARI:
 
 
 def contingency_table(state: State, total: Summary) -> Floats:
-    """Return rows by cluster and class, (k, q), from the total answer to `Contingency`."""
+    """Return the numbers of rows by cluster and class, (k, q), from the total of `Contingency`."""
     return total.weights.reshape(len(state.centers), -1)
 
 
 def adjusted_rand_index(table: ArrayLike) -> float:
-    """Return the adjusted Rand index of a contingency table: 1 for the same groups, 0 by chance.
+    """Return the adjusted Rand index of a contingency table: 1 for equal groups, 0 by chance.
 
     L. Hubert & P. Arabie, Comparing partitions, J. Classification 2, 1985, eq. 5. Equal to
     scikit-learn's ``adjusted_rand_score``.
@@ -187,7 +184,7 @@ def adjusted_rand_index(table: ArrayLike) -> float:
 
 
 def mutual_information(table: ArrayLike) -> float:
-    """Return the normalised mutual information: I / mean of both entropies, from 0 to 1.
+    """Return the normalised mutual information, I / mean of both entropies, from 0 to 1.
 
     A. Strehl & J. Ghosh, Cluster ensembles, JMLR 3, 2002, with the arithmetic mean. Equal to
     scikit-learn's ``normalized_mutual_info_score``.
@@ -210,9 +207,9 @@ def mutual_information(table: ArrayLike) -> float:
 
 
 def purity(table: ArrayLike) -> float:
-    """Return the share of rows that are of their cluster's most frequent class.
+    """Return the share of rows in the most frequent class of their cluster.
 
-    It is 1 where each row is a cluster.
+    It is 1 if each row is a cluster.
 
     Y. Zhao & G. Karypis, Criterion functions for document clustering, 2001.
 
@@ -250,13 +247,13 @@ def _reference(data: Data) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Rows of each pair of the cluster that they come with and that of the nearest centre.
+    """Rows of each pair of their assigned cluster and the cluster of the nearest centre.
 
     Parameters
     ----------
     n_clusters : int
-        The number k of clusters that rows come with; without, they come with that of the nearest
-        centre.
+        The number k of clusters to which rows are assigned; if they are not, that of the nearest
+        centre is used.
 
     Notes
     -----
@@ -293,15 +290,16 @@ class Agreement:
 
 
 ALONG = np.array([-np.inf, -0.15, 0.15, 0.35, 0.45, 0.55, 0.65, 0.85, 1.15, np.inf])
-"""Edges of the cells on the line from a centre, at 0, to that of its neighbour, at 1."""
+"""Edges of the cells on the line from a centre, at 0, to its neighbour's, at 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """Rows in nine cells along the line from the centre of each cluster to that of its neighbour.
+    """Rows in nine cells along the line from each cluster's centre to that of its neighbour.
 
-    The rows are those of both clusters. The state's memory has ``neighbours (k,)``, the place of
-    each cluster's. A row at x lies at (x - c) . (c' - c) / |c' - c|^2, c and c' the two centres.
+    The rows are those of both clusters. The state's memory has ``neighbours (k,)``, the index of
+    each cluster's neighbour. The position of a row x is (x - c) . (c' - c) / |c' - c|^2, with c and
+    c' the two centres.
 
     Notes
     -----
@@ -343,18 +341,18 @@ class Separation:
 
 
 def lowest_between(cells: Floats, rows: Floats) -> Floats:
-    """Return the least density between two centres, as a share of the lower of the two peaks, (k,).
+    """Return the minimal density between two centres, relative to the lower peak, (k,).
 
-    It is near 0 where there is a gap between two clusters, and 1 or more where one cluster was cut
-    in two. NaN where a peak has no rows. Rows that limits held back are taken to lie in the cells
-    without rows, the same number in each.
+    It is near 0 if there is a gap between the two clusters, and 1 or more if one cluster was cut in
+    two; NaN if a peak has no rows. Rows that limits held back are assumed to be distributed evenly
+    over the empty cells.
 
     Parameters
     ----------
     cells : ndarray of shape (k, 9)
         The weights of the cells of `Separation`.
     rows : ndarray of shape (k,)
-        The weight of each cluster and its neighbour.
+        The weight of each cluster together with its neighbour.
 
     Examples
     --------

@@ -2,12 +2,13 @@
 
 A row x has the density sum_j pi_j N(x; mu_j, S_j). The state holds the means mu_j as its centres,
 the weight N_j of the rows of each component, whose shares are the pi_j, and in its memory
-``precisions_cholesky``, as scikit-learn calls it: F_j with S_j^-1 = F_j F_j^T. Any F_j is that of
-some density: no state that a site receives can be ill-defined.
+``precisions_cholesky``, as scikit-learn calls it: F_j with S_j^-1 = F_j F_j^T. Any F_j defines a
+density, so no state that a site receives can be ill-defined.
 
 G. J. McLachlan & D. Peel, Finite Mixture Models, 2000: section 3.2, normal components; 7.2, noise
 as a component of uniform density; and P. F. Lazarsfeld & N. W. Henry, Latent Structure Analysis,
-1968, for columns of 0 and 1 that are the levels of a text: a component has a probability for each.
+1968, for columns of 0 and 1 that are the levels of a text: a component has a probability for each
+level.
 
 **Overlap.** Components of a mixture need not be clusters: two that share many rows are parts of
 one. For components j and l with the probabilities tau_j and tau_l of a row, the sums over the rows
@@ -15,22 +16,22 @@ are
 
     C_jl = sum of w tau_j tau_l,        F_j = sum of w tau_j q_j^2,
 
-with q_j the squared Mahalanobis distance of the row to component j: of normal rows in d columns
-F / N is d (d + 2). K. V. Mardia, Measures of multivariate skewness and kurtosis with
-applications, Biometrika 57, 1970, section 3; C. Hennig, Methods for merging Gaussian mixture
-components, Adv. Data Anal. Classif. 4, 2010, section 4.2.
+with q_j the squared Mahalanobis distance of the row to component j: for normal rows in d columns, F
+/ N is d (d + 2). K. V. Mardia, Measures of multivariate skewness and kurtosis with applications,
+Biometrika 57, 1970, section 3; C. Hennig, Methods for merging Gaussian mixture components, Adv.
+Data Anal. Classif. 4, 2010, section 4.2.
 
-**Clusters of k-means as a mixture.** The clusters that k-means found are read as a mixture of k
-normal distributions with their means m_j and shares n_j / n as they are, and one variance s_c^2 for
-each column c:
+**Clusters of k-means as a mixture.** The clusters that k-means found are treated as a mixture of k
+normal distributions with their means m_j, their shares n_j / n, and one variance s_c^2 for each
+column c:
 
     log L = sum over rows of w log sum_j n_j / n N(x; m_j, diag(s^2)),
     s_c^2 = sum of w (x_c - m_jc)^2 / n,  j the cluster of x.
 
-X-means' criterion (`fedcluster.metrics.clusters.bic`) counts each row for its own cluster alone,
-which is less than the likelihood where clusters overlap, the more so the more clusters there are:
-it then finds too few. And it has one variance for all columns: where they have different scales,
-it finds too many. This one costs d + 1 numbers more and a second round, and mends both.
+X-means' criterion (`fedcluster.metrics.clusters.bic`) counts each row for its own cluster only,
+which underestimates the likelihood if clusters overlap, the more so the more clusters there are: it
+then finds too few. It also has one variance for all columns: if they have different scales, it
+finds too many. This criterion corrects both, at the cost of d + 1 more numbers and a second round.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
 """Shape of ``precisions_cholesky`` for each type of covariance."""
 
 LEAST_SHARE = 1e-10
-"""Least probability of a level, and of none of a text's levels."""
+"""Smallest probability of a level, and of having none of a text's levels."""
 
 HARD = 1e8
-"""Scale, relative to the distances of centres, at which every row is its nearest centre's."""
+"""Scale, relative to the distances between centres, at which rows belong to their nearest
+centre."""
 
 CovarianceType = Literal["full", "tied", "diag", "spherical"]
 LOG_DENSITY = ranges.Real(-1e100, 1e100, none=True)
@@ -85,23 +87,23 @@ FIELDS: Mapping[str, ranges.Range] = {
 
 
 class Kind(Protocol):
-    """What the components of a mixture are; see `GaussianMixture` for the fields."""
+    """Kind of a mixture's components; see `GaussianMixture` for the fields."""
 
     @property
     def covariance_type(self) -> CovarianceType:
-        """Return the shape of the covariances."""
+        """The shape of the covariances."""
 
     @property
     def log_noise(self) -> float | None:
-        """Return the log density of noise."""
+        """The log density of noise."""
 
     @property
     def levels(self) -> bool:
-        """Return whether some columns are levels of texts."""
+        """Whether some columns are levels of texts."""
 
 
 def memory_of(kind: Kind) -> dict[str, ranges.Array]:
-    """Return the arrays that the state of a mixture has besides centres and weights."""
+    """Return the arrays of a mixture's state other than centres and weights."""
     memory = {"precisions_cholesky": ranges.Array(SHAPES[kind.covariance_type])}
     if kind.log_noise is not None:
         memory["noise"] = ranges.Array(("one",), 0.0)
@@ -112,21 +114,21 @@ def memory_of(kind: Kind) -> dict[str, ranges.Array]:
 
 
 def sizes_of(kind: Kind, *, merged: bool = False) -> dict[str, Whole]:
-    """Return the lengths that `memory_of` names besides k and d, and `memory_of_clusters`."""
+    """Return the sizes in `memory_of` other than k and d, and those in `memory_of_clusters`."""
     own = {} if kind.log_noise is None else {"one": Whole(1, 1)}
     return {"c": MEANS, **own} if merged else own
 
 
 MERGED = "means"
-"""Name in the memory of a state of clusters that are sets of components: these have means."""
+"""Array in the memory that exists only if clusters are sets of components: their means."""
 
 
 def memory_of_clusters(kind: Kind) -> dict[str, Array]:
-    """Return the arrays that a state has whose clusters are sets of a mixture's components.
+    """Return the arrays of a state whose clusters are sets of a mixture's components.
 
-    Those of the components, c in the place of k, with their ``means`` (c, d) and ``parts`` (c,),
-    the weights; ``cluster`` (c,), the cluster of each; and ``shift`` and ``scale`` (d,), which turn
-    rows x into (x - shift) / scale, as the components see them.
+    These are the arrays of the components, with c in place of k; their ``means`` (c, d) and weights
+    ``parts`` (c,); ``cluster`` (c,), the cluster of each; and ``shift`` and ``scale`` (d,): the
+    components describe (x - shift) / scale.
     """
     components = {
         name: replace(array, shape=tuple("c" if each == "k" else each for each in array.shape))
@@ -149,18 +151,18 @@ def components_of(kind: Kind, state: State) -> State:
 
 
 def seen(state: State, X: Rows) -> Floats:
-    """Return rows as the components of clusters see them."""
+    """Return rows shifted and scaled as the components describe them."""
     moved: Floats = (X - state.memory["shift"]) / state.memory["scale"]
     return moved
 
 
 def texts_of(state: State, d: int) -> Floats:
-    """Return for each of d columns the number of the text whose level it is; 0 of numbers."""
+    """Return, for each of d columns, the number of its text if it is a level; else 0."""
     return state.memory.get("texts", np.zeros(d))
 
 
 def is_fitted(state: State) -> bool:
-    """Return whether a state has densities; else rows are their nearest centre's."""
+    """Return whether a state has densities; otherwise rows belong to their nearest centre."""
     memory = state.memory
     return any(np.any(memory.get(name, 0.0)) for name in ("precisions_cholesky", "shares"))
 
@@ -168,18 +170,18 @@ def is_fitted(state: State) -> bool:
 def densities(kind: Kind, state: State, data: Data | None = None) -> Densities:
     """Return the log densities of the components, the last one that of noise, if there is one.
 
-    Of rows that are means of groups, a row's log density is the mean of the group's: with v the
-    variance of a column about the groups' means, that of the mean less v (S_j^-1)_cc / 2 summed
-    over columns c.
+    For rows that are means of groups, the log density is averaged over the group: it is that of the
+    mean less the sum over columns c of v (S_j^-1)_cc / 2, with v the variance of the column about
+    the groups' means.
 
     Parameters
     ----------
     kind : Kind
-        What the components are.
+        The kind of the components.
     state : State
         Their parameters.
     data : Data, optional
-        The rows of a site; needed where they are groups.
+        The rows of a site; needed if they are groups.
     """
     k, d = state.centers.shape
     texts = texts_of(state, d)
@@ -213,7 +215,7 @@ def variance_within(data: Data | None) -> Floats | None:
 
 
 def nearest_densities(kind: Kind, state: State) -> Densities:
-    """Return log densities by which each row is its nearest centre's, in all columns."""
+    """Return log densities that make each row belong to its nearest centre, in all columns."""
     k, d = state.centers.shape
     apart = float(np.abs(state.centers - state.centers.mean(axis=0)).max(initial=0.0))
     scale = HARD / apart if apart > 0 else 1.0
@@ -225,7 +227,7 @@ def nearest_densities(kind: Kind, state: State) -> Densities:
 
 
 def _shares(kind: Kind, state: State) -> Floats:
-    """Return the share of each component, (k,) or with noise (k + 1,)."""
+    """Return the share of each component, (k,), or (k + 1,) with noise."""
     weights = state.weights
     if kind.log_noise is not None:
         weights = np.append(weights, state.memory["noise"])
@@ -235,7 +237,7 @@ def _shares(kind: Kind, state: State) -> Floats:
 
 
 def _factors(kind: Kind, state: State, numeric: np.ndarray) -> tuple[Floats, Floats]:
-    """Return the factors as the kernel takes them, and the log of the root of 1 / |S_j|, (k,)."""
+    """Return the factors for the kernel, and the log of sqrt(1 / |S_j|), (k,)."""
     k, p = len(state.centers), len(numeric)
     cholesky = state.memory["precisions_cholesky"]
     if kind.covariance_type == "spherical":
@@ -267,10 +269,10 @@ def _level_slopes(shares: Floats, texts: Floats) -> tuple[Floats, Floats]:
 
 
 def row_logs(kind: Kind, state: State, X: Rows, model: Densities) -> Floats:
-    """Return the log density of each row in each component, shares included, (n, k + e).
+    """Return the log density of each row in each component, including shares, (n, k + e).
 
-    Of a row that lacks values, that of those which it has; a text that it lacks counts as the mix
-    of all rows.
+    A row with missing values has the density of its present ones; a missing text counts with the
+    overall shares of its levels.
     """
     if not has_gaps(X):
         return log_densities(X, model)
@@ -278,7 +280,7 @@ def row_logs(kind: Kind, state: State, X: Rows, model: Densities) -> Floats:
 
 
 def row_sums(kind: Kind, state: State, data: Data, model: Densities) -> Moments:
-    """Return the sums over rows of one step of expectation and maximisation, see `em_pass`."""
+    """Return the sums over rows of one step of expectation and maximisation; see `em_pass`."""
     if not has_gaps(data.X):
         return em_pass(data.X, model, data.sample_weight)
     present, sums = PresentValues(model, kind.log_noise), list[Moments]()
@@ -291,12 +293,12 @@ def row_sums(kind: Kind, state: State, data: Data, model: Densities) -> Moments:
 
 
 def has_gaps(X: Rows) -> bool:
-    """Return whether some row lacks a value."""
+    """Return whether a row has missing values."""
     return bool(np.isnan(X.max(initial=-np.inf)))
 
 
 def _with_texts(state: State, X: Rows) -> Rows:
-    """Return rows of which the texts that they lack are the mix of all rows."""
+    """Return rows with missing texts replaced by the overall shares of their levels."""
     places = np.flatnonzero(texts_of(state, X.shape[1]))
     if not len(places) or not has_gaps(X[:, places]):
         return X
@@ -306,19 +308,19 @@ def _with_texts(state: State, X: Rows) -> Rows:
 
 
 def responsibilities(kind: Kind, state: State, X: Rows) -> Floats:
-    """Return tau, the probability of each component given a row, (n, k), noise last if any."""
+    """Return tau, the probability of each component for each row, (n, k), noise last if any."""
     return posteriors(row_logs(kind, state, X, densities(kind, state)))[0]
 
 
 def posteriors(logs: Floats) -> tuple[Floats, Floats]:
     """Return the probability of each component for each row, (n, k), and its log density, (n,).
 
-    A row that has no density anywhere belongs to no component.
+    A row without density in any component belongs to none.
 
     Parameters
     ----------
     logs : ndarray of shape (n, k)
-        The log of the density of each row in each component, shares included.
+        The log density of each row in each component, including shares.
 
     Examples
     --------
@@ -336,7 +338,7 @@ def posteriors(logs: Floats) -> tuple[Floats, Floats]:
 
 
 def log_likelihoods(kind: Kind, state: State, X: Rows) -> Floats:
-    """Return the log of the density of each row, (n,)."""
+    """Return the log density of each row, (n,)."""
     logs = row_logs(kind, state, X, densities(kind, state))
     sums: Floats = np.logaddexp.reduce(logs, axis=1)
     return sums
@@ -344,14 +346,14 @@ def log_likelihoods(kind: Kind, state: State, X: Rows) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class LogLikelihood:
-    """Minus the log likelihood of the rows in a mixture of normal distributions.
+    """Negative log likelihood of the rows in a mixture of normal distributions.
 
     Parameters
     ----------
     covariance_type, log_noise, levels
         As in `GaussianMixture`.
     merged : bool, default=False
-        Whether the state is one of `MergedMixture`, whose clusters are sets of components.
+        Whether the state is that of a `MergedMixture`, whose clusters are sets of components.
 
     Notes
     -----
@@ -378,7 +380,7 @@ class LogLikelihood:
 
     @property
     def allowed(self) -> ranges.Allowed:
-        """Return what a site may be asked."""
+        """The ranges of what a site may be asked."""
         memory = memory_of_clusters(self) if self.merged else memory_of(self)
         sizes = sizes_of(self, merged=self.merged)
         return Allowed({**FIELDS, "merged": EITHER}, CENTERS, memory, sizes=sizes, gaps=True)
@@ -392,7 +394,7 @@ class LogLikelihood:
         return one_line(sums.tallies[2].sum(), data)
 
     def score(self, state: State, total: Summary) -> float:
-        """Return minus the log likelihood of all rows."""
+        """Return the negative log likelihood of all rows."""
         return -float(total.sums[0, 0])
 
 
@@ -405,14 +407,12 @@ class MixtureOverlap:
     covariance_type, log_noise, levels
         As in `GaussianMixture`.
     present : int, default=0
-        Only rows that have at least so many numbers count in C and F: what others lack looks like
-        an overlap. Their weights N_j are then sent, too; in F a row that lacks a value counts as a
-        normal one.
+        Only rows with at least this many numbers count in C and F, as missing values look like an
+        overlap. The weights N_j of these rows are then sent too; in F, a row with missing values
+        counts as normal.
 
-    Notes
-    -----
-    A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of the log
-    likelihood of the rows, and their weight; and as many for noise, if there is any. With
+    Notes ----- A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of
+    the log likelihood of the rows, and their weight; and as many for noise, if any. With
     ``present``, k more.
 
     Examples
@@ -434,7 +434,7 @@ class MixtureOverlap:
 
     @property
     def allowed(self) -> ranges.Allowed:
-        """Return what a site may be asked."""
+        """The ranges of what a site may be asked."""
         fields = {**FIELDS, "present": Whole(0, 1, "d")}
         return Allowed(fields, CLUSTERS, memory_of(self), sizes=sizes_of(self), gaps=True)
 
@@ -475,7 +475,7 @@ class MixtureOverlap:
 
 
 def _distances(part: Data, logs: np.ndarray, model: Densities, k: int) -> np.ndarray:
-    """Return squared Mahalanobis distances (n, k): what numbers take from the log densities."""
+    """Return squared Mahalanobis distances (n, k), from the numeric part of the log densities."""
     with np.errstate(invalid="ignore"):
         others = model.offsets[:k] + part.X[:, model.other] @ model.slopes[:k].T
         distances = 2.0 * (others - logs[:, :k])
@@ -483,22 +483,20 @@ def _distances(part: Data, logs: np.ndarray, model: Densities, k: int) -> np.nda
 
 
 LEAST = 1e-6
-"""The least variance of a column within clusters, as a share of that over all rows."""
+"""The smallest variance of a column within clusters, relative to that over all rows."""
 
 DIGITS = 1e-13
-"""A column that varies by less than so much of its value is constant, but for rounding."""
+"""Relative variation below which a column is constant up to rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpread:
     """Squared distances of rows to their nearest centres in each column.
 
-    `MixtureLikelihood` needs them.
+    These are needed by `MixtureLikelihood`.
 
-    Notes
-    -----
-    A site sends d + 1 numbers: the sums of w (x - c)^2 over its rows, and their weight. A limit
-    on the size of clusters holds nothing of them back, only one on the rows of a site does.
+    Notes ----- A site sends d + 1 numbers: the sums of w (x - c)^2 over its rows, and their weight.
+    They are not held back by a limit on the size of clusters, only by one on the rows of a site.
 
     Examples
     --------
@@ -528,26 +526,24 @@ class ColumnSpread:
 
 @dataclass(frozen=True, slots=True)
 class MixtureLikelihood:
-    """Bayesian information criterion of the clusters as a mixture of clouds of one shape.
+    """Bayesian information criterion of the clusters as a mixture of clouds of equal shape.
 
         BIC = p log n - 2 log L,        p = (k - 1) + k d + d
 
-    after G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978, with the
-    sign of scikit-learn's ``GaussianMixture.bic``: the most likely k has the *smallest* BIC, and
-    k = 1 is among the answers. k counts clusters that have rows, d columns that are not constant.
-    The scale of a column does not matter.
+    after G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978, with the sign of
+    scikit-learn's ``GaussianMixture.bic``: the most likely k has the *smallest* BIC, and k = 1 is
+    possible. k counts clusters with rows, and d columns that are not constant. The scale of a
+    column does not matter.
 
-    Asked about the state that `mixture_round` makes of a first round's totals.
+    It is asked about the state that `mixture_round` returns from the totals of a first round.
 
     Deviation: the parameters are those of k-means, not the most likely ones, so that log L is a
     little too small. A few rounds of expectation and maximisation changed no choice of k.
 
-    Notes
-    -----
-    A site sends two numbers, log L of its rows and their weight, and receives the mean and size
-    of each cluster and the variance of each column. They reveal little, unless the site has very
-    few rows; a limit on the size of clusters holds nothing of them back, only one on the rows of
-    a site does.
+    Notes ----- A site sends two numbers, log L of its rows and their weight, and receives the mean
+    and size of each cluster and the variance of each column. The numbers reveal little, unless the
+    site has very few rows; they are not held back by a limit on the size of clusters, only by one
+    on the rows of a site.
 
     Examples
     --------
@@ -570,7 +566,7 @@ class MixtureLikelihood:
     answer_shape = one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return log L of the rows, 0 where they are all alike, and their weight."""
+        """Return log L of the rows, 0 if all are equal, and their weight."""
         sizes, columns, total = state.weights, state.memory["columns"], 0.0
         some, varied = sizes > 0, columns > 0
         if some.any() and varied.any():
@@ -584,7 +580,7 @@ class MixtureLikelihood:
         return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
-        """Return the criterion; minus infinity if all rows are alike, nan for n <= k."""
+        """Return the criterion; minus infinity if all rows are equal, nan for n <= k."""
         k, d = int((state.weights > 0).sum()), int((state.memory["columns"] > 0).sum())
         n, [weight] = float(state.weights.sum()), total.weights
         if not (weight > 0 and n > k):
@@ -596,20 +592,20 @@ class MixtureLikelihood:
 
 
 def mixture_round(state: State, scatter: Summary, spread: Summary) -> State:
-    """Return the state that `MixtureLikelihood` is asked about.
+    """Return the state about which `MixtureLikelihood` is asked.
 
     Parameters
     ----------
     state : State
         The centres of the first round.
     scatter, spread : Summary
-        The total answers to `Scatter` and `ColumnSpread` about them.
+        The totals of `Scatter` and `ColumnSpread` about these centres.
 
     Returns
     -------
     State
         The same centres; its memory holds ``means`` (k, d) and ``columns`` (d,), the variance of
-        each column within the clusters, 0 where a column is constant.
+        each column within the clusters, 0 if a column is constant.
     """
     clusters = Clusters.from_total(state, scatter)
     n = max(float(clusters.weights.sum()), 1.0)

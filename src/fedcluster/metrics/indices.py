@@ -1,6 +1,6 @@
-"""Indices by name, one record each: question to the sites, score, part in choosing k.
+"""Indices by name: for each, the question to the sites, the score, its use in choosing k.
 
-An index is added by a row of `METRICS`, and by a `Measurement` where no other has asked that.
+An index is added by a row of `METRICS`, and by a `Measurement` if no other index uses the same.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fedcluster.options.choices import RULES
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Knowledge of a clustering besides its centres.
+    """What is known about a clustering apart from its centres.
 
     Parameters
     ----------
     m : float, optional
-        The fuzzifier, of fuzzy clusters.
+        The fuzzifier of fuzzy clusters.
     classes : tuple, optional
-        The labels that the sites have, where clusters are compared with them.
+        The labels of the sites, if clusters are compared with them.
     complete : bool, default=True
-        Whether there are no others.
+        Whether these are all labels.
     """
 
     m: float | None = None
@@ -41,17 +41,17 @@ class Given:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurement:
-    """Message that indices read; those that read the same one share it.
+    """Message that indices are computed from; several indices may share one.
 
     Parameters
     ----------
     step : callable
-        ``step(given)`` is what the sites are asked; None where it says nothing of such clusters.
+        ``step(given)`` is the step to ask; None if it does not apply to the clusters.
     after : tuple of Measurement
-        Those whose total answers it depends on; without any, it is asked in the first round.
+        The measurements whose totals it depends on; without any, it is asked in the first round.
     about : callable, optional
-        ``about(state, *totals)`` makes the state that the sites are asked about of that of the
-        clustering and the totals of ``after``; by default it is the first.
+        ``about(state, *totals)`` returns the state to ask about, from that of the clustering and
+        the totals of ``after``; by default that of the clustering.
     """
 
     step: Callable[[Given], Step | None]
@@ -59,7 +59,7 @@ class Measurement:
     about: Callable[..., State] | None = None
 
     def state(self, state: State, totals: Mapping[Measurement, Summary], round: int) -> State:
-        """Return the state that is asked about in a round of measuring, 0, 1, ..."""
+        """Return the state to ask about in a round of measuring, 0, 1, ..."""
         if self.about is not None:
             about = self.about(state, *(totals[each] for each in self.after))
             return replace(about, round=state.round + round)
@@ -68,16 +68,16 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """Part of an index in choosing the number of clusters.
+    """Role of an index in choosing the number of clusters.
 
     Parameters
     ----------
     label : str
-        What people call it, in a sentence; a table has the name of the index.
+        Its name in a sentence; tables use the name of the index.
     vote : int, default=0
-        Its place among the judges, from 1; 0 has no vote.
+        Its position among the judges, from 1; 0 has no vote.
     always_shown : bool, default=False
-        Whether it stands in every table of indices.
+        Whether it is shown in every table of indices.
     """
 
     label: str
@@ -92,13 +92,14 @@ class Index:
     Parameters
     ----------
     asks : Measurement
-        What the sites are asked.
+        The message that it is computed from.
     score : callable
-        ``score(state, total)``, from the state that was asked about and the sum of the answers.
+        ``score(state, total)`` returns the score, from the state asked about and the sum of the
+        answers.
     maximise : bool or None
-        Whether a higher score is a better one; None where neither is.
+        Whether a higher score is better; None if neither direction is.
     choosing : Choosing, optional
-        How it helps to choose the number of clusters, if it can.
+        Its role in choosing the number of clusters, if any.
     """
 
     asks: Measurement
@@ -108,20 +109,20 @@ class Index:
 
 
 def _at_means(state: State, scatter: Summary) -> State:
-    """Return the means of the clusters that have rows, in the place of the centres."""
+    """Return the means of the clusters that have rows, in place of the centres."""
     moved = Clusters.from_total(state, scatter)
     return State(moved.means[moved.present], moved.weights[moved.present])
 
 
 def _table(given: Given) -> Step | None:
-    """Return the question for the contingency table, where classes are known."""
+    """Return the step for the contingency table, if classes are known."""
     if given.classes is None:
         return None
     return Contingency.from_classes(given.classes, complete=given.complete)
 
 
 def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], float]:
-    """Return the score of a contingency table; nan where limits held all of it back."""
+    """Return the function that scores a contingency table; nan if limits held all of it back."""
 
     def score(state: State, total: Summary) -> float:
         return index(contingency_table(state, total)) if total.weights.any() else float("nan")
@@ -201,10 +202,10 @@ CHOOSING: Mapping[str, Choosing] = {
     "gap": Choosing("the gap statistic", 2, always_shown=True),  # the server's own
     **{name: index.choosing for name, index in METRICS.items() if index.choosing is not None},
 }
-"""How each index that can choose the number of clusters does so, by name."""
+"""Role, by name, of each index that can choose the number of clusters."""
 
 INDICES = tuple(name for name in RULES if name in CHOOSING)
-"""Every index that can choose, `inertia` by its elbow alone."""
+"""All indices that can choose k; `inertia` only by its elbow."""
 
 JUDGES = tuple(sorted((i for i in INDICES if CHOOSING[i].vote), key=lambda i: CHOOSING[i].vote))
-"""Whose votes count, in the order in which ties are broken."""
+"""Indices that vote, in the order in which ties are broken."""

@@ -1,16 +1,16 @@
 """Moments of the rows in many small cells, and the cells themselves, grown from sums alone.
 
-The rows of a cell, here a leaf, are those nearest to its point. Leaves whose second moments are
-known describe clusters of any shape, and a mixture of normal components can be fitted to them
-without a round: with w, m and S the weight, mean and covariance of a leaf, its expected log density
-in a component is
+The rows of a cell, called a leaf, are those nearest to its point. Leaves with second moments
+describe clusters of any shape, and a mixture of normal components can be fitted to them without a
+round: with w, m and S the weight, mean and covariance of a leaf, its expected log density in a
+component is
 
     w (log N(m; mu, Sigma) - tr(Sigma^-1 S) / 2)
 
 (J. J. Verbeek, J. R. J. Nunnink & N. Vlassis, Accelerated EM-based clustering of large data sets,
 Data Min. Knowl. Discov. 13, 2006, equation (6)). Leaves are halved along their axis of largest
-variance, as normal ones: the halves of one of variance v have their means at +- sqrt(2 v / pi), and
-keep (1 - 2 / pi) v.
+variance as if they were normal: the halves of a leaf with variance v have their means at +- sqrt(2
+v / pi) and the variance (1 - 2 / pi) v.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ from fedcluster.metrics.objectives import nearest_present
 class LeafMoments:
     """First and second moments, about each of many points, of the rows nearest to it.
 
-    The state's memory has ``unit`` (d,), by which the differences in each column are divided where
-    the nearest point is looked for, and ``texts`` (d,): 0 for a column of numbers, else the number
-    of the text that it is a level of.
+    The state's memory has ``unit`` (d,), which divides the differences in each column when the
+    nearest point is sought, and ``texts`` (d,): 0 for a numeric column, else the number of its
+    text.
 
     Parameters
     ----------
     products : bool, default=True
-        Whether products of two columns are sent, and not squares alone.
+        Whether products of two columns are sent, and not only squares.
     gaps : bool, default=False
-        Whether rows may lack values: they count for the point nearest in those that they have, as
-        if they were at it in the others, and the weight of what is missing in each column is sent.
+        Whether rows may have missing values: they count for the point nearest in their present
+        columns, as if they coincided with it in the others; the weight of missing values in each
+        column is sent too.
 
-    Notes
-    -----
-    With p columns of numbers a site sends for each point d + 1 + p (p + 1) / 2 numbers, or
-    d + 1 + p, and with ``gaps`` d more.
+    Notes ----- With p numeric columns, a site sends for each point d + 1 + p (p + 1) / 2 numbers,
+    or d + 1 + p, and with ``gaps`` d more.
 
     Examples
     --------
@@ -68,7 +67,7 @@ class LeafMoments:
 
     @property
     def allowed(self) -> Allowed:
-        """Return what a site may be asked."""
+        """The ranges of what a site may be asked."""
         memory = {"unit": Array(("d",), 1e-100), "texts": Array(("d",), 0.0)}
         fields = {"products": EITHER, "gaps": EITHER}
         return Allowed(fields, MEANS, memory, gaps=self.gaps)
@@ -80,7 +79,7 @@ class LeafMoments:
         return len(state.centers), n_columns * (1 + self.gaps) + seconds
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return the sums of the rows' differences from their point, and of products of these."""
+        """Return the sums of the rows' differences from their point, and of their products."""
         k, d = state.centers.shape
         numeric = np.flatnonzero(state.memory["texts"] == 0)
         upper = np.triu_indices(len(numeric)) if self.products else (np.arange(len(numeric)),) * 2
@@ -102,7 +101,7 @@ class LeafMoments:
         return total
 
     def _apart(self, state: State, X: Rows) -> tuple[Labels, Floats]:
-        """Return the point of each row, (n,), and its differences from it, (n, d)."""
+        """Return the point of each row, (n,), and its difference from the row, (n, d)."""
         scaled, unit = X / state.memory["unit"], state.memory["unit"]
         find = nearest_present if self.gaps else nearest
         labels, _ = find(scaled, state.centers / unit)
@@ -111,18 +110,18 @@ class LeafMoments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaves:
-    """Leaves that hold all rows.
+    """Leaves that together hold all rows.
 
     Attributes
     ----------
     weights : ndarray of shape (L,)
-        The weight of the rows of each.
+        The weight of each leaf's rows.
     means : ndarray of shape (L, d)
-        Their means.
+        The means.
     covariances : ndarray of shape (L, p, p)
-        Their covariances, in the columns of numbers.
+        The covariances, in the numeric columns.
     missing : ndarray of shape (p,), optional
-        The share of all rows that lack each number.
+        The share of all rows with a missing value in each numeric column.
     """
 
     weights: Floats
@@ -134,18 +133,18 @@ class Leaves:
     def from_total(
         cls, step: LeafMoments, state: State, total: Summary, overall: Floats, least: float
     ) -> Leaves:
-        """Return the leaves from the total answer about their points.
+        """Return the leaves from the total of `LeafMoments` about their points.
 
-        Of leaves without products, the covariances between columns are those within all of them.
+        Without products, covariances between columns are those pooled within all leaves.
 
         Parameters
         ----------
         step, state, total
-            What was asked, and the answer.
+            The question and its total answer.
         overall : ndarray of shape (p, p)
             The covariance of all rows.
         least : float
-            The least weight: smaller leaves become part of the nearest one.
+            The smallest weight of a leaf: smaller ones become part of the nearest one.
         """
         d = state.centers.shape[1]
         numeric = np.flatnonzero(state.memory["texts"] == 0)
@@ -165,7 +164,7 @@ class Leaves:
         return leaves.joined(state.memory["unit"], numeric, least)
 
     def joined(self, unit: Floats, numeric: np.ndarray, least: float) -> Leaves:
-        """Return leaves of which those of less weight than ``least`` are part of the nearest."""
+        """Return leaves in which those of less weight than ``least`` are part of the nearest."""
         large = self.weights >= least
         if large.all() or not large.any():
             return self
@@ -175,7 +174,7 @@ class Leaves:
         return self.merged(near, len(places), numeric)
 
     def merged(self, labels: Labels, k: int, numeric: np.ndarray) -> Leaves:
-        """Return k leaves, each of those of one label."""
+        """Return k leaves, each made of those with the same label."""
         n = np.bincount(labels, self.weights, k).astype(np.float64)
         means = add_by_cluster(labels, self.means, self.weights, k) / n[:, None]
         apart = (self.means - means[labels])[:, numeric]
@@ -199,10 +198,10 @@ class Leaves:
         return Leaves(np.tile(self.weights / 2, 2), means, kept, self.missing)
 
     def halved(self, most: int, unit: Floats, numeric: np.ndarray, least: float) -> Floats:
-        """Return the points, at most ``most``, of leaves that are halved: always the widest one.
+        """Return the points, at most ``most``, of leaves halved successively, always the widest.
 
-        That is the one of the largest weight times variance along its first axis, with columns in
-        their units. A leaf of less than twice ``least`` is not halved.
+        The widest has the largest weight times variance along its first axis, with columns in their
+        units. A leaf of less than twice ``least`` is not halved.
         """
         spreads, steps = self._axes(unit, numeric)
         queue = [
@@ -226,9 +225,9 @@ class Leaves:
         return np.array([*done, *(each[3] for each in sorted(queue, key=lambda each: each[1]))])
 
     def _axes(self, unit: Floats, numeric: np.ndarray) -> tuple[Floats, Floats]:
-        """Return variances along the axes of each leaf, (L, d), and the axes themselves, (L, d, d).
+        """Return variances along the axes of each leaf, (L, d), and the axes, (L, d, d).
 
-        Of numbers the principal ones, in units; a level is an axis of its own.
+        For numbers, these are the principal axes, in units; each level is an axis of its own.
         """
         (count, d), p, scale = self.means.shape, len(numeric), unit[numeric]
         other = np.setdiff1d(np.arange(d), numeric)
@@ -243,18 +242,18 @@ class Leaves:
 
 
 LEAST_SIZE = 1e-12
-"""Variance along its first axis at and below which a leaf is not halved."""
+"""Variance along its first axis up to which a leaf is not halved."""
 
 
 def step_width(step: LeafMoments, p: int) -> int:
-    """Return how many second moments of p columns are sent for a point."""
+    """Return the number of second moments of p columns that are sent for a point."""
     return p * (p + 1) // 2 if step.products else p
 
 
 def _covariances(squares: Floats, moved: Floats, present: Floats, overall: Floats) -> Floats:
-    """Return covariances (L, p, p) from mean products about the points, zero where not sent.
+    """Return covariances (L, p, p) from mean products about the points, zero if not sent.
 
-    A value that is missing counts as at the leaf's mean, with the variance of those that are there.
+    A missing value counts as the leaf's mean, with the variance of the present ones.
     """
     count, p = moved.shape
     seconds = np.zeros((count, p, p))
@@ -275,7 +274,7 @@ def _covariances(squares: Floats, moved: Floats, present: Floats, overall: Float
 
 
 def _with_common(variances: Floats, weights: Floats, means: Floats, overall: Floats) -> Floats:
-    """Return covariances of which those between columns are what the means leave of all rows'."""
+    """Return covariances whose off-diagonal parts are what the means leave of all rows'."""
     share = weights / weights.sum()
     centered = means - share @ means
     common = overall - (centered * share[:, None]).T @ centered
@@ -286,5 +285,5 @@ def _with_common(variances: Floats, weights: Floats, means: Floats, overall: Flo
 
 
 def begun(centers: Floats, unit: Floats, texts: Floats) -> State:
-    """Return the state that asks about points."""
+    """Return the state for asking about points."""
     return replace(State.at(centers), memory={"unit": unit, "texts": texts})

@@ -1,9 +1,9 @@
-"""Sums over rows: by cluster and by column, their number, their means and their squares.
+"""Sums over rows, by cluster and by column: numbers, means and squares.
 
-The one-round formula, E[x^2] - E[x]^2, is wrong where a mean is far from 0: at an offset of 1e8
-nothing of the variance is left. See T. F. Chan, G. H. Golub & R. J. LeVeque, Algorithms for
-computing the sample variance, American Statistician 37 (1983); centred squares are their
-corrected two-pass algorithm, equation (1.7).
+The one-round formula, E[x^2] - E[x]^2, fails if a mean is far from 0: at an offset of 1e8, no digit
+of the variance is left. See T. F. Chan, G. H. Golub & R. J. LeVeque, Algorithms for computing the
+sample variance, American Statistician 37 (1983); centred squares are their corrected two-pass
+algorithm, equation (1.7).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PART_BYTES = 1 << 23
 
 
 def in_parts(data: Data, numbers: int) -> Iterator[Data]:
-    """Yield the rows in parts, so small that ``numbers`` numbers for each row take few bytes."""
+    """Yield the rows in parts small enough that ``numbers`` numbers per row take few bytes."""
     rows = max(1, PART_BYTES // (8 * numbers))
     for start in range(0, len(data), rows):
         yield data.take(slice(start, start + rows))
@@ -58,7 +58,7 @@ def by_cluster(part: Data, labels: Labels, values: Floats, k: int) -> Summary:
 
 
 def no_rows(k: int, p: int) -> Summary:
-    """Return the summary of no rows, with k lines of p sums."""
+    """Return the summary over no rows, with k lines of p sums."""
     return Summary(np.zeros((k, p)), np.zeros(k), np.zeros(k))
 
 
@@ -69,21 +69,21 @@ def one_line(values: ArrayLike, data: Data) -> Summary:
 
 
 def one_number(step: Step, state: State, n_columns: int) -> tuple[int | None, int]:  # noqa: ARG001
-    """Return the shape of an answer of one number, as the `answer_shape` of a step."""
+    """Return the shape of an answer of one number; used as the `answer_shape` of a step."""
     return 1, 1
 
 
 def mean(total: Summary) -> float:
-    """Return the one sum of a total answer by its weight; nan where limits held back all."""
+    """Return the only sum of a total divided by its weight; nan if limits held back everything."""
     [[value]], [weight] = total.sums, total.weights
     return float(value / weight) if weight else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSize:
-    """Number of rows and their weight, and nothing of their values.
+    """Number of rows and their weight, without any of their values.
 
-    By it a coordinator knows how many columns the rows have, and that no later answer weighs
+    From it, a coordinator knows the number of columns, and can check that no later answer weighs
     more than all rows together. The sites' filters apply to it as to any answer.
 
     Notes
@@ -117,15 +117,14 @@ class SiteSize:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Sums of w (x - c) and w (x - c)^2 over all rows, c the only centre of a state.
+    """Sums of w (x - c) and w (x - c)^2 over all rows, with c the only centre of a state.
 
-    An empty state asks about c = 0, which brings the mean; asked again about that, the squares
+    An empty state asks about c = 0, which gives the mean; asked again about the mean, the squares
     keep their digits at any offset of the rows.
 
-    Notes
-    -----
-    A site sends 2 d + 1 numbers. Revealed are the mean and the variance of each of its columns;
-    a limit on the size of clusters holds nothing of them back, only one on the rows of a site.
+    Notes ----- A site sends 2 d + 1 numbers. They reveal the mean and the variance of each of its
+    columns, and are not held back by a limit on the size of clusters, only by one on the rows of a
+    site.
 
     Examples
     --------
@@ -155,7 +154,7 @@ class Moments:
 
     @staticmethod
     def mean_and_variance(state: State, total: Summary) -> tuple[Floats, Floats]:
-        """Return mean and variance of each column, (d,) each, from the total answer."""
+        """Return mean and variance of each column, (d,) each, from the total of the step."""
         moved, squares = np.split(total.sums[0] / total.weights[0], 2)
         about = state.centers[0] if len(state.centers) else 0.0
         variance: Floats = np.maximum(squares - moved**2, 0.0)
@@ -164,7 +163,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Sum and weight of the values that each column has.
+    """Sum and weight of the present values of each column.
 
     A site sends 2 d numbers: a line for each column.
 
@@ -188,14 +187,14 @@ class Means:
         return LineBounds(box.low[:, None], box.high[:, None], disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return sums over the values that are there."""
+        """Return sums over the present values."""
         X, weights, counts = observed(data)
         return Summary(_sums(X, data)[:, None], weights, counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """Sums of x - m and of (x - m)^2 for each column, m being the state's one centre, (1, d).
+    """Sums of x - m and of (x - m)^2 for each column, with m the state's one centre, (1, d).
 
     A site sends 3 d numbers: a line for each column.
 
@@ -222,7 +221,7 @@ class Squares:
         return LineBounds(low, np.column_stack([box.high - mean, squares]), disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return sums over the values that are there, as far as they are from the mean."""
+        """Return sums over the present values of differences from the centre."""
         X, weights, counts = observed(data)
         apart = X - state.centers[0]
         if (counts < len(X)).any():
@@ -236,7 +235,7 @@ class Squares:
 
 
 def observed(data: Data) -> tuple[Floats, Floats, Floats]:
-    """Return values (n, d), 0 where one is missing; weight and number of the others, (d,)."""
+    """Return values (n, d) with 0 for missing ones, and weight and number of the others, (d,)."""
     X, missing = data.X.astype(np.float64, copy=False), np.isnan(data.X)
     if not missing.any():
         weight = len(X) if data.sample_weight is None else data.sample_weight.sum()

@@ -1,14 +1,14 @@
 """Objectives of algorithms and their names, and indices of fuzzy clusters.
 
-Distances and inertia of rows with missing values are those over the columns that a row has.
+Distances and inertia of rows with missing values are over the columns that a row has:
 
     |x - c|^2 = sum of (x_l - c_l)^2 over the columns l that x has
 
 as in k-POD, J. T. Chi, E. C. Chi & R. G. Baraniuk, k-POD: a method for k-means clustering of
 missing data, American Statistician 70 (2016), whose objective is the sum of these. J. K. Dixon,
 Pattern recognition with partly missing data, IEEE Trans. Systems, Man, and Cybernetics 9 (1979),
-multiplies it by d / (number of columns that x has), so that distances of rows with few and with
-many values can be compared. That factor is the same for all centres, and moves no row to another.
+multiplies it by d / (number of columns that x has), to make distances of rows with few and with
+many values comparable. That factor is the same for all centres and changes no assignment.
 
 The objective of fuzzy c-means and the indices of fuzzy clusters come from one message of 7 k
 numbers. A row x belongs to centre c_i to the degree u_i (Bezdek 1981, see
@@ -17,10 +17,10 @@ numbers. A row x belongs to centre c_i to the degree u_i (Bezdek 1981, see
     sums of w u_i,  w u_i^2,  w u_i^m |x - c_i|^2,  w |x - c_i|,  w |x - c_i|^2,
     the k-th part of the sum of w |x - c| for each row's nearest centre c, and the weight n.
 
-Revealed are moments of the distances of a site's rows to each centre: with more centres than
-columns, the squares tell the mean of the site's rows. A limit on the size of clusters holds back
-the line of a centre to which fewer rows belong, each counting by its degree: with m near 1 such a
-line tells of single rows. The centre is then taken to be used by nobody there.
+This reveals moments of the distances of a site's rows to each centre: with more centres than
+columns, the squares determine the mean of the site's rows. A limit on the size of clusters holds
+back the line of a centre to which fewer rows belong, each counting by its degree, because with m
+near 1 such a line reveals single rows. The centre then counts as unused at the site.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weigh
 class FuzzyObjective:
     """J_m = sum of w u^m |x - c|^2 over rows and centres (Bezdek 1981), for m > 1.
 
-    A site sends two numbers, its part of the sum and its weight. Where a site's limits hold its
-    answer back, its rows are missing in the score.
+    A site sends two numbers, its part of the sum and its weight. If a site's limits hold its answer
+    back, its rows are missing from the score.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class FuzzyObjective:
 
 @dataclass(frozen=True, slots=True)
 class FuzzyScatter:
-    """Degrees of all rows and their distances to every centre.
+    """Degrees of membership of all rows, and their distances to every centre.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class FuzzyScatter:
         return len(state.centers), 6
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return the sums above, and the weight of all rows in each line."""
+        """Return the sums of the module's docstring, and the weight of all rows in each line."""
         centers = state.centers
         k = len(centers)
         sums, rows, weight = np.zeros((k, 6)), np.zeros(k), 0.0
@@ -127,18 +127,18 @@ class FuzzyScatter:
 
 
 def partition_coefficient(state: State, total: Summary) -> float:  # noqa: ARG001
-    """Return the sum of w u^2 over rows and centres, by n: from 1 / k, all alike, to 1, all hard.
+    """Return the sum of w u^2 over rows and centres, divided by n: 1 / k if uniform, 1 if hard.
 
-    J. C. Bezdek, Cluster validity with fuzzy sets, J. Cybernetics 3, 1974. It falls with k.
+    J. C. Bezdek, Cluster validity with fuzzy sets, J. Cybernetics 3, 1974. It decreases with k.
     """
     return _by_n(total.sums[:, 1].sum(), total)
 
 
 def xie_beni(state: State, total: Summary) -> float:
-    """Return the sum of w u^m |x - c|^2 over rows and centres, by n min |c_i - c_j|^2.
+    """Return the sum of w u^m |x - c|^2 over rows and centres, divided by n min |c_i - c_j|^2.
 
     X. L. Xie & G. Beni, A validity measure for fuzzy clustering, IEEE PAMI 13, 1991, where m = 2.
-    Infinite where two centres coincide, nan for a single one.
+    It is infinite if two centres coincide, and nan for a single one.
     """
     if len(state.centers) < 2:
         return float("nan")
@@ -152,15 +152,16 @@ def fuzzy_davies_bouldin(state: State, total: Summary) -> float:
         S_i = (sum of w |x - c_i| / n) (sum of w u_i / n),   both sums over *all* rows,
         1 / k times the sum over i of max_{j != i} (S_i + S_j) / |c_i - c_j|.
 
-    Exactly that of the pooled rows. Infinite where two centres coincide, nan for a single one.
+    It equals that of the pooled rows. It is infinite if two centres coincide, and nan for a single
+    one.
     """
     return _davies_bouldin_of_all(state, total, _means(total.sums[:, 3], total))
 
 
 def fuzzy_davies_bouldin_squared(state: State, total: Summary) -> float:
-    """Return FedFuzzyDB with q = 2, as an earlier version of its program has it.
+    """Return FedFuzzyDB with q = 2, as in an earlier version of its program.
 
-    S_i = sqrt(sum of w |x - c_i|^2 / n) (sum of w u_i / n).
+    Here S_i = sqrt(sum of w |x - c_i|^2 / n) (sum of w u_i / n).
     """
     return _davies_bouldin_of_all(state, total, np.sqrt(_means(total.sums[:, 4], total)))
 
@@ -168,15 +169,15 @@ def fuzzy_davies_bouldin_squared(state: State, total: Summary) -> float:
 def distance_to_others(state: State, total: Summary) -> float:
     """Return the OSSE of FFCM (Stallmann & Wilbik, FL-AAAI 2022), after their program.
 
-    Sum of w |x - c| over all rows and all centres but each row's nearest, by n d. The paper
-    prints squares; its program and its tables have none.
+    It is the sum of w |x - c| over all rows and all centres except each row's nearest, divided by n
+    d. The paper prints squares; its program and its tables have none.
     """
     others = total.sums[:, 3].sum() - total.sums[:, 5].sum()
     return _by_n(others / state.centers.shape[1], total)
 
 
 def _davies_bouldin_of_all(state: State, total: Summary, distances: Floats) -> float:
-    """Return FedFuzzyDB from the mean distance of all rows to each centre, (k,)."""
+    """Return FedFuzzyDB from the mean distances of all rows to each centre, (k,)."""
     if len(state.centers) < 2 or not total.weights.any():
         return float("nan")
     if not pdist(state.centers).all():
@@ -185,19 +186,19 @@ def _davies_bouldin_of_all(state: State, total: Summary, distances: Floats) -> f
 
 
 def _means(sums: Floats, total: Summary) -> Floats:
-    """Return sums (k,) by the weight of the rows that they are over, 0 where there are none."""
+    """Return sums (k,) divided by the weight of their rows, 0 if there are none."""
     means: Floats = sums / np.where(total.weights > 0, total.weights, 1.0)
     return means
 
 
 def _by_n(value: float, total: Summary) -> float:
-    """Return a value by the weight n of all rows; nan where limits held back all."""
+    """Return a value divided by the weight n of all rows; nan if limits held back everything."""
     n = float(total.weights.max())
     return float(value) / n if n > 0 else float("nan")
 
 
 BLOCK = 1 << 16
-"""Distances that are computed at a time."""
+"""Number of distances that are computed at a time."""
 
 
 def nearest_present(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
@@ -206,7 +207,8 @@ def nearest_present(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        Rows, NaN where a value is missing; one without any value is at the distance 0 of all.
+        Rows, with NaN for missing values; a row without any value has the distance 0 to all
+        centres.
     centers : ndarray of shape (k, d)
         The centres.
 
@@ -236,7 +238,7 @@ def nearest_present(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class PresentInertia:
-    """Sum of the weighted squared distances of rows to their centres, over the values there are.
+    """Sum of weighted squared distances of rows to their centres, over present values.
 
     A site sends two numbers, its part of the sum and its weight.
 
@@ -272,7 +274,7 @@ class PresentInertia:
 
 LOG_LIKELIHOOD = "log-likelihood"
 REPORTED = "inertia as the algorithm reports it"
-"""What a round of an algorithm of one's own tells, whose objective is asked after the last one."""
+"""Report of a round if an algorithm is a user's own, whose objective is asked after the last."""
 
 NAMES: Mapping[type, str] = MappingProxyType(
     {
@@ -293,20 +295,20 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "robust-inertia": "the sum of squared distances, of sites that are farthest off bounded",
     }
 )
-"""What the objectives of the package are."""
+"""Descriptions of the package's objectives."""
 
 
 def objective_name(
     algorithm: Algorithm | None, *, robust: bool = False, noisy: bool = False
 ) -> str:
-    """Return the name of an algorithm's objective; of one's own, the metric as it is written.
+    """Return the name of an algorithm's objective; for a user's own, the metric as text.
 
     Parameters
     ----------
     algorithm : Algorithm or None
-        The algorithm; None for one that is not known.
+        The algorithm; None if it is unknown.
     robust : bool, default=False
-        Whether the fit bounds what single sites can change.
+        Whether the fit bounds the influence of single sites.
     noisy : bool, default=False
         Whether the fit has a privacy budget.
 
@@ -322,12 +324,12 @@ def objective_name(
 
 
 def metric_name(metric: Metric) -> str:
-    """Return the name of an objective: a word, or for one's own how it is written."""
+    """Return the name of an objective: a word or, for a user's own, the metric as text."""
     return NAMES.get(type(metric), str(metric))
 
 
 def shown_value(name: str, value: float) -> float:
-    """Return an objective as people read it: the log-likelihood, of which minus is made small."""
+    """Return an objective as shown to people: the log-likelihood with its sign restored."""
     return -value if name == LOG_LIKELIHOOD else value
 
 

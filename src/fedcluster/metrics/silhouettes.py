@@ -1,6 +1,6 @@
-"""Silhouettes, and what they are where rows have no clusters.
+"""Silhouettes, and their values for rows without clusters.
 
-Silhouettes: nearness of rows to their own cluster, against the next one.
+Silhouettes compare the distance of rows to their own cluster with that to the next one.
 
 With a the distance of a row to its own cluster and b that to the nearest other one,
 
@@ -17,23 +17,23 @@ to all rows of a cluster. Over sites:
 - `ClusterSilhouettes`: the simplified ones, cluster by cluster.
 - Rousseeuw's for plain distances takes every pair of rows, and so cannot be federated.
 
-For an index a site sends two numbers, the sum of s over its rows and their weight. They reveal
-little, unless the site has very few rows; a limit on the size of clusters holds nothing of them
-back, only one on the rows of a site does.
+For an index, a site sends two numbers, the sum of s over its rows and their weight. They reveal
+little, unless the site has very few rows; they are not held back by a limit on the size of
+clusters, only by one on the rows of a site.
 
-Silhouette by chance: how well rows without any clusters let themselves be cut into as many.
+The silhouette by chance is that of rows without any clusters, cut into as many.
 
 The indices of separation have no threshold in their sources, and k-means cuts any rows into k
-clusters. So the server draws rows of a single cloud, clusters these alone, and scores them. The
-clouds are those that are compared with in the literature: a box along the principal axes (the gap
-statistic: R. Tibshirani, G. Walther & T. Hastie, J. R. Statist. Soc. B 63, 2001) and one normal
-distribution (SigClust: Y. Liu, D. N. Hayes, A. Nobel & J. S. Marron, J. Am. Statist. Assoc. 103,
-2008). Who does not exceed the best of all draws shows no structure that a single cloud would not.
+clusters. So the server draws rows from a single cloud, clusters and scores them. The clouds are the
+references used in the literature: a box along the principal axes (the gap statistic: R. Tibshirani,
+G. Walther & T. Hastie, J. R. Statist. Soc. B 63, 2001) and one normal distribution (SigClust: Y.
+Liu, D. N. Hayes, A. Nobel & J. S. Marron, J. Am. Statist. Assoc. 103, 2008). A clustering that does
+not exceed the best of all draws shows no structure beyond that of a single cloud.
 
-Deviations: both take the covariance of the rows. It would be one more question, so here it is that
-of the clusters' means, c B, beside the columns' variances T: c B + diag(T - c diag B). c >= 1 makes
-up for what clusters hide, and is such that the draws, clustered, have as much variance between
-clusters as the rows.
+Deviations: both use the covariance of the rows. To avoid one more question, it is estimated here
+from that of the clusters' means, c B, and the columns' variances T, as c B + diag(T - c diag B).
+The factor c >= 1 compensates for the variance within clusters, and is chosen so that the clustered
+draws have as much variance between clusters as the rows.
 """
 
 from __future__ import annotations
@@ -55,16 +55,14 @@ from fedcluster.metrics.gaussians import mixture_round
 
 @dataclass(frozen=True, slots=True)
 class SimplifiedSilhouette:
-    """Mean of (b - a) / max(a, b), a and b the distances to the nearest two centres.
+    """Mean of (b - a) / max(a, b), with a and b the distances to the nearest two centres.
 
-    Asked about the centres that were found it is what Garst & Reinders report of central
-    k-means; for FKM they move the centres to the means of their rows and assign the rows to
-    these (FKM papers, figures 6 and 7): the same question at the means. A centre without rows
-    counts like any other.
+    Asked about the final centres, it is what Garst & Reinders report for central k-means; for FKM,
+    they move the centres to the means of their rows and assign the rows to these (FKM papers,
+    figures 6 and 7), which is the same question about the means. A centre without rows counts like
+    any other.
 
-    Notes
-    -----
-    A site sends two numbers. nan for a single centre.
+    Notes ----- A site sends two numbers. The score is nan for a single centre.
 
     Examples
     --------
@@ -96,14 +94,13 @@ class SimplifiedSilhouette:
 class ClusterSilhouettes:
     """Sums of the simplified silhouettes of each cluster's rows, and of their squares.
 
-    s = (b - a) / max(a, b), a the distance of a row to the centre of its own cluster and b that to
-    the nearest other centre: below 0 where another centre is nearer than its own, which happens
-    only where an algorithm assigns rows otherwise.
+    s = (b - a) / max(a, b), with a the distance of a row to the centre of its own cluster and b
+    that to the nearest other centre. It is below 0 if another centre is nearer than its own, which
+    happens only with an algorithm that assigns rows by another rule.
 
-    Notes
-    -----
-    A site sends 4 k numbers: a line for each cluster, so that a limit on the size of clusters holds
-    back small ones. All s are 0 of a single centre. Of rows in groups, s is that of their means.
+    Notes ----- A site sends 4 k numbers: a line for each cluster, so that a limit on the size of
+    clusters holds back small ones. All s are 0 for a single centre. For rows in groups, s is that
+    of their means.
 
     Examples
     --------
@@ -138,7 +135,7 @@ class ClusterSilhouettes:
 def silhouettes_by_cluster(total: Summary) -> Floats:
     """Return the mean and the spread of s in each cluster, (2, k), from `ClusterSilhouettes`.
 
-    NaN of a cluster without rows.
+    They are NaN for a cluster without rows.
 
     Examples
     --------
@@ -156,16 +153,14 @@ class SquaredSilhouette:
     """Rousseeuw's silhouette for squared Euclidean distances, exact.
 
     Equal to scikit-learn's ``silhouette_score(X, labels, metric="sqeuclidean")`` on the pooled
-    rows, each labelled by its nearest centre. a of a row is n / (n - 1) (|x - m|^2 + V) of its
-    own cluster, so that the row itself does not count; that of a lone row has s = 0.
+    rows, each labelled by its nearest centre. a of a row is n / (n - 1) (|x - m|^2 + V) of its own
+    cluster, so that the row itself does not count; the only row of a cluster has s = 0.
 
-    Asked about the state that `second_round` makes of the first round's total.
+    It is asked about the state that `second_round` returns from the first round's total.
 
-    Notes
-    -----
-    A site sends two numbers and receives the mean, variance and size of each cluster. Where
-    limits held back all rows of a cluster in the first round, such rows have s = 0 and the
-    cluster is nobody's neighbour. nan for a single cluster.
+    Notes ----- A site sends two numbers and receives the mean, variance and size of each cluster.
+    If limits held back all rows of a cluster in the first round, its rows have s = 0 and it is not
+    a neighbour of others. The score is nan for a single cluster.
     """
 
     allowed = Allowed(
@@ -191,7 +186,7 @@ class SquaredSilhouette:
 
 
 def silhouettes(own: Floats, other: Floats) -> Floats:
-    """Return (b - a) / max(a, b) of each row, 0 where both are 0.
+    """Return (b - a) / max(a, b) of each row, 0 if both are 0.
 
     Examples
     --------
@@ -217,31 +212,31 @@ def _squared_silhouettes(
 
 
 MOST_ROWS, MOST_VALUES, ROWS_EACH = 1024, 1 << 17, 8
-"""Rows and values of a reference at most, but so many rows for each cluster at least."""
+"""Largest numbers of rows and values of a reference, and smallest number of rows per cluster."""
 MOST_COLUMNS = 512
-"""Columns up to which there are references."""
+"""Largest number of columns for which there are references."""
 MATCHED = 4
-"""Clusterings by which c is found."""
+"""Number of clusterings by which c is found."""
 
 SHAPES: tuple[Callable[[Generator, tuple[int, int]], Floats], ...] = (
     lambda rng, shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape),
     lambda rng, shape: rng.normal(size=shape),
 )
-"""The clouds along their principal axes, of variance 1: a box, a normal distribution."""
+"""The clouds along their principal axes, with variance 1: a box, and a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cloud:
-    """Reference cloud without clusters, with the widths of the rows.
+    """Reference cloud without clusters, with the same variances as the rows.
 
     Parameters
     ----------
     between : ndarray of shape (d, d)
-        B, the covariance of the clusters' means, each by its weight.
+        B, the covariance of the clusters' means, weighted by size.
     variances : ndarray of shape (d,)
-        T, of the columns.
+        T, the variances of the columns.
     n, k : int
-        Rows that are drawn, and clusters that they are cut into.
+        Number of rows to draw, and of clusters to cut them into.
     """
 
     between: Floats
@@ -250,7 +245,7 @@ class Cloud:
     k: int
 
     def axes(self, c: float) -> Floats:
-        """Return the principal axes of the cloud, (d, d), each as long as its deviation."""
+        """Return the principal axes of the cloud, (d, d), each scaled to its standard deviation."""
         covariance = c * self.between
         rest = np.maximum(self.variances - np.diag(covariance), 0.0)
         values, vectors = np.linalg.eigh(covariance + np.diag(rest))
@@ -258,7 +253,7 @@ class Cloud:
         return axes
 
     def clustered(self, axes: Floats, shape: int, rng: Generator) -> tuple[float, float]:
-        """Draw and cluster rows; returns their squared silhouette and variance between clusters."""
+        """Draw and cluster rows; return their squared silhouette and variance between clusters."""
         rows = Data(SHAPES[shape](rng, (self.n, len(axes))) @ axes)
         state = State.at(kmeans(rows.X, self.k, rng=rng, n_init=2).centers)
         scatter = Scatter().client_step(state, rows, rng)
@@ -283,18 +278,18 @@ def silhouette_by_chance(
     Parameters
     ----------
     state : State
-        The centres that the sites were asked about.
+        The centres of the clustering.
     scatter, spread : Summary
-        The total answers to `Scatter` and `ColumnSpread` about them.
+        The totals of `Scatter` and `ColumnSpread` about these centres.
     n_references : int
-        Draws of each of the two shapes.
+        Number of draws of each of the two shapes.
     rng : Generator
-        Makes the draws.
+        Generator for the draws.
 
     Returns
     -------
     float
-        nan for a single cluster, for n <= k, for rows that are all alike, and above
+        The silhouette; nan for a single cluster, for n <= k, for rows that are all equal, and above
         `MOST_COLUMNS` columns.
     """
     clusters, d = Clusters.from_total(state, scatter), state.centers.shape[1]

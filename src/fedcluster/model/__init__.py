@@ -1,4 +1,4 @@
-"""A fitted model: its file, which cluster a row belongs to, and what is known of its clusters."""
+"""A fitted model: its file, the assignment of rows, and what is known of its clusters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows that come with their clusters, where the nearest centre does not say them.
+"""Rows with assigned clusters, for algorithms that do not use the nearest centre.
 
-An evaluation asks about clusters by labels. Where an algorithm assigns rows itself, the sites label
-their rows by it, as a part of preparing them; no metric need know how.
+An evaluation needs the label of each row. If an algorithm assigns rows by its own rule, the sites
+label their rows with it as a part of preparing them, so that no metric needs to know how.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from fedcluster.privacy.budget import PolicyError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssignedRows:
-    """Transform that prepares rows and assigns them to clusters; those of no cluster are dropped.
+    """Transform that prepares rows and assigns them to clusters, dropping those of none.
 
-    Missing values that the preprocessor ignores are filled in when rows are assigned.
+    Missing values that the preprocessor ignores are filled in for the assignment.
 
     Parameters
     ----------
     preprocessor : Preprocessor or None
-        What is done to the rows first; without it they have numbers alone, and rows with a missing
+        The preparation of the rows; without it, rows must be numeric, and those with a missing
         value are dropped.
     assigned : Task
-        The algorithm that assigns rows, and the state with its clusters; that of the nearest
-        centre where it has no ``assign``. A site holds them against its policy as any question.
+        The algorithm that assigns rows, and the state with its clusters; the nearest centre decides
+        if it has no ``assign``. A site checks them against its policy like any question.
     told : Preprocessor, optional
-        How rows are shown that have their clusters, in the place of as they were assigned; it
-        drops none.
+        The form in which assigned rows are passed on, if not that of the assignment; it drops no
+        rows.
     """
 
     preprocessor: Preprocessor | None
@@ -50,7 +50,7 @@ class AssignedRows:
 
     @property
     def missing(self) -> str:
-        """What becomes of missing values."""
+        """The treatment of missing values."""
         how = self.preprocessor
         if self.told is not None:
             return self.told.missing
@@ -58,33 +58,33 @@ class AssignedRows:
 
     @property
     def box(self) -> bool:
-        """False: how rows are shown is not bounded."""
+        """False, as the rows are not bounded."""
         return False
 
     def completing(self) -> Self:
-        """Return the transform itself, which leaves no missing value that it ignores."""
+        """The transform itself, as it leaves no missing values that it ignores."""
         return self
 
     @property
     def n_columns_out(self) -> int:
-        """Number of columns of the prepared rows."""
+        """The number of columns of the prepared rows."""
         d: int = self.assigned.state.centers.shape[1]
         how = self.told or self.preprocessor
         return d if how is None else how.n_columns_out
 
     @property
     def n_columns_assigned(self) -> int:
-        """Number of columns of the rows as they are assigned to clusters."""
+        """The number of columns of the rows in the form in which they are assigned."""
         d: int = self.assigned.state.centers.shape[1]
         return d if self.preprocessor is None else self.preprocessor.n_columns_out
 
     def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
-        """Return the smallest and largest values of prepared rows, from ranges of columns."""
+        """Return the smallest and the largest values of prepared rows, from ranges of columns."""
         how = self.told or self.preprocessor
         return Box.unbounded(self.n_columns_out) if how is None else how.enclosing(ranges)
 
     def apply(self, data: Data) -> Data:
-        """Return the prepared rows with their clusters; without these where no row is left."""
+        """Return the prepared rows with their clusters, or without them if no row is left."""
         how = self.preprocessor
         if how is None:
             rows = data.take(np.logical_not(np.isnan(data.X).any(axis=1)))
@@ -102,7 +102,7 @@ class AssignedRows:
         return replace(rows, assigned=labels).take(labels != NO_CLUSTER)
 
     def check(self, columns: Sequence[str]) -> None:
-        """Raise ValueError, with the rule, where no site with these columns may be asked so."""
+        """Raise ValueError, naming the rule, if no site with these columns may be asked so."""
         for how in (self.preprocessor, self.told):
             if how is not None:
                 how.check(columns)
@@ -110,12 +110,12 @@ class AssignedRows:
             raise ValueError("rows with clusters are told as prepared rows that keep gaps")
 
     def disclosed_only(self, describe: Describe) -> Self:
-        """Return the transform bound to what a site tells of its columns.
+        """Return the transform restricted to what a site discloses about its columns.
 
         Raises
         ------
         PolicyError
-            If a column of text is taken for one of numbers.
+            If a text column is treated as numeric.
         """
         if self.preprocessor is not None:
             told = None if self.told is None else self.told.disclosed_only(describe)
@@ -125,7 +125,7 @@ class AssignedRows:
         return self
 
     def plain(self) -> dict[str, Any]:
-        """Return the transform as JSON can hold it."""
+        """Return the transform as JSON-compatible values."""
         headers, arrays = wire.write_tasks([self.assigned])
         told = {"task": headers[0], "arrays": {name: a.tolist() for name, a in arrays.items()}}
         before = {} if self.preprocessor is None else self.preprocessor.plain()
@@ -134,12 +134,12 @@ class AssignedRows:
 
 
 def row_transform(content: Mapping[str, Any], steps: wire.Steps = wire.STEPS) -> RowTransform:
-    """Return the transform of a plain form; the algorithm is one of the steps that a site knows.
+    """Return the transform from its plain form, with one of the steps that a site knows.
 
     Raises
     ------
     ValueError, LookupError, TypeError
-        If it is something else.
+        If the content has another form.
     """
     if "assigned" not in content:
         return Preprocessor.from_plain(content)

@@ -1,6 +1,6 @@
-"""Assignment of rows to clusters: as the algorithm says, or to the nearest centre.
+"""Assignment of rows to clusters: by the algorithm's own rule, or to the nearest centre.
 
-The one way from tables to the rows that are clustered, for estimators, models and commands.
+Estimators, models and commands all prepare and assign the rows of tables by this module.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from fedcluster.preprocessing.transform import on_whole_rows
 NO_CLUSTER = -1
 """Label of a row of no cluster."""
 ROWS = 1 << 14
-"""Rows whose distances to all centres are held at a time."""
+"""Number of rows whose distances to all centres are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """How rows are assigned to the clusters of a state.
+    """Assignment of rows to the clusters of a state.
 
     Parameters
     ----------
     state : State
         The clusters.
     algorithm : Algorithm, optional
-        What found them; rows are assigned by its `Assigns.assign`, where it has one.
+        The algorithm that found them; rows are assigned by its `Assigns.assign`, if it has one.
     m : float, optional
-        The fuzzifier: by default rows have the memberships of fuzzy c-means.
+        The fuzzifier; with it, rows have the memberships of fuzzy c-means.
 
     Raises
     ------
@@ -73,22 +73,22 @@ class Assignment:
 
     @property
     def own(self) -> Assigns | None:
-        """Return the algorithm if it assigns rows itself."""
+        """The algorithm, if it assigns rows by its own rule."""
         return self.algorithm if isinstance(self.algorithm, Assigns) else None
 
     @property
     def n_clusters(self) -> int:
-        """Return the number of clusters k."""
+        """The number of clusters k."""
         return len(self.state.centers) or len(self.state.weights)
 
     def soft(self, d: int) -> bool:
-        """Return whether rows of d columns have memberships, and not labels alone."""
+        """Return whether rows with d columns have memberships, and not only labels."""
         if self.own is None:
             return self.m is not None
         return bool(self._given(np.zeros((1, d))).ndim == 2)
 
     def labels(self, rows: Rows) -> Labels:
-        """Return the label of each row, (n,); -1 of a row of NaN, and of one of no cluster."""
+        """Return the label of each row, (n,); -1 for a row with NaN or of no cluster."""
         if self.own is None:
             return on_whole_rows(
                 lambda whole: kernels.nearest(whole, self.state.centers)[0], rows, NO_CLUSTER
@@ -97,7 +97,7 @@ class Assignment:
         return labels
 
     def memberships(self, rows: Rows) -> Floats | None:
-        """Return the memberships of rows, (n, k), NaN of a row of NaN; None where they have none.
+        """Return the memberships of rows, (n, k), NaN for a row with NaN; None if there are none.
 
         A row's label is the cluster of its largest membership.
         """
@@ -112,19 +112,19 @@ class Assignment:
         )
 
     def margins(self, rows: Rows, labels: Labels) -> Floats:
-        """Return how far rows lie from the centre of their cluster, and how clear that is, (2, n).
+        """Return rows' distances to their cluster's centre, and simplified silhouettes, (2, n).
 
-        The second is (b - a) / max(a, b) of the distance a to that centre and b to the nearest
-        other one, the simplified silhouette of a row (Hruschka, de Castro & Campello, 2004): where
-        a row's cluster is that of the nearest centre, 1 - a / b, from 0 halfway between two
-        centres to 1 at one. Distances are over the columns that a row has.
+        With a the distance to that centre and b that to the nearest other one, the simplified
+        silhouette (Hruschka, de Castro & Campello, 2004) is (b - a) / max(a, b). If a row's cluster
+        is that of the nearest centre, it is 1 - a / b, from 0 halfway between two centres to 1 at a
+        centre. Distances are over the columns that a row has.
 
         Parameters
         ----------
         rows : ndarray of shape (n, d)
             Prepared rows.
         labels : ndarray of shape (n,)
-            Their clusters; of a row without one both numbers are NaN.
+            Their clusters; both numbers are NaN for a row without one.
 
         Examples
         --------
@@ -149,7 +149,7 @@ class Assignment:
         return margins
 
     def _of_whole(self, work: Any, rows: Rows, otherwise: float) -> Any:
-        """Return results for the rows that the algorithm takes, which may have gaps."""
+        """Return results for the rows that the algorithm accepts, which may have missing values."""
         if not allowed_of(self.algorithm).gaps:
             return on_whole_rows(work, rows, otherwise)
         some = np.logical_not(np.isnan(rows).all(axis=1))
@@ -159,12 +159,12 @@ class Assignment:
         return every
 
     def _given(self, rows: Rows) -> Any:
-        """Return what the algorithm says of rows, checked.
+        """Return the algorithm's assignment of rows, after checking it.
 
         Raises
         ------
         ValueError
-            If it is neither labels (n,) nor memberships (n, k).
+            If the result is neither labels (n,) nor memberships (n, k).
         """
         given, n, k = (
             np.asarray(self.algorithm.assign(self.state, rows)),
@@ -192,7 +192,7 @@ def _distances(rows: Rows, centers: Floats) -> Floats:
 
 
 def _labels(given: Any) -> Labels:
-    """Return labels, those of the largest share where memberships are given."""
+    """Return labels; for memberships, those of the largest one."""
     if given.ndim == 1:
         return given  # type: ignore[no-any-return]
     none = 1.0 - given.sum(axis=1) > given.max(axis=1)
@@ -201,16 +201,16 @@ def _labels(given: Any) -> Labels:
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """What new rows must hold to be assigned to clusters, and how they are prepared.
+    """The columns that new rows need for assignment to clusters, and their preparation.
 
     Parameters
     ----------
     columns : tuple of str
         The columns of the fit; those of arrays are x0, x1, ...
     preprocessor : Preprocessor, optional
-        What is done to rows; without it they are numbers alone.
+        The preparation of the rows; without it, they must be numeric.
     reader : str
-        What asks for the columns, for messages.
+        Name, for messages, of what requires the columns.
 
     Examples
     --------
@@ -225,7 +225,7 @@ class RowForm:
 
     @property
     def roles(self) -> ColumnRoles:
-        """Return how the columns are read, from files and from tables in memory."""
+        """Return how columns are read from files and from tables in memory."""
         how = self.preprocessor
         if how is None:
             return ColumnRoles(self.columns, numeric=frozenset(self.columns))
@@ -239,11 +239,11 @@ class RowForm:
         )
 
     def prepared(self, X: Any) -> Rows:
-        """Return rows as they are clustered, (n, p); of several sites, site after site.
+        """Return rows in the form for clustering, (n, p); several sites are concatenated.
 
-        Columns with names are found by these, in any order and beside others; those of an array are
-        taken in the order of the fit. A row that the preparation drops is NaN; missing values are
-        filled in as in the fit, and texts that it did not know are none, of which a warning tells.
+        Named columns are found by name, in any order, and others are ignored; those of an array
+        must be in the order of the fit. A row that the preparation drops is NaN; missing values are
+        filled in as in the fit; unknown texts belong to no level, and a warning names them.
 
         Parameters
         ----------
@@ -254,8 +254,8 @@ class RowForm:
         Raises
         ------
         ValueError, TypeError
-            In one line, if a column is lacking, comes twice or holds something else than in the
-            fit, naming it, and the first row and value that is wrong.
+            If a column is missing, is duplicated or holds something other than in the fit; one line
+            names it, and the first wrong row and value.
         """
         roles = self.roles
         if self._are_columns(X):
@@ -269,7 +269,7 @@ class RowForm:
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def aligned(self, data: Data) -> Rows:
-        """Return the rows of a fit as they are clustered, (n, p), NaN where one is dropped."""
+        """Return the rows of a fit in the form for clustering, (n, p), NaN for a dropped row."""
         return data.X if self.preprocessor is None else self.preprocessor.aligned(data)
 
     def _of_part(self, data: Data, part: SiteTable) -> Rows:
@@ -277,14 +277,14 @@ class RowForm:
             return self.aligned(data)
 
     def _are_columns(self, X: Any) -> bool:
-        """Return whether X is a dict of columns, and not one of tables."""
+        """Return whether X is a dict of columns, not of tables."""
         if not isinstance(X, Mapping) or hasattr(X, "shape") or not X:
             return False
         return all(map(is_column, X.values()))
 
 
 def _warn_of_unknown(preprocessor: Preprocessor, read: Mapping[str, Data]) -> None:
-    """Warn of texts of new rows that the fit did not know, by table and column."""
+    """Warn of texts in new rows that the fit did not know, by table and column."""
     unknown = {where: preprocessor.unknown(data) for where, data in read.items()}
     for line in noticed_in_words({where: each for where, each in unknown.items() if each}, {}):
         warnings.warn(line, UserWarning, stacklevel=4)

@@ -1,4 +1,4 @@
-"""Content of a model file, checked: keys, types and shapes, and who may assign rows.
+"""The model file: plain JSON that anyone can read, checked on reading.
 
 The model file: plain JSON that anyone can read, with or without this package.
 
@@ -31,12 +31,12 @@ from fedcluster.preprocessing.transform import on_whole_rows
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 3
-"""Of models whose algorithm assigns rows itself. Others are version 2, of rows that are prepared,
-or 1, which older programs read."""
+"""Version of models whose algorithm assigns rows itself. Others are version 2, if rows are
+prepared, or 1, which older programs can read."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the content of a model file of a known version; of a folder, its model.json."""
+    """Return the content of a model file of a known version; for a folder, of its model.json."""
     if path.is_dir():
         path /= "model.json"
     try:
@@ -61,12 +61,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
-    """Write names of clusters, by their numbers, into a model file; returns those of all.
+    """Write names of clusters, by number, into a model file; return the names of all.
 
     Raises
     ------
     InputError
-        If it is not there or no model, has no such cluster, or a name cannot be one.
+        If the file is missing or not a model, a cluster does not exist, or a name is not valid.
     """
     content = read(path)
     k = len(content["weights"]) if isinstance(content.get("weights"), list) else 0
@@ -140,12 +140,12 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 def checked(
     content: Mapping[str, Any], path: Path, algorithms: Iterable[str | type]
 ) -> dict[str, Any]:
-    """Return the fields of a model, each of the right type and shape.
+    """Return the fields of a model, after checking their types and shapes.
 
     Raises
     ------
     InputError
-        If a key is missing or unknown, or its value is not what the file holds there.
+        If a key is missing or unknown, or its value has the wrong type or shape.
     """
     try:
         held = record(dict(content), _Content)
@@ -192,11 +192,11 @@ AS_HELD = (
     "last_round",
     "converged",
 )
-"""Keys of a file that are fields of a model as they are."""
+"""Keys of a file that are fields of a model without conversion."""
 
 
 def _check_shapes(held: _Content, d: int) -> None:
-    """Refuse centres of another width, or other weights; without centres, the algorithm assigns."""
+    """Check the shapes of centres and weights; without centres, the algorithm must assign rows."""
     k = len(held.centers)
     if any(len(center) != d for center in held.centers) or not (k or held.assigned_by):
         raise ValueError(f"centers must be centres with {d} numbers each")
@@ -205,7 +205,7 @@ def _check_shapes(held: _Content, d: int) -> None:
 
 
 def _preprocessor(content: Mapping[str, Any] | None) -> Preprocessor | None:
-    """Return how rows are prepared, from what a file holds of it."""
+    """Return the preparation of rows from the content of a file."""
     try:
         return None if content is None else Preprocessor.from_plain(content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -224,7 +224,7 @@ def _array(name: str, value: Any) -> Floats:
 
 
 def named(algorithm: Any) -> dict[str, Any]:
-    """Return the name of an algorithm, dotted if it is none of the package, and its parameters."""
+    """Return the name of an algorithm, dotted if not of the package, and its parameters."""
     kind = type(algorithm)
     own = not kind.__module__.startswith("fedcluster.")
     name = _dotted(kind) if own else kind.__name__
@@ -237,12 +237,12 @@ def _dotted(kind: type) -> str:
 
 
 def _algorithm(content: _Assigns | None, path: Path, algorithms: Iterable[str | type]) -> Any:
-    """Return the algorithm that a model file names: one of the package, or one that is allowed.
+    """Return the algorithm that a model file names: one of the package, or an allowed one.
 
     Raises
     ------
     InputError
-        If it is neither, or cannot be made.
+        If it is neither, or cannot be created.
     """
     if content is None:
         return None
@@ -269,26 +269,26 @@ __all__ = ["Model"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """Clusters and the way they were found, as ``model.json`` holds them.
+    """Clusters and how they were found, as in ``model.json``.
 
     The fields are the keys of the file, with ``format`` and ``format_version`` before them.
 
     Parameters
     ----------
     centers : ndarray of shape (k, d)
-        Cluster centres, in the units of the prepared rows, of which `centers_in_units` has those of
-        the columns; cluster j is line j, from 0.
+        Cluster centres, in the units of the prepared rows; `centers_in_units` has them in those of
+        the columns. Cluster j is line j, from 0.
     weights : ndarray of shape (k,)
-        The weight of the rows behind each centre, over all sites, as the server learnt it.
+        The weight of the rows of each cluster, over all sites, as the server learnt it.
     columns : tuple of str
         The names of the columns; without a preparation, in the order of the centres' coordinates.
     algorithm : mapping
-        Its name, its parameters, and in ``steps`` what the sites were asked, each with all its
-        parameters.
+        Its name, its parameters, and in ``steps`` the steps that the sites were asked, each with
+        all its parameters.
     sites : tuple of SiteInfo
-        The sites that were asked, with the limits that they put on what leaves them.
+        The sites that were asked, with their limits.
     rounds : int
-        Rounds with the sites.
+        Number of rounds with the sites.
     inertia : float
         Value of the algorithm's objective as the sites reported it, for k-means the sum of squared
         distances to the centres in squared units of the rows; nan, in the file null, if they did
@@ -300,22 +300,23 @@ class Model:
     fedcluster_version : str
         The version that made the model.
     preprocessor : Preprocessor or None
-        What is done to rows before their nearest centre is looked for. The file then also has the
-        centres in the units of the columns, in ``centers_in_units``, for people to read.
+        The preparation of rows before they are assigned. The file then also has the centres in the
+        units of the columns, in ``centers_in_units``, for people to read.
     last_round : int
         The number of the last round of the run that won.
     converged : bool
         Whether that run had converged.
     memory : mapping of str to ndarray
-        What the algorithm knows of the clusters besides, such as covariances.
+        Other parameters of the clusters, such as covariances.
     assigned_by : Algorithm or None
-        The algorithm, where it assigns rows itself (`Assigns`); else the nearest centre does.
+        The algorithm, if it assigns rows by its own rule (`Assigns`); otherwise the nearest centre
+        decides.
     names : tuple of str
-        What the clusters are called, where they have names.
+        The names of the clusters, if they have any.
     privacy : mapping
-        What the fit has spent of its privacy budget, empty without one.
+        The privacy cost of the fit; empty without a privacy budget.
     reader : str
-        What asks for the columns, for messages; it is not in the file.
+        Name, for messages, of what requires the columns; it is not in the file.
     """
 
     centers: Floats
@@ -346,7 +347,7 @@ class Model:
         Parameters
         ----------
         estimator : FederatedKMeans
-            A fitted one.
+            A fitted estimator.
         columns : sequence of str, optional
             The names of the columns; by default the estimator's, else x0, x1, ...
         dtype : str
@@ -380,21 +381,20 @@ class Model:
     def predict(self, X: Any) -> Labels:
         """Return the cluster of each row of ``X (n, d)``, (n,).
 
-        That of the nearest centre, unless the algorithm assigns rows itself. Rows are prepared
-        first, as those of the fit were; -1 where that drops a row.
+        It is that of the nearest centre, unless the algorithm has its own rule. Rows are prepared
+        as in the fit; the label is -1 if that drops a row.
 
         Parameters
         ----------
         X : table, or dict or list of tables
-            The rows, as `FederatedKMeans.predict` takes them. Columns with names are found by
-            these, in any order and beside others; those of an array are taken in the order of
-            ``columns``.
+            The rows, as in `FederatedKMeans.predict`. Named columns are found by name, in any
+            order, and others are ignored; those of an array must be in the order of ``columns``.
 
         Raises
         ------
         ValueError, TypeError
-            In one line, if a column is lacking, comes twice, or holds something else than in the
-            fit: it names the column, and the first row and value that is wrong.
+            If a column is missing, is duplicated or holds something other than in the fit; one line
+            names the column, and the first wrong row and value.
 
         Examples
         --------
@@ -408,7 +408,7 @@ class Model:
 
     @property
     def state(self) -> State:
-        """Return the final state of the clustering."""
+        """The final state of the clustering."""
         return State(
             self.centers,
             self.weights,
@@ -420,24 +420,24 @@ class Model:
 
     @property
     def assignment(self) -> Assignment:
-        """Return how prepared rows are assigned to the clusters."""
+        """The assignment of prepared rows to the clusters."""
         m = self.algorithm.get("m")
         return Assignment(self.state, self.assigned_by, None if m is None else float(m))
 
     @property
     def row_form(self) -> RowForm:
-        """Return what rows must hold, and how they are prepared."""
+        """The columns that rows must have, and their preparation."""
         return RowForm(self.columns, self.preprocessor, self.reader)
 
     def prepared(self, X: Any) -> Rows:
-        """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
+        """Return rows in the form for clustering, one for each given row, NaN for a dropped row."""
         return self.row_form.prepared(X)
 
     def measurable(self, X: Any) -> tuple[Rows, Floats]:
-        """Return rows, (n, p), and centres, (k, p), between which distances are told.
+        """Return rows, (n, p), and centres, (k, p), between which distances are reported.
 
-        They are as clustered; after a fit with a privacy budget, whose bounds scale the columns, in
-        the units of the columns, with rows moved within the bounds.
+        They are in the form for clustering; after a fit with a privacy budget, whose bounds scale
+        the columns, they are in the units of the columns, with rows clipped to the bounds.
         """
         how, form = self.preprocessor, self.row_form
         if how is None or not how.box:
@@ -446,9 +446,9 @@ class Model:
         return how.invert(rows.astype(np.float64)), how.invert(self.centers)
 
     def squared_errors(self, X: Any) -> Floats:
-        """Return the squared distance of each row to its nearest centre, (n,); 0 of a dropped row.
+        """Return the squared distance of each row to its nearest centre, (n,); 0 for a dropped row.
 
-        The distance is that over the values which a prepared row has.
+        The distance is over the present values of a prepared row.
         """
         rows = self.prepared(X)
         if self.has_gaps:
@@ -457,12 +457,12 @@ class Model:
 
     @property
     def has_gaps(self) -> bool:
-        """Return whether prepared rows keep missing values."""
+        """Whether prepared rows keep missing values."""
         return self.preprocessor is not None and self.preprocessor.missing == "ignore"
 
     @property
     def fuzzy(self) -> bool:
-        """Return whether rows belong to clusters by degrees."""
+        """Whether rows belong to clusters by degrees."""
         d = len(self.columns if self.preprocessor is None else self.preprocessor.names_out)
         return self.assignment.soft(d)
 
@@ -471,11 +471,11 @@ class Model:
         return self.assignment.memberships(self.prepared(X)) if self.fuzzy else None
 
     def save(self, path: str | Path) -> None:
-        """Write the model as JSON, whole or not at all."""
+        """Write the model as JSON, completely or not at all."""
         write_json(Path(path), self.plain())
 
     def plain(self) -> dict[str, Any]:
-        """Return what the file holds, as JSON can hold it."""
+        """Return the content of the file as JSON-compatible values."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "format_version": self._format_version,
@@ -510,14 +510,14 @@ class Model:
 
     @property
     def _format_version(self) -> int:
-        """Return the first version whose readers label rows by this model rightly."""
+        """Return the first format version whose readers label rows correctly by this model."""
         if self.assigned_by is not None:
             return FORMAT_VERSION
         return 1 if self.preprocessor is None else 2
 
     @property
     def centers_in_units(self) -> dict[str, list[float]]:
-        """Return the centres' coordinates by column, (k,) each, in its units; of text, by level."""
+        """The centres' coordinates by column, (k,) each, in its units; for text, by level."""
         if self.preprocessor is None:
             return dict(zip(self.columns, self.centers.T.tolist(), strict=True))
         values = self.preprocessor.invert(self.centers)
@@ -532,20 +532,20 @@ class Model:
         path : str or Path
             The file, or the folder of a fit.
         algorithms : iterable of str or type
-            Algorithms of your own that may assign rows, or their dotted names, such as
-            ``"my_module.Mine"``. Nothing is imported because a file names it.
+            The user's own algorithms that may assign rows, or their dotted names, such as
+            ``"my_module.Mine"``. Nothing is imported just because a file names it.
 
         Raises
         ------
         InputError
-            With one line, if it is not there, not a model, damaged, of a newer version, or names
-            an algorithm that is not allowed.
+            If the file is missing, not a model, damaged or of a newer version, or names an
+            algorithm that is not allowed.
         """
         return cls(**checked(read(Path(path)), Path(path), algorithms))
 
 
 def state_fields(state: State, algorithm: Algorithm | None) -> dict[str, Any]:
-    """Return the fields of a model that hold a final state, and how rows are assigned to it."""
+    """Return the fields of a model that hold a final state and the assignment of rows."""
     return {
         "centers": np.array(state.centers, dtype=np.float64),
         "weights": np.array(state.weights, dtype=np.float64),
@@ -560,13 +560,13 @@ def state_fields(state: State, algorithm: Algorithm | None) -> dict[str, Any]:
 def plain_parameters(
     algorithm: Any, parameters: Mapping[str, Any], steps: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the name of an algorithm, its parameters and what was asked, as JSON can hold them."""
+    """Return an algorithm's name, its parameters and the steps asked, as JSON-compatible values."""
     plain = {name: _plain(value) for name, value in parameters.items()}
     return {"name": _plain(algorithm), **plain, "steps": list(steps)}
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter as JSON can hold it."""
+    """Return a parameter as a JSON-compatible value."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,6 +1,6 @@
-"""Profiles of clusters: what their rows look like in each column, and what sets them apart.
+"""Profiles of clusters: the columns of their rows, and how clusters differ.
 
-Names of clusters in words, from what sets each apart: "older, high bp, cardiology".
+Clusters are named in words by their differences: "older, high bp, cardiology".
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from fedcluster.errors import InputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberProfile:
-    """Profile of a column of numbers, in its own units; k clusters, and last all of them together.
+    """Profile of a numeric column, in its own units; for k clusters, then all together.
 
     Parameters
     ----------
     name : str
         The column.
     weights : ndarray of shape (k + 1,)
-        The weight of the rows that have a value; missing ones count nowhere.
+        The weight of the rows with a value; missing values are ignored.
     means, spreads : ndarray of shape (k + 1,)
-        Mean and standard deviation, the root of the mean square (n in the denominator, not n - 1);
-        NaN without values.
+        Mean and standard deviation (with n in the denominator, not n - 1); NaN without values.
     medians, steps : ndarray of shape (k + 1,)
-        The median, and the step to which it is known; NaN without values.
+        The median, and its resolution; NaN without values.
 
     Attributes
     ----------
     differences : ndarray of shape (k,)
-        Cohen's d of each cluster and all others.
+        Cohen's d between each cluster and all others.
     """
 
     kind: ClassVar[str] = "number"
@@ -51,17 +50,17 @@ class NumberProfile:
 
     @property
     def differences(self) -> Floats:
-        """Return Cohen's d of each cluster and all others, (k,)."""
+        """Cohen's d between each cluster and all others, (k,)."""
         own = self.weights[:-1], self.means[:-1], self.spreads[:-1]
         return standardised_differences(*own)
 
     @property
     def effects(self) -> Floats:
-        """Return how far each column sets the clusters apart, (k,): the size of Cohen's d."""
+        """The absolute value of Cohen's d, (k,)."""
         return np.abs(self.differences)
 
     def plain(self, j: int) -> dict[str, Any]:
-        """Return the profile of cluster j as JSON can hold it; -1 stands for all clusters."""
+        """Return the profile of cluster j as JSON-compatible values; -1 stands for all clusters."""
         told = {
             "weight": float(self.weights[j]),
             "mean": float(self.means[j]),
@@ -74,7 +73,7 @@ class NumberProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextProfile:
-    """Profile of a column of text; k clusters, and last all of them together.
+    """Profile of a text column; for k clusters, then all together.
 
     Parameters
     ----------
@@ -83,16 +82,16 @@ class TextProfile:
     levels : tuple of str
         Its l levels.
     weights : ndarray of shape (k + 1,)
-        The weight of the rows that have a text.
+        The weight of the rows with a text.
     counts : ndarray of shape (k + 1, l)
-        That of the rows of each level.
+        The weight of the rows with each level.
 
     Attributes
     ----------
     shares : ndarray of shape (k + 1, l)
-        Of the rows that have a text, those of each level.
+        The share of each level among the rows with a text.
     associations : ndarray of shape (k,)
-        Cramér's V of the levels and of being in the cluster.
+        Cramér's V between the levels and membership in the cluster.
     """
 
     kind: ClassVar[str] = "text"
@@ -103,23 +102,23 @@ class TextProfile:
 
     @property
     def shares(self) -> Floats:
-        """Return the share of each level, (k + 1, l)."""
+        """The share of each level, (k + 1, l)."""
         known = np.maximum(self.weights, self.counts.sum(axis=1))[:, None]
         shares: Floats = self.counts / np.where(known > 0, known, np.nan)
         return shares
 
     @property
     def associations(self) -> Floats:
-        """Return Cramér's V of the levels and of being in each cluster, (k,)."""
+        """Cramér's V between the levels and membership in each cluster, (k,)."""
         every = self.counts[:-1]
         return np.array([cramers_v(np.array([own, every.sum(axis=0) - own])) for own in every])
 
     @property
     def effects(self) -> Floats:
-        """Return the Cohen's d that a column of 0 and 1 with the same V would have, (k,).
+        """The Cohen's d that a column of 0 and 1 with the same V would have, (k,).
 
-        The correlation r of such a column with being in the cluster, a share p of the rows, is
-        that of d = r / sqrt(p (1 - p) (1 - r^2)): V and d can be ranked together.
+        If such a column has the correlation r with membership in the cluster, which has a share p
+        of the rows, then d = r / sqrt(p (1 - p) (1 - r^2)). Thus V and d can be ranked together.
         """
         p = self.weights[:-1] / max(float(self.weights[:-1].sum()), 1e-300)
         v = self.associations
@@ -128,14 +127,14 @@ class TextProfile:
         return np.where(v == 0, 0.0, effects)
 
     def typical(self, j: int) -> int:
-        """Return the level that is more frequent in cluster j than elsewhere by most."""
+        """Return the level whose share in cluster j exceeds that elsewhere the most."""
         own, every = self.counts[j], self.counts[:-1].sum(axis=0)
         rest = every - own
         apart = own / max(own.sum(), 1e-300) - rest / max(rest.sum(), 1e-300)
         return int(np.argmax(apart))
 
     def plain(self, j: int) -> dict[str, Any]:
-        """Return the profile of cluster j as JSON can hold it; -1 stands for all clusters."""
+        """Return the profile of cluster j as JSON-compatible values; -1 stands for all clusters."""
         shares = dict(zip(self.levels, self.shares[j].tolist(), strict=True))
         told = {"weight": float(self.weights[j]), "shares": shares}
         return told if j < 0 else told | {"association": float(self.associations[j])}
@@ -155,13 +154,14 @@ class Profiles:
     columns : tuple of NumberProfile or TextProfile
         The columns.
     names : tuple of str
-        What the clusters are called.
+        The names of the clusters.
     silhouettes : ndarray of shape (2, k), optional
-        The mean and the standard deviation of the simplified silhouettes of each cluster's rows:
-        how much nearer its own centre is than the next, from 1 (at the centre) over 0 (halfway) to
-        -1. None where there is no second centre, or where values that are missing stay so.
+        The mean and the standard deviation of the simplified silhouettes of each cluster's rows,
+        from 1 (at the own centre) over 0 (halfway to the next one) to -1. None if there is no
+        second centre, or if missing values are kept.
     totals : ndarray of shape (k,), optional
-        The weight of each cluster's rows over all sites, where sizes are rounded; else their sum.
+        The weight of each cluster's rows over all sites, if sizes are rounded; by default their
+        sum.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class Profiles:
 
     @property
     def weights(self) -> Floats:
-        """Return the weight of each cluster's rows over all sites, (k,)."""
+        """The weight of each cluster's rows over all sites, (k,)."""
         if self.totals is not None:
             return self.totals
         weights: Floats = np.sum(list(self.sizes.values()), axis=0)
@@ -191,19 +191,19 @@ class Profiles:
 
     @property
     def shares(self) -> Floats:
-        """Return each cluster's share of all rows in a cluster, (k,)."""
+        """Each cluster's share of all rows in clusters, (k,)."""
         weights = self.weights
         shares: Floats = weights / max(float(weights.sum()), 1e-300)
         return shares
 
     def sites_of(self, j: int) -> tuple[str, ...]:
-        """Return the sites that told of rows of cluster j."""
+        """Return the sites that reported rows in cluster j."""
         return tuple(site for site, sizes in self.sizes.items() if sizes[j] > 0)
 
     def ranked(self, j: int) -> list[tuple[ColumnProfile, float]]:
-        """Return the columns with their effects, that which sets cluster j apart most first.
+        """Return the columns with their effects, by decreasing effect for cluster j.
 
-        A column whose effect is not known comes last.
+        Columns with unknown effects come last.
         """
         effects = [float(column.effects[j]) for column in self.columns]
         order = sorted(
@@ -212,13 +212,13 @@ class Profiles:
         return [(self.columns[i], effects[i]) for i in order]
 
     def named(self, names: Sequence[str]) -> Self:
-        """Return the same profiles with other names of the clusters."""
+        """Return the profiles with other names of the clusters."""
         return replace(self, names=tuple(names))
 
     def plain(self) -> dict[str, Any]:
-        """Return the profiles as JSON can hold them; numbers may be NaN or infinite.
+        """Return the profiles as JSON-compatible values; numbers may be NaN or infinite.
 
-        The columns of a cluster come in the order of `ranked`.
+        The columns of a cluster are in the order of `ranked`.
         """
         weights, shares = self.weights.tolist(), self.shares.tolist()
         clusters = [
@@ -240,7 +240,7 @@ class Profiles:
         return {"clusters": clusters, "all": {"weight": sum(weights), "columns": every}}
 
     def _silhouette(self, j: int) -> dict[str, float]:
-        """Return the silhouettes of cluster j as JSON can hold them; empty if unknown."""
+        """Return the silhouettes of cluster j as JSON-compatible values; empty if unknown."""
         if self.silhouettes is None:
             return {}
         mean, spread = self.silhouettes[:, j].tolist()
@@ -248,22 +248,22 @@ class Profiles:
 
 
 def standardised_differences(weights: Floats, means: Floats, spreads: Floats) -> Floats:
-    """Return Cohen's d of each of k groups and all others together, (k,).
+    """Return Cohen's d between each of k groups and all others together, (k,).
 
-    d = (m_1 - m_2) / s with s^2 = (S_1 + S_2) / (n_1 + n_2 - 2), S sums of squares about the own
-    mean: J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed. 1988, section
-    2.5, equations 2.5.1 and 2.5.2. A weight counts as so many rows.
+    d = (m_1 - m_2) / s with s^2 = (S_1 + S_2) / (n_1 + n_2 - 2), with S the sum of squares about
+    the group's own mean: J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed.
+    1988, section 2.5, equations 2.5.1 and 2.5.2. A weight counts as that many rows.
 
     Parameters
     ----------
     weights, means, spreads : ndarray of shape (k,)
-        Of the groups; the spreads have n in the denominator.
+        Weights, means and spreads of the groups; the spreads have n in the denominator.
 
     Returns
     -------
     ndarray of shape (k,)
-        NaN where a group or all others have no rows, or both have one; infinite where nothing
-        spreads and the means differ.
+        NaN if a group or the others have no rows, or both have one row; infinite if there is no
+        spread and the means differ.
 
     Examples
     --------
@@ -292,15 +292,15 @@ def _ratio(apart: float, spread: float) -> float:
 
 
 def cramers_v(table: Floats) -> float:
-    """Return Cramér's V of a table of counts: 0 where lines have the same shares, 1 at most.
+    """Return Cramér's V of a table of counts: 0 if all lines have equal shares, at most 1.
 
-    V = sqrt(chi^2 / (n (min(r, c) - 1))), r and c the lines and columns that have rows: H. Cramér,
-    Mathematical Methods of Statistics, 1946, section 21.9.
+    V = sqrt(chi^2 / (n (min(r, c) - 1))), with r and c the numbers of non-empty lines and columns:
+    H. Cramér, Mathematical Methods of Statistics, 1946, section 21.9.
 
     Returns
     -------
     float
-        NaN without two lines that have rows; 0 where all rows are in one column.
+        NaN without two non-empty lines; 0 if all rows are in one column.
 
     Examples
     --------
@@ -320,19 +320,19 @@ def cramers_v(table: Floats) -> float:
 
 
 TELLING, SLIGHT = 0.5, 0.2
-"""Effects from which on a column is named, and where that does not tell clusters apart: medium and
+"""Effects from which on a column is named, and is named if none reaches the first: medium and
 small ones after J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed. 1988."""
 TERMS = 3
-"""Columns in a name, where these tell the clusters apart."""
+"""Number of columns in a name, if these distinguish the clusters."""
 AGES = re.compile(r"\b(age|alter)\b", re.IGNORECASE)
 PLAIN = re.compile(r"y|n|yes|no|ja|nein|true|false|other|unknown|.|[\d.,<>=+ -]*", re.IGNORECASE)
-"""Levels that say nothing without the name of their column."""
+"""Levels that mean nothing without the name of their column."""
 LONGEST = 200
-"""Characters of a name that is given."""
+"""Largest number of characters of a given name."""
 
 
 def proposed(profiles: Profiles) -> tuple[str, ...]:
-    """Return a name for each cluster, each another one, from what sets it apart most.
+    """Return a distinct name for each cluster, from its largest differences.
 
     Examples
     --------
@@ -356,7 +356,7 @@ def proposed(profiles: Profiles) -> tuple[str, ...]:
 
 
 def _name(profiles: Profiles, j: int, n_terms: int, least: float) -> str:
-    """Return what sets cluster j apart most, in words: numbers first, then texts."""
+    """Return the largest differences of cluster j in words: numbers first, then texts."""
     if not profiles.weights[j] > 0:
         return "no rows"
     ranked = [column for column, effect in profiles.ranked(j) if effect >= least][:n_terms]
@@ -365,7 +365,7 @@ def _name(profiles: Profiles, j: int, n_terms: int, least: float) -> str:
 
 
 def _numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, those that come again with a number.
+    """Return the names, with a number added to repeated ones.
 
     Examples
     --------
@@ -380,7 +380,7 @@ def _numbered(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _term(column: ColumnProfile, j: int) -> str:
-    """Return in words how cluster j differs from the others in a column."""
+    """Describe in words how cluster j differs from the others in a column."""
     words = " ".join(column.name.replace("_", " ").split()) or column.name
     if isinstance(column, NumberProfile):
         high = bool(column.differences[j] > 0)
@@ -396,21 +396,21 @@ def _term(column: ColumnProfile, j: int) -> str:
 
 
 def _is_zero_or_one(column: NumberProfile) -> bool:
-    """Return whether all values are 0 or 1: then the mean square is the mean, and only then.
+    """Return whether all values are 0 or 1, as the mean square then equals the mean.
 
-    So it is for other values between and beyond 0 and 1 that balance each other, which is rare.
+    Other values could give the same equality by balancing each other, but this is rare.
     """
     mean, spread = column.means[-1], column.spreads[-1]
     return bool(math.isclose(spread**2 + mean**2, mean, rel_tol=1e-9) and 0.0 < mean < 1.0)
 
 
 def checked_names(names: Sequence[str], k: int) -> tuple[str, ...]:
-    """Return names of k clusters, without blanks at their ends.
+    """Return names for k clusters, stripped of blanks.
 
     Raises
     ------
     InputError
-        If they are not as many, or one is empty, too long, not printable, or comes twice.
+        If their number is wrong, or a name is empty, too long, not printable or duplicated.
     """
     given = tuple(str(name).strip() for name in names)
     if len(given) != k:

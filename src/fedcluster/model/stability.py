@@ -1,4 +1,4 @@
-"""How stable clusters are where rows are drawn anew, with what gaps, and what that means."""
+"""Stability of clusters under resampling of the rows, gaps between them, and their meaning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedcluster.core import Floats
 from fedcluster.texts.html import Table, element, joined
 
 FOUND, GAP = 0.8, 0.5
-"""Mean Jaccard coefficient from which on a cluster is found again (C. Hennig has .75), and the
-density between it and its neighbour up to which there is a gap, as a share of the lower of the two
-peaks. Measured by benchmarks/stability.py."""
+"""Mean Jaccard coefficient from which on a cluster is found again (.75 in C. Hennig), and
+density between it and its neighbour, relative to the lower of the two peaks, up to which there
+is a gap. Measured by benchmarks/stability.py."""
 NO_PROOF = (
     "A doubtful cluster may be a part of a larger one: do not rely on it, nor on an unstable one. "
     "Stability does not show whether there are too few clusters."
@@ -29,15 +29,15 @@ class Stability:
     Parameters
     ----------
     jaccards : ndarray of shape (b, k)
-        Of each replicate and cluster, the largest Jaccard coefficient with a cluster that was found
-        in the replicate: of the rows in either, those in both. NaN of a cluster without rows.
+        For each replicate and cluster, the largest Jaccard coefficient (rows in both over rows in
+        either) with a cluster of the replicate. NaN for a cluster without rows.
     neighbours : ndarray of shape (k,)
-        The cluster whose centre is nearest; of a single cluster itself.
+        The cluster whose centre is nearest; a single cluster is its own neighbour.
     between : ndarray of shape (k,)
-        The least density between the centres of a cluster and its neighbour, as a share of the
-        lower of their two peaks; NaN where it is not known.
+        The minimal density between the centres of a cluster and its neighbour, relative to the
+        lower of their two peaks; NaN if unknown.
     left_out : int, default=0
-        Replicates that did not end in time, and are not among those in ``jaccards``.
+        Number of replicates that did not finish in time and are not in ``jaccards``.
 
     Examples
     --------
@@ -67,27 +67,27 @@ class Stability:
 
     @property
     def found_again(self) -> NDArray[np.intp]:
-        """Return in how many replicates each cluster is found again, (k,).
+        """The number of replicates in which each cluster is found again, (k,).
 
-        It is where its Jaccard coefficient is at least .8.
+        It is found again if its Jaccard coefficient is at least .8.
         """
         again: NDArray[np.intp] = (self.jaccards >= FOUND).sum(axis=0)
         return again
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: a table, and what it means."""
+        """Return the HTML for a notebook: a table, and its meaning."""
         content = self.plain()
         table = stability_table(content).plain_html()
         return joined(table, [element("p", each) for each in content["meaning"]])
 
     def plain(self) -> dict[str, Any]:
-        """Return the stability as JSON can hold it; numbers may be NaN."""
+        """Return the stability as JSON-compatible values; numbers may be NaN."""
         content = {"replicates": len(self.jaccards), "left_out": self.left_out}
         clusters = [self._cluster(j) for j in range(len(self.neighbours))]
         return content | {"clusters": clusters, "meaning": self.sentences()}
 
     def _cluster(self, j: int) -> dict[str, Any]:
-        """Return the stability of one cluster as JSON can hold it."""
+        """Return the stability of one cluster as JSON-compatible values."""
         own = self.jaccards[:, j]
         return {
             "cluster": j,
@@ -101,7 +101,7 @@ class Stability:
         }
 
     def sentences(self) -> list[str]:
-        """Return in words what that means."""
+        """Describe the stability in sentences."""
         groups = {each: [j for j, own in enumerate(self.words) if own == each] for each in WHY}
         sentences = [
             f"{_clusters(those)} {'is' if len(those) == 1 else 'are'} {why}"
@@ -112,7 +112,7 @@ class Stability:
         return [*(sentences or [every]), *self._lacking(), NO_PROOF]
 
     def _lacking(self) -> list[str]:
-        """Return the sentence on the replicates that are left out, if there are any."""
+        """Return a sentence on the replicates that were left out, if there are any."""
         if not self.left_out:
             return []
         n = len(self.jaccards) + self.left_out
@@ -128,7 +128,7 @@ WHY = {
     "doubtful": "doubtful: found again, but no gap to the nearest cluster was seen.",
     "unknown": "not compared: there are no rows, or no replicate ended in time.",
 }
-"""What is said of clusters with each word but the best."""
+"""Explanations of each word except the best."""
 
 
 def _clusters(numbers: Sequence[int]) -> str:
@@ -137,14 +137,14 @@ def _clusters(numbers: Sequence[int]) -> str:
 
 
 def word(mean: float, between: float) -> str:
-    """Return in a word how far a cluster can be relied on.
+    """Return in one word how far a cluster can be relied on.
 
     Parameters
     ----------
     mean : float
         Its mean Jaccard coefficient.
     between : float
-        The least density between it and its neighbour, as a share of the lower peak; NaN of a
+        The minimal density between it and its neighbour, relative to the lower peak; NaN for a
         single cluster.
 
     Examples
@@ -160,7 +160,7 @@ def word(mean: float, between: float) -> str:
 
 
 def jaccards(table: Floats) -> Floats:
-    """Return the largest Jaccard coefficient of each line's cluster with one of the columns', (k,).
+    """Return the largest Jaccard coefficient of each line's cluster over all columns, (k,).
 
     C. Hennig, Cluster-wise assessment of cluster stability, Computational Statistics & Data
     Analysis 52, 2007, section 2.
@@ -168,7 +168,7 @@ def jaccards(table: Floats) -> Floats:
     Parameters
     ----------
     table : ndarray of shape (k, q)
-        Rows of each pair of clusters.
+        Number of rows of each pair of clusters.
 
     Examples
     --------

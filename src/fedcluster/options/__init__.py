@@ -1,1 +1,1 @@
-"""What users may choose: names of algorithms, rules and so on, and what does not go together."""
+"""Choices of users: names of algorithms and rules, and combinations that are refused."""

@@ -1,8 +1,8 @@
-"""Names that users choose by, known without loading what they stand for.
+"""Names that users choose by, known without importing what they stand for.
 
-The command line shows them in its help, which is to be there at once; estimators, commands and
-sites look them up here. An algorithm gets a name by one row: where it is built from the parameters
-of a fit.
+The command line shows them in its help, which must appear at once; estimators, commands and sites
+look them up here. An algorithm gets its name by one row, which says where it is built from the
+parameters of a fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALGORITHMS: Mapping[str, str] = {
     "kfed": "_kfed:KFed.from_fit",
     "fedavg": "_fedavg:FedAvg.from_fit",
 }
-"""What ``algorithm`` takes for hard clusters: where in `fedcluster.algorithms` each is built."""
+"""Values of ``algorithm`` for hard clusters, and where in `fedcluster.algorithms` each is built."""
 
 FuzzyAlgorithmName = Literal["auto", "fcm", "ffcm"]
 FUZZY_ALGORITHMS: Mapping[str, str] = {
@@ -39,15 +39,15 @@ ASSIGNING: Mapping[str, str] = {
     "MergedMixture": "gaussian_mixture",
     "TrimmedLloyd": "trimmed",
 }
-"""Algorithms of the package that assign rows themselves, by class: the module of each in
-`fedcluster.algorithms`. A model file names them so."""
+"""Algorithms of the package with their own rule for assigning rows, by class: the module of each
+in `fedcluster.algorithms`. A model file uses these names."""
 
 INSTEAD_OF_LLOYD: Mapping[str, str] = {
     "metric='cosine'": "_lloyd:SphericalKMeans.from_fit",
     "missing='ignore'": "_incomplete:IncompleteKMeans.from_fit",
     "model='mixture'": "gaussian_mixture:GaussianMixture.from_fit",
 }
-"""Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
+"""Options for which "auto" and "lloyd" mean another algorithm, and other names are refused."""
 
 Model = Literal["auto", "k-means", "mixture", "merged"]
 Covariance = Literal["full", "tied", "diag", "spherical"]
@@ -69,9 +69,9 @@ RuleName = Literal[
     "fuzzy-db",
     "inertia",
 ]
-"""What ``rule`` takes: the likelihood, the vote, or an index that can choose k alone."""
+"""Values of ``rule``: the likelihood, the vote, or an index that can choose k alone."""
 FUZZY_RULES = ("fuzzy-db", "xie-beni")
-"""Rules that judge fuzzy clusters alone."""
+"""Rules that judge only fuzzy clusters."""
 Scale = Literal["standard", "minmax", "robust", "none"]
 Missing = Literal["error", "drop", "mean", "median", "ignore"]
 Pick = Literal["best", "elbow"]
@@ -91,11 +91,11 @@ AVERAGINGS: tuple[str, ...] = get_args(Averaging)
 
 
 PARTS = ("apply", "invert", "names", "check")
-"""The methods of a preparation of one's own."""
+"""The methods of a user's own preparation."""
 PREPARATIONS: dict[str, type[Any]] = {}
 OWN_STEPS: dict[str, type[Any]] = {}
-"""Preparations and steps of plugins by name, see `fedcluster.extend.load_plugins`. Only what the
-person who runs this process has named is here; no message and no file adds to it."""
+"""Preparations and steps of plugins by name, see `fedcluster.extend.load_plugins`. They are only
+those named by the person who runs this process; no message and no file adds to them."""
 
 
 def imported(path: str) -> Any:
@@ -105,7 +105,7 @@ def imported(path: str) -> Any:
 
 
 def assigning(name: str) -> type[Any]:
-    """Return the algorithm that a model file names; raises KeyError where there is none."""
+    """Return the algorithm that a model file names; raise KeyError if there is none."""
     home = import_module(f"fedcluster.algorithms.{ASSIGNING[name]}")
     algorithm: type[Any] = getattr(home, name)
     return algorithm
@@ -123,7 +123,7 @@ def builder(
     fuzzy : bool
         Whether clusters are fuzzy.
     wish : str, optional
-        One of `INSTEAD_OF_LLOYD`, where the name is "auto" or "lloyd".
+        One of `INSTEAD_OF_LLOYD`, if the name is "auto" or "lloyd".
     """
     names = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS
     place = names[name] if wish is None else INSTEAD_OF_LLOYD[wish]

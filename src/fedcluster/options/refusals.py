@@ -1,7 +1,6 @@
-"""Combinations of options that are refused: each with the line that users see, and its reason.
+"""Combinations of options that are refused, each with its message and its reason.
 
-What users may combine and what they may not stands in one table, ``refusals.toml``, of which
-`docs/refusals.md` is made.
+All of them are in one table, ``refusals.toml``, from which `docs/refusals.md` is generated.
 """
 
 from __future__ import annotations
@@ -27,19 +26,18 @@ class RefusedCombination:
     key : str
         Its stable name, such as "trim-fuzzy".
     section : str
-        The part of the page where it stands.
+        The section of the page that lists it.
     options : tuple of str
-        What is combined, by the names that users know; "fuzzy, --fuzzy" where the command line has
+        The combined options, by their names for users; "fuzzy, --fuzzy" if the command line has
         another name.
     line : str
-        The line that users see: what does not go together, in the names of Python, and what to do;
-        a template.
+        The message: what is incompatible, in the names of Python, and what to do; a template.
     reason : str
         Why it is refused.
     command : str
-        The whole line in the names of the command line, where it differs; a template.
+        The message in the names of the command line, if it differs; a template.
     when : tuple of str
-        The conditions of `fedcluster.recipes.combinations` that must all hold; () of a combination
+        The conditions of `fedcluster.recipes.combinations` that must all hold; () for a combination
         that is refused elsewhere.
     """
 
@@ -54,7 +52,7 @@ class RefusedCombination:
 
 @cache
 def table() -> Mapping[str, RefusedCombination]:
-    """Return all combinations that are refused, by their keys in the order of the page."""
+    """Return all refused combinations by key, in the order of the page."""
     content = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
     return MappingProxyType(
         {
@@ -75,7 +73,7 @@ def table() -> Mapping[str, RefusedCombination]:
 
 
 _PLACE = re.compile(r"\\\{.*?\\\}")
-"""Place for a value in an escaped template."""
+"""Pattern of a placeholder in an escaped template."""
 
 
 class RefusedError(InputError):
@@ -90,11 +88,11 @@ def refused(key: str, *, command: bool = False, **values: Any) -> RefusedError:
     Parameters
     ----------
     key : str
-        Of the row in `table`.
+        The key of the row in `table`.
     command : bool
-        Whether to say it in the names of the command line, where these differ.
+        Whether to use the names of the command line.
     **values : object
-        What stands in the places of the line.
+        The values for the placeholders of the message.
 
     Examples
     --------
@@ -115,7 +113,7 @@ def _error(row: RefusedCombination, line: str) -> RefusedError:
 
 
 def refusal_in(reason: str) -> RefusedError | None:
-    """Return the error of the table that a site's reason for not answering means, if any.
+    """Return the error of the table that matches a site's reason for not answering, if any.
 
     Examples
     --------

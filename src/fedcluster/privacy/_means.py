@@ -17,17 +17,17 @@ from fedcluster.io.columns import Passes, columns_of, merged_kind
 from fedcluster.privacy.partition import Numbers, Partition, UnitReader, Units
 
 MOST_LEVELS = 1000
-"""Levels of one column of text that are disclosed, the most frequent ones."""
+"""Largest number of levels of a text column that are disclosed, the most frequent ones."""
 FEW_LEVELS = 20
-"""Levels up to which a column of text counts in the distances and in the scatter."""
+"""Number of levels up to which a text column counts in the distances and the scatter."""
 MOST_DIGITS = 15
-"""Decimals that numbers have at most, to count as decimals."""
+"""Largest number of decimals of a number that counts as decimal."""
 SAMPLE = 64
-"""Numbers that are tried before all are."""
+"""Number of values that are tried first, before all values."""
 WHOLE = 2.0**53
-"""Whole numbers below this are exact."""
+"""Bound below which whole numbers are exact."""
 MISSING = 1.5
-"""What a missing value weighs in the distances, in standard deviations of a column."""
+"""Contribution of a missing value to distances, in standard deviations of a column."""
 
 Chunks = Callable[[], Iterable[Data]]
 
@@ -39,26 +39,26 @@ class SiteTable:
     Parameters
     ----------
     columns : tuple of Column
-        The d columns; of text with the levels that are disclosed.
+        The d columns; text columns with their disclosed levels.
     mean, deviation : ndarray of shape (d,)
-        Of the numbers that are there.
+        Mean and standard deviation of the present numbers.
     missing : ndarray of shape (d,)
-        Whether a value is missing.
+        Whether the column has missing values.
     hiding : tuple of int
-        Columns whose other texts are of so few units that they count as missing.
+        Columns whose remaining texts have so few units that they count as missing.
     units : Units
         Rows, or persons.
     classes : tuple of str, optional
-        The labels that are disclosed; None of rows without labels.
+        The disclosed labels; None for rows without labels.
     log_weight : tuple of float, optional
-        Mean and deviation of the logarithm of the rows' weights, where these differ.
+        Mean and deviation of the logarithm of the rows' weights, if these differ.
     dtype : dtype
-        Of the rows.
+        The type of the rows.
     digits, weight_digits : tuple of int, or int
-        How many decimals the numbers of each column, and the weights, have at most; -1 where they
-        are not decimals.
+        The largest number of decimals in each column, and in the weights; -1 for numbers that are
+        not decimal.
     flags : ndarray of shape (d,), bool
-        Whether a column has no values but 0 and 1: its sums are counts of rows.
+        Whether a column has only the values 0 and 1, so that its sums are counts of rows.
     """
 
     columns: tuple[Column, ...]
@@ -84,9 +84,9 @@ class SiteTable:
         return replace(chunk, X=X)
 
     def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
-        """Return rows as points (n, e) whose distances measure likeness, scaled as in `Groups`.
+        """Return rows as points (n, e) whose distances measure similarity, scaled as in `Groups`.
 
-        Columns that are ``apart`` do not count.
+        Columns in ``apart`` are left out.
         """
         counted = [j for j in range(len(self.columns)) if j not in apart]
         parts = [np.empty((len(chunk), 0)), *(self._points_of(chunk, j, scale) for j in counted)]
@@ -109,7 +109,7 @@ class SiteTable:
 
 
 def disclosed_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
-    """Return the place of each row's text among the disclosed levels, (n,); -1 for others."""
+    """Return the index of each row's text among the disclosed levels, (n,); -1 for others."""
     place = {level: i for i, level in enumerate(column.levels)}
     own = [place.get(level, -1) for level in columns_of(chunk)[j].levels]
     codes = np.nan_to_num(chunk.X[:, j], nan=len(own)).astype(np.intp)
@@ -117,13 +117,13 @@ def disclosed_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
 
 
 def one_hot(chunk: Data, j: int, column: Column) -> Floats:
-    """Return 1 where a row has a level that is disclosed, (n, l)."""
+    """Return indicators of the disclosed levels of each row, (n, l)."""
     is_level = disclosed_codes(chunk, j, column)[:, None] == np.arange(len(column.levels))
     return np.asarray(is_level, dtype=np.float64)
 
 
 def placed(chunks: Iterable[Data]) -> Iterator[tuple[int, Data]]:
-    """Yield chunks with the place of their first row."""
+    """Yield chunks with the index of their first row."""
     start = 0
     for chunk in chunks:
         yield start, chunk
@@ -131,14 +131,14 @@ def placed(chunks: Iterable[Data]) -> Iterator[tuple[int, Data]]:
 
 
 class _Texts:
-    """Counter of the units behind each of some texts, over chunks."""
+    """Counter of the units with each of some texts, over chunks."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._persons: dict[str, set[int]] = {}
 
     def add(self, names: Sequence[str], codes: NDArray[np.intp], groups: Numbers | None) -> None:
-        """Count the rows of each code, or whose they are."""
+        """Count the rows, or the persons, of each code."""
         for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
             if n:
                 self._rows[name] = self._rows.get(name, 0) + n
@@ -154,25 +154,25 @@ class _Texts:
         return sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
 
     def others(self, disclosed: Iterable[str]) -> int:
-        """Return how many units have a text that is not among those that are disclosed."""
+        """Return the number of units with a text that is not disclosed."""
         return self._behind(set(self._rows).difference(disclosed))
 
     def _behind(self, names: Iterable[str]) -> int:
-        """Return how many units have one of these texts."""
+        """Return the number of units with one of these texts."""
         if self._persons:
             return len(set().union(*(self._persons[name] for name in names)))
         return sum(self._rows[name] for name in names)
 
 
 class _Numbers:
-    """Mean and deviation of columns (or of one series of numbers), over chunks."""
+    """Mean and deviation of columns (or of a single series of numbers), over chunks."""
 
     def __init__(self) -> None:
         self._first: Floats | None = None
         self._sums, self._squares, self._n = np.zeros((3, 1))
 
     def add(self, values: NDArray[Any]) -> None:
-        """Add values (n, d), NaN where one is missing."""
+        """Add values (n, d), with NaN for missing ones."""
         values = values.astype(np.float64)
         there = ~np.isnan(values)
         if self._first is None:  # sums of differences from it keep their digits
@@ -184,7 +184,7 @@ class _Numbers:
         self._n = self._n + there.sum(axis=0)
 
     def mean_and_deviation(self) -> tuple[Floats, Floats]:
-        """Return both, (d,) each; 1 in the place of a deviation of 0."""
+        """Return mean and deviation, (d,) each, with 1 in place of a deviation of 0."""
         n = np.maximum(self._n, 1.0)
         apart = self._sums / n
         deviation = np.sqrt(np.maximum(self._squares / n - apart**2, 0.0))
@@ -199,7 +199,7 @@ class _Decimals:
         self._digits, self._largest = 0, 0.0
 
     def add(self, values: NDArray[Any]) -> None:
-        """Add values (n,), NaN where one is missing."""
+        """Add values (n,), with NaN for missing ones."""
         values = values[~np.isnan(values)]
         few = values[:SAMPLE]
         while self._digits >= 0 and not (_have(few, self._digits) and _have(values, self._digits)):
@@ -208,20 +208,20 @@ class _Decimals:
 
     @property
     def digits(self) -> int:
-        """Return how many there are; -1 where the numbers are no whole ones of so many digits."""
+        """Return the number of decimals; -1 if the numbers are not decimal."""
         fits = self._digits >= 0 and self._largest * 10.0**self._digits < WHOLE
         return self._digits if fits else -1
 
 
 def _have(values: NDArray[Any], digits: int) -> bool:
-    """Return whether numbers (n,) are the nearest ones to decimals of so many digits."""
+    """Return whether numbers (n,) are the nearest ones to decimals with this many digits."""
     with np.errstate(over="ignore"):
         decimals = whole(values, digits) / 10.0**digits
         return bool((decimals.astype(values.dtype) == values).all())
 
 
 def whole(values: NDArray[Any], digits: int) -> Floats:
-    """Return decimals (n,) in units of their last digit; numbers that are none as they are.
+    """Return decimals (n,) in units of their last digit; other numbers unchanged.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def whole(values: NDArray[Any], digits: int) -> Floats:
 
 
 class _Survey:
-    """Accumulator of a first reading."""
+    """Accumulator of the first reading of a site's rows."""
 
     def __init__(self, first: Data, key: bytes | None) -> None:
         self.names = [column.name for column in columns_of(first)]
@@ -270,7 +270,7 @@ class _Survey:
             self.labels.add(names.tolist(), codes, chunk.groups)
 
     def table(self, p: int, first: Data, passes: Passes) -> SiteTable:
-        """Return the summary of the rows that were read."""
+        """Return the survey of the rows that were read."""
         units = self.units.units()
 
         def disclosed_levels(texts: _Texts) -> list[str]:
@@ -302,7 +302,7 @@ class _Survey:
         )
 
     def _classes(self, p: int, disclosed: list[str]) -> tuple[str, ...]:
-        """Return the labels that are disclosed: the others are of p units, or there are none."""
+        """Return the disclosed labels, provided that the others have p units or do not exist."""
         if 0 < self.labels.others(disclosed) < p:
             disclosed = disclosed[:-1]
         return tuple(sorted(disclosed))
@@ -316,24 +316,24 @@ def any_passes(counts: Floats, n_units: int) -> NDArray[np.bool_]:  # noqa: ARG0
 def survey(
     chunks: Iterable[Data], p: int, key: bytes | None, passes: Passes = any_passes
 ) -> SiteTable:
-    """Read rows once and return what there is to know before they are grouped.
+    """Read rows once and return what must be known before they are grouped.
 
     Parameters
     ----------
     chunks : iterable of Data
         The rows that have a weight.
     p : int
-        The smallest number of units behind a text that is disclosed.
+        The smallest number of units with a disclosed text.
     key : bytes or None
-        The site's key of identities; empty where none are kept, None where rows are only counted.
+        The site's key for identities; empty if none are kept, None if rows are only counted.
     passes : callable, optional
-        ``passes(counts, n)`` says which texts and labels, with so many of the n units each, may
+        ``passes(counts, n)`` returns which texts and labels, each of counts of the n units, may
         leave; by default all.
 
     Raises
     ------
     ValueError
-        If there is no row.
+        If there are no rows.
     """
     reading: _Survey | None = None
     for chunk in chunks:
@@ -346,13 +346,13 @@ def survey(
 
 
 ENOUGH = 10
-"""Groups that must be new before the scatter is computed anew."""
+"""Number of groups that must be new before the scatter is computed anew."""
 DOMINATES = 0.8
-"""Share of the weight of a sum that one unit may have at most; else the sum is not disclosed."""
+"""Largest share of one unit in the weight of a disclosed sum."""
 LARGEST = 5
-"""No group counts more in the scatter of a column than the one whose scatter is fifth largest."""
+"""Rank of the group whose scatter in a column caps that of all others."""
 DIGITS = 2.0**-7
-"""Relative step of the scatter: with more digits it would tell whole numbers that are rare."""
+"""Relative resolution of the scatter: more digits would reveal rare whole numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -364,11 +364,11 @@ class _Part:
     rows : Data
         The rows (n, d).
     group, unit : ndarray of shape (n,)
-        The place of the group, and of the unit, of each.
+        The index of the group, and of the unit, of each row.
     weight : ndarray of shape (n,)
-        What each weighs.
+        The weight of each row.
     there : ndarray of shape (n, d), or (n, 1) where no value of the site is missing
-        Whether a value is there.
+        Whether a value is present.
     """
 
     rows: Data
@@ -379,14 +379,14 @@ class _Part:
 
 
 class GroupMeans:
-    """Sums over the live groups of a site.
+    """Sums over the current groups of a site.
 
     Parameters
     ----------
     table : SiteTable
-        What is known of the rows.
+        The survey of the rows.
     partition : Partition
-        Their groups.
+        The groups.
     chunks : callable
         Returns the rows anew.
     """
@@ -427,7 +427,7 @@ class GroupMeans:
         return scipy.sparse.csr_array((len(self.numbers), width))
 
     def _parts(self) -> Iterator[_Part]:
-        """Read the rows that are in a group."""
+        """Yield the rows that are in a group, read anew."""
         for start, chunk in placed(self._chunks()):
             unit = self._table.units.of_rows[start : start + len(chunk)]
             grouped = self._group[unit] >= 0
@@ -476,20 +476,20 @@ class GroupMeans:
     ) -> scipy.sparse.csr_array:
         """Return the weight of each name in each group, (g, l), without codes below 0.
 
-        In units of the last digit of a weight.
+        Weights are in units of their last digit.
         """
         named = codes >= 0
         pairs, weight = (part.group[named], codes[named]), whole(part.weight, self._weight_digits)
         return scipy.sparse.csr_array((weight[named], pairs), shape=(len(self.numbers), len(names)))
 
     def _label_codes(self, y: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the place of each label among those that are disclosed, (n,); -1 for others."""
+        """Return the index of each label among the disclosed ones, (n,); -1 for others."""
         place = {name: i for i, name in enumerate(self._table.classes or ())}
         names, code = np.unique(y.astype(str), return_inverse=True)
         return np.array([place.get(name, -1) for name in names.tolist()], dtype=np.intp)[code]
 
     def _count_units(self) -> None:
-        """Count persons behind each sum, when all their rows are added."""
+        """Count the persons in each sum after all their rows are added."""
         here = np.flatnonzero(self._group >= 0)
         for j in range(self._of_unit.shape[1]):
             weight, group = self._of_unit[here, j], self._group[here]
@@ -507,7 +507,7 @@ class GroupMeans:
 
     @cached_property
     def squares(self) -> dict[str, Floats]:
-        """The scatter within each group of each column of numbers, (g,); its site's own."""
+        """The scatter within each group for each numeric column, (g,); it stays at the site."""
         numbers = [j for j, column in enumerate(self._table.columns) if column.kind == "number"]
         squares = np.zeros((len(numbers), len(self.numbers)))
         for part in self._parts():
@@ -524,7 +524,7 @@ class GroupMeans:
         return disclosed
 
     def _weight(self, j: int) -> Floats:
-        """Return the weight of the values of a column in each group, 1 where it is held back."""
+        """Return the weight of a column's values in each group, 1 if it is held back."""
         return np.where(self._is_disclosed(j), self._weights[:, j % self._weights.shape[1]], 1.0)
 
     def _mean(self, j: int) -> Floats:
@@ -532,7 +532,7 @@ class GroupMeans:
         return np.where(self._is_disclosed(j), sums / self._weight(j), np.nan)
 
     def _shares(self, j: int) -> scipy.sparse.csr_array:
-        """Return the share of each level in each group, 0 where the column is not disclosed."""
+        """Return the share of each level in each group, 0 if the column is not disclosed."""
         return scipy.sparse.csr_array(
             self._levels[j].multiply(
                 (self._is_disclosed(j) / (self._weight(j) * self._unit))[:, None]
@@ -540,7 +540,7 @@ class GroupMeans:
         )
 
     def data(self) -> Data:
-        """Return the means of the groups, with what stands behind them."""
+        """Return the means of the groups, with facts about the rows in them."""
         columns = self._table.columns
         X = np.full((len(self.numbers), len(columns)), np.nan, self._table.dtype)
         for j, column in enumerate(columns):
@@ -566,8 +566,8 @@ class GroupMeans:
 class Scatter:
     """Scatter of columns within groups, as far as it may be disclosed.
 
-    It would disclose few groups that vary, or one that varies most: a sum and a sum of squares
-    are the values, where these are whole numbers.
+    It could reveal a few groups that vary, or the one that varies most, because a sum and a sum of
+    squares determine whole numbers.
 
     Examples
     --------
@@ -592,7 +592,7 @@ class Scatter:
 
     @property
     def told(self) -> dict[str, float]:
-        """Return what may be disclosed, by column."""
+        """Return the scatter that may be disclosed, by column."""
         return {name: self._disclosed(*known) for name, known in self._known.items()}
 
     def _disclosed(self, n: int, rest: float, largest: Floats) -> float:

@@ -1,22 +1,23 @@
-"""What noise costs: from noise multipliers to epsilon at a delta, and back.
+"""The cost of noise: from noise multipliers to epsilon at a delta, and back.
 
 One answer with noise multiplier s is a Gaussian mechanism of sensitivity 1 / s. Many of them, each
-about what the ones before said, are together exactly one with 1 / s^2 = sum of 1 / s_i^2 (J. Dong,
-A. Roth, W. Su, Gaussian differential privacy, J. R. Stat. Soc. B 84, 2022, corollary 3.3). So one
-number is added up: rho = sum of 1 / (2 s_i^2), which is also what zero-concentrated differential
-privacy counts (M. Bun, T. Steinke, TCC 2016, proposition 1.6; of the discrete Gaussian: C. Canonne,
-G. Kamath, T. Steinke, NeurIPS 2020, theorem 4). Epsilon at a delta is then read from the privacy
-loss distribution by dp-accounting, whose rounding is always to the worse side.
+possibly dependent on the ones before, are together exactly one with 1 / s^2 = sum of 1 / s_i^2 (J.
+Dong, A. Roth, W. Su, Gaussian differential privacy, J. R. Stat. Soc. B 84, 2022, corollary 3.3). So
+only one number is added up: rho = sum of 1 / (2 s_i^2), which is also the cost in zero-concentrated
+differential privacy (M. Bun, T. Steinke, TCC 2016, proposition 1.6; of the discrete Gaussian: C.
+Canonne, G. Kamath, T. Steinke, NeurIPS 2020, theorem 4). Epsilon at a delta is then computed from
+the privacy loss distribution by dp-accounting, which always rounds to the safe side.
 
-Neighbours are tables of which one has one record more, or ``group_size`` records more, than the
-other: that many times the sensitivity, and so ``group_size``^2 times rho.
+Neighbouring tables differ by one record or, for persons with several, by ``group_size`` records:
+then the sensitivity is ``group_size`` times as large, and rho ``group_size``^2 times.
 
-Bounds on what a site is asked in one message, one run and one day, and the count of it.
+Questions to a site are counted, and bounded per message, run and day.
 
-Ledger of what a site has spent of its privacy budget, over all runs.
+A ledger records what a site has spent of its privacy budget over all runs.
 
 A question is charged before it is answered, in one transaction that is on the disk before any row
-is read. So a crash in between costs an answer that nobody got, and never gives one for nothing.
+is read. So a crash in between may charge for an answer that nobody received, but no answer is ever
+free.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ from fedcluster.io.records import Names, Positive
 from fedcluster.privacy.site_state import SiteState, get, last, put
 
 MOST_RHO = 1e3
-"""Above it, epsilon is beyond any use."""
+"""Value of rho above which epsilon is too large to be useful."""
 
 TOLERANCE = 1e-9
-"""Relative slack, for rounding, by which what is spent may be above a budget in rho."""
+"""Relative tolerance, for rounding, by which a cost may exceed a budget in rho."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What all answers together may cost: epsilon at a delta, for so many records.
+    """Privacy budget for all answers together: epsilon at a delta, for a number of records.
 
     Parameters
     ----------
     epsilon : float
-        The privacy loss that is not exceeded but with probability delta.
+        The privacy loss, which is exceeded with probability at most delta.
     delta : float
-        That probability; choose it far below 1 / number of records.
+        The probability; choose it far below 1 / number of records.
     group_size : int, default=1
-        The most records that one person has: the promise is about all of them together.
+        The largest number of records of one person: the guarantee covers all of them together.
 
     Raises
     ------
@@ -84,20 +85,20 @@ class Budget:
 
     @property
     def rho(self) -> float:
-        """Largest rho, of one record, that stays within the budget; it adds up."""
+        """The largest rho, for one record, within the budget; rho is additive."""
         return _most_rho(self.epsilon, self.delta) / self.group_size**2
 
     def allows(self, rho: float) -> bool:
-        """Return whether so much may be spent."""
+        """Return whether a cost of rho is within the budget."""
         return rho <= self.rho * (1 + TOLERANCE)
 
     def spent(self, rho: float) -> float:
-        """Return epsilon of so much rho, at the delta and for the group size of the budget."""
+        """Return the epsilon of a cost rho, at the delta and for the group size of the budget."""
         return epsilon_of(rho * self.group_size**2, self.delta)
 
 
 def rho_of(noises: Iterable[float | None]) -> float:
-    """Return the zCDP parameter rho of answers with these noise multipliers, inf without.
+    """Return the zCDP parameter rho of answers with these noise multipliers, inf without noise.
 
     Examples
     --------
@@ -108,7 +109,7 @@ def rho_of(noises: Iterable[float | None]) -> float:
 
 
 def noise_of(rho: float) -> float:
-    """Return the noise multiplier of an answer that costs so much rho.
+    """Return the noise multiplier of an answer that costs rho.
 
     Examples
     --------
@@ -120,12 +121,12 @@ def noise_of(rho: float) -> float:
 
 @lru_cache(maxsize=64)
 def epsilon_of(rho: float, delta: float) -> float:
-    """Return epsilon at a delta of Gaussian answers that cost rho together.
+    """Return epsilon at a delta for Gaussian answers that cost rho together.
 
     Raises
     ------
     InputError
-        If the packages that count are not installed.
+        If the packages for accounting are not installed.
 
     Examples
     --------
@@ -148,7 +149,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 def _most_rho(epsilon: float, delta: float) -> float:
     """Return the largest rho whose epsilon at delta is at most epsilon.
 
-    The exact value (B. Balle, Y.-X. Wang, ICML 2018, theorem 8) is made smaller until dp-accounting
+    The exact value (B. Balle, Y.-X. Wang, ICML 2018, theorem 8) is reduced until dp-accounting
     agrees.
     """
 
@@ -182,14 +183,14 @@ def _distributions() -> Any:
 
 
 LONGEST_RUN = 64
-"""Characters of the name of a run."""
+"""Largest number of characters in the name of a run."""
 
 KEPT_RUNS = 1000
-"""Runs of which it is known what they asked."""
+"""Number of runs whose questions are remembered."""
 
 
 class PolicyError(ValueError):
-    """Refusal of a question: the rule that it breaks, and nothing else."""
+    """Refusal of a question; it names the rule that the question breaks, and nothing else."""
 
     def __str__(self) -> str:
         return f"by the policy of the site: {super().__str__()}"
@@ -202,19 +203,20 @@ class PolicyLimits:
     Parameters
     ----------
     max_clusters : int
-        The largest number of clusters; starts may have twice as many centres.
+        The largest number of clusters; states may have twice as many centres.
     max_tasks : int
-        Tasks in a message.
+        The largest number of tasks in a message.
     max_numbers : int
-        Numbers in a message, and in the answer to it.
+        The largest number of values in a message, and in the answer to it.
     max_rounds_per_run, max_rounds_per_day, max_runs_per_day : int
-        Questions, and runs that are begun; a day is one of UTC.
+        The largest numbers of questions, and of started runs; days are in UTC.
     max_preparations : int
-        Ways to prepare the rows in one run, of which one may have principal components.
+        The largest number of ways to prepare the rows in one run, one of which may have principal
+        components.
     steps : tuple of str
-        The steps that may be asked; without any, all that the site knows.
+        The allowed steps; if empty, all steps that the site knows.
     denied : tuple of str
-        Those of them that may not.
+        The steps that are excluded.
     """
 
     max_clusters: Positive = 500
@@ -233,14 +235,14 @@ def _today() -> date:
 
 
 class Ledger:
-    """Count of what a coordinator asks, which outlives the site's program.
+    """Count of a coordinator's questions, which persists when the site's program ends.
 
     Parameters
     ----------
     state : SiteState, optional
-        What holds it; without one, the count ends with the program.
+        The storage of the count; without one, it ends with the program.
     today : callable
-        Returns the day. One before the last that was counted is counted as that.
+        Returns the day. A day before the last one counted is treated as the last one.
     """
 
     def __init__(self, state: SiteState | None = None, today: Callable[[], date] = _today) -> None:
@@ -257,7 +259,7 @@ class Ledger:
         Raises
         ------
         PolicyError
-            If it is one too many, or comes again; it is not counted then.
+            If it is one too many, or is repeated; then it is not counted.
         InputError
             If the state of the site cannot be used.
         """
@@ -286,7 +288,7 @@ def _admitted(
     preparations: Sequence[RowTransform],
     limits: PolicyLimits,
 ) -> dict[str, Any]:
-    """Return what a run has asked after one more question."""
+    """Return the counts of a run after one more question."""
     known = before or {"rounds": 0, "last": -1, "preparations": [], "principal": []}
     if type(exchange) is not int or exchange <= known["last"]:
         raise PolicyError("exchange must be a whole number that rises within a run")
@@ -314,7 +316,7 @@ def _digest(plain: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One charge: when, for which question of which run, how many answers, and what they cost."""
+    """One charge: its time, question and run, the number of answers, and their cost."""
 
     time: str
     run: str
@@ -324,17 +326,17 @@ class Charge:
 
 
 class BudgetLedger:
-    """Ledger of one site.
+    """Ledger of one site's privacy budget.
 
     Parameters
     ----------
     state : SiteState
-        What holds it.
+        The storage of the ledger.
     budget : Budget
-        What all answers to all runs together may cost.
+        The budget for all answers in all runs together.
     known : callable, optional
-        Returns the rho that was spent by other records, such as the log of what left. A state that
-        says less was replaced by an older one, and admits nothing.
+        Returns the rho spent according to other records, such as the log of what left. If the state
+        has less, it was replaced by an older one, and all questions are refused.
 
     Examples
     --------
@@ -350,14 +352,14 @@ class BudgetLedger:
         self.state, self.budget, self._known = state, budget, known
 
     def charge(self, header: Mapping[str, Any], *, answers: int, rho: float) -> None:
-        """Write down what the answers to one question cost, before they are computed.
+        """Record the cost of the answers to one question before they are computed.
 
         Raises
         ------
         PolicyError
-            If they cost more than is left; then nothing is charged.
+            If the cost exceeds what is left; then nothing is charged.
         InputError
-            If the state cannot be used or lacks charges, or rho is no cost.
+            If the state cannot be used or lacks charges, or rho is not a valid cost.
         """
         if not answers:
             return
@@ -377,7 +379,7 @@ class BudgetLedger:
 
     @property
     def charges(self) -> list[Charge]:
-        """All charges, the oldest first."""
+        """Return all charges, oldest first."""
         if not self.state.is_there:
             return []
         with self.state.transaction() as file:
@@ -386,21 +388,21 @@ class BudgetLedger:
 
     @property
     def rho(self) -> float:
-        """Return the cost of all charges together."""
+        """Return the total cost of all charges."""
         return fsum(each.rho for each in self.charges)
 
     @property
     def spent(self) -> float:
-        """Return epsilon of all charges, at the delta and for the group size of the budget."""
+        """Return the epsilon of all charges, at the delta and for the group size of the budget."""
         return self.budget.spent(self.rho)
 
     def check(self) -> None:
-        """Check that the state holds all that other records know of.
+        """Check that the state has all charges that other records have.
 
         Raises
         ------
         InputError
-            If not, with what to do.
+            If not; the message says what to do.
         """
         self._check_whole(self.rho, self._known())
 

@@ -1,27 +1,26 @@
 """Disclosure: the rules of a site on what leaves it.
 
-One object holds them all. Each answer passes through `Disclosure.apply` before it leaves, in every
+One object holds all rules. Each answer passes through `Disclosure.apply` before it leaves, in every
 engine; names of texts and labels through `Disclosure.passes`; and `Disclosure.stated` is what the
-site states of its limits. No task can lift a rule.
+site reports of its limits. No task can lift a rule.
 
-Where rows are grouped, limits count the rows behind the groups: as few as stand behind so many of
-the smallest groups. Groups of p rows already keep limits up to p, which are left out then.
+If rows are grouped, limits count the rows in the groups: the number in the same number of the
+smallest groups. Groups of p rows already satisfy limits up to p, which are then left out.
 
-Where one person has many rows, limits count persons. A line knows how many rows stand behind it,
-and not whose they are. Counts of distinct persons do not add up over chunks or sites' parts, but a
-bound holds for any rows: as few persons stand behind r rows as if they were those who have the
-most.
+If persons have several rows, limits count persons. A line has the number of its rows, but not their
+owners. Counts of distinct persons do not add up over chunks or sites' parts, but there is a bound:
+r rows belong to at least as many persons as it takes those with the most rows to have r.
 
-Where the site has a privacy budget, Gaussian noise is added to its answers.
+If the site has a privacy budget, Gaussian noise is added to its answers.
 
 C. Dwork, K. Kenthapadi, F. McSherry, I. Mironov, M. Naor, Our data, ourselves: privacy via
-distributed noise generation, EUROCRYPT 2006 (the Gaussian mechanism); C. Canonne, G. Kamath,
-T. Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020 (on whole numbers: what is
-drawn has no rounded digits that betray what it was added to).
+distributed noise generation, EUROCRYPT 2006 (the Gaussian mechanism); C. Canonne, G. Kamath, T.
+Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020 (on whole numbers: the noise
+has no rounded digits that could reveal the exact value).
 
 An answer is the vector (sums / s, weights / w), where s and w are such that one record changes the
-vector by at most 1 / noise: its noise has the standard deviation 1. The draws are OpenDP's, from
-the randomness of the operating system; no seed that anybody knows makes them.
+vector by at most 1 / noise: its noise has the standard deviation 1. OpenDP draws the noise from the
+randomness of the operating system, without a seed.
 """
 
 from __future__ import annotations
@@ -51,22 +50,23 @@ from fedcluster.options.refusals import refused
 from fedcluster.privacy.limits import Groups, MinClusterSize, MinRows
 
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e9
-"""Noise multipliers that are drawn."""
+"""Smallest and largest noise multiplier that is drawn."""
 
 FINE = 20
-"""Bits of a sensitivity on the grid of whole numbers: noise is drawn far coarser than the grid."""
+"""Bits of a sensitivity on the grid of whole numbers, so that noise is far coarser than the
+grid."""
 
 LARGEST = 1 << 62
-"""Largest whole number on that grid; OpenDP's sums of two stay within 64 bits."""
+"""Largest whole number on that grid, so that OpenDP's sums of two stay within 64 bits."""
 
 
 def check_noise(task: Task) -> None:
-    """Check that the answer to a task can have noise; no row is read.
+    """Check that the answer to a task can have noise, without reading any row.
 
     Raises
     ------
     InputError
-        With what is lacking.
+        If not; the message says what is missing.
     """
     step, how, name = task.step, task.preprocessor, type(task.step).__name__
     if task.noise is None or not LEAST_NOISE <= task.noise <= MOST_NOISE:
@@ -86,7 +86,7 @@ def check_noise(task: Task) -> None:
 
 
 def scales(sensitivity: Sensitivity, noise: float) -> tuple[float, float]:
-    """Return the standard deviations of the noise on each of the sums, and on each weight.
+    """Return the standard deviations of the noise on each sum and on each weight.
 
     They are those of one joint answer, in which the weights take ``share`` of the cost 1 / noise^2.
 
@@ -106,23 +106,23 @@ def scales(sensitivity: Sensitivity, noise: float) -> tuple[float, float]:
 
 
 def with_noise(summary: Summary, task: Task, shares: int = 1) -> Summary:
-    """Return an answer with the noise that a task asks for.
+    """Return an answer with the noise that a task requests.
 
     Parameters
     ----------
     summary : Summary
         The exact answer.
     task : Task
-        What was asked, with a noise multiplier; see `check_noise`.
+        The task, with a noise multiplier; see `check_noise`.
     shares : int, default=1
         Number of sites whose answers a secure sum adds: each adds noise with 1 / shares of the
-        variance, so that the sum has all of it. Of t sites that work together, the others see a
-        noise multiplier smaller by sqrt((shares - t) / shares).
+        variance, so that the sum has all of it. Against t colluding sites, the effective noise
+        multiplier is smaller by the factor sqrt((shares - t) / shares).
 
     Returns
     -------
     Summary
-        All of its lines; weights may be negative.
+        All lines, with noise; weights may be negative.
     """
     if not (isinstance(task.step, Sensitive) and task.noise and task.preprocessor):
         raise InputError(f"{type(task.step).__name__} cannot be asked with noise")
@@ -135,10 +135,10 @@ def with_noise(summary: Summary, task: Task, shares: int = 1) -> Summary:
 
 
 def _noisy(exact: Floats, sensitivity: float, scale: float) -> Floats:
-    """Return numbers (n,) on a grid with discrete Gaussian noise of a standard deviation.
+    """Return numbers (n,) on a grid, with discrete Gaussian noise of a standard deviation.
 
-    The grid is a power of two, about 2^-20 of the sensitivity. To round n numbers to it may raise
-    the sensitivity by sqrt(n) of its steps; the noise is raised by as much.
+    The grid step is a power of two, about 2^-20 of the sensitivity. Rounding n numbers to it may
+    raise the sensitivity by sqrt(n) steps; the noise is raised accordingly.
     """
     if not scale:  # no number depends on a row
         return np.zeros_like(exact)
@@ -166,13 +166,13 @@ if TYPE_CHECKING:
     from fedcluster.privacy.budget import Budget
 
 MANY = 32
-"""Parts whose counts are kept apart before they are added."""
+"""Number of parts whose counts are kept separately before they are merged."""
 ROUNDING = 1e-6
 """Tolerance for sums of memberships just above a whole number."""
 
 
 class SizeLimits(NamedTuple):
-    """The fewest rows of a site, and behind a line, that limits let out."""
+    """Smallest numbers of rows of a site, and in a line, that limits allow out."""
 
     rows: int
     line: int
@@ -180,20 +180,20 @@ class SizeLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Disclosure:
-    """Rules of a site on what leaves it: applied to each answer, and stated as its limits.
+    """Rules of a site on what leaves it, applied to each answer and reported as its limits.
 
     Parameters
     ----------
     filters : tuple of Filter
         The limits of the owner, applied in this order to every exact answer.
     groups : Groups, optional
-        The groups whose means are all that steps see; limits then count the rows behind groups.
+        If given, steps see only the means of groups, and limits count the rows in the groups.
     budget : Budget, optional
         The privacy budget. With one, only answers with noise leave.
     colluders : int, optional
-        The number of sites that may work with the coordinator, where sites share the noise.
+        The number of sites that may collude with the coordinator, if sites share the noise.
     rows_per_person : int, optional
-        The most rows of one person, the first ones, that answers with noise are about.
+        The largest number of rows of a person, the first ones, that answers with noise use.
 
     Examples
     --------
@@ -212,7 +212,7 @@ class Disclosure:
 
     @classmethod
     def of(cls, rules: SiteRules, groups: Groups | None = None) -> Disclosure:
-        """Return the rules of these limits and groups, one object for all sites with the same."""
+        """Return the rules with these limits and groups, one object for sites with equal rules."""
         if isinstance(rules, Disclosure):
             return rules if groups is None else replace(rules, groups=groups)
         filters = tuple(rules)
@@ -229,7 +229,7 @@ class Disclosure:
 
     @cached_property
     def stated(self) -> tuple[Limit, ...]:
-        """Limits that the site states; they depend on no row."""
+        """Limits that the site reports; they depend on no row."""
         stated = [Limit.from_filter(rule) for rule in self.in_force]
         if self.groups is not None:
             stated.insert(0, self.groups.limit)
@@ -240,7 +240,7 @@ class Disclosure:
 
     @cached_property
     def sizes(self) -> SizeLimits | None:
-        """Limits as numbers of rows; None if the rules are not only such limits."""
+        """Limits as numbers of rows; None if there are other rules."""
         is_more = self.groups is not None or self.budget is not None
         if is_more or not {type(rule) for rule in self.filters} <= {MinRows, MinClusterSize}:
             return None
@@ -249,12 +249,12 @@ class Disclosure:
         return SizeLimits(rows, line)
 
     def check(self, task: Task) -> None:
-        """Check that an answer to a task may leave at all; no row is read.
+        """Check that the answer to a task may leave at all, without reading any row.
 
         Raises
         ------
         InputError
-            If it would be exact under a privacy budget, or noise cannot be added to it.
+            If there is a privacy budget but the answer would be exact, or cannot have noise.
         """
         if task.noise is not None:
             check_noise(task)
@@ -266,21 +266,21 @@ class Disclosure:
     def apply(
         self, task: Task, answer: Summary, n_rows: int, persons: PersonCounts | None = None
     ) -> Summary:
-        """Return what leaves of the exact answer to a task.
+        """Return the part of the exact answer to a task that leaves.
 
-        Limits decide by exact counts, which would be disclosed by what they hold back: so noise
-        takes their place.
+        With noise, limits are not applied, because they decide by exact counts and would disclose
+        these.
 
         Parameters
         ----------
         task : Task
-            The task, which passes `check`.
+            A task that has passed `check`.
         answer : Summary
-            The answer, with the rows behind each line; see `behind_groups`.
+            The answer, with the number of rows in each line; see `behind_groups`.
         n_rows : int
-            How many rows it is about.
+            The number of rows that it is about.
         persons : PersonCounts, optional
-            Whose the rows are, where persons are counted.
+            The persons of the rows, if persons are counted.
         """
         self.check(task)
         if task.noise is not None:
@@ -290,7 +290,7 @@ class Disclosure:
     def passes(
         self, counts: Floats, n_rows: int, persons: PersonCounts | None = None
     ) -> NDArray[np.bool_]:
-        """Return which texts or labels, of so many of the site's rows each, may be disclosed."""
+        """Return which texts or labels, given the number of rows of each, may be disclosed."""
         if self.budget is not None:
             return np.zeros(len(counts), dtype=bool)
         lines = Summary(np.zeros((len(counts), 0)), counts)
@@ -298,7 +298,7 @@ class Disclosure:
         return passes
 
     def _filtered(self, answer: Summary, n_rows: int, persons: PersonCounts | None) -> Summary:
-        """Return what the limits let out; they count persons where these are known."""
+        """Return the part that the limits allow out; they count persons if these are known."""
         if persons is not None:
             answer = replace(answer, support=persons.min_groups(answer.rows))
             n_rows = int(persons.min_groups(np.array([float(n_rows)]))[0])
@@ -308,7 +308,7 @@ class Disclosure:
 
 
 SiteRules = Sequence[Filter] | Disclosure
-"""What a site is made with: its limits, or all its rules."""
+"""The limits of a site, or all its rules."""
 
 USUAL: SiteRules = (MinRows(2),)
 """Limits of a site that sets none."""
@@ -320,7 +320,7 @@ def _shared(filters: tuple[Filter, ...], groups: Groups | None) -> Disclosure:
 
 
 def _least(rule: Filter) -> float:
-    """Return how many rows a limit asks for; infinite of a filter that is no such limit."""
+    """Return the number of rows that a limit requires; infinite for other filters."""
     if type(rule) is MinRows:  # one made from it may hold back more
         return rule.n
     return rule.p if type(rule) is MinClusterSize else np.inf
@@ -328,12 +328,12 @@ def _least(rule: Filter) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersonCounts:
-    """Persons of one site, sorted by how many rows they have.
+    """Persons of one site, sorted by their number of rows.
 
     Parameters
     ----------
     most : ndarray of shape (p + 1,), float64
-        The most rows that 0, 1, ..., p persons have together.
+        The largest number of rows that 0, 1, ..., p persons have together.
 
     Examples
     --------
@@ -353,26 +353,26 @@ class PersonCounts:
         return len(self.most) - 1
 
     def min_groups(self, rows: Floats) -> Floats:
-        """Return the fewest persons who can have so many rows, (k,); never more than the rows.
+        """Return the smallest number of persons who can have so many rows, (k,); at most the rows.
 
-        Rows of a fuzzy clustering, sums of memberships, need not be whole.
+        The numbers of rows may be sums of memberships, which need not be whole.
         """
         fewest = np.interp(rows, self.most, np.arange(len(self.most)))
         return np.minimum(np.ceil(fewest - ROUNDING), rows)
 
     def rows_of(self, persons: int) -> float:
-        """Return the fewest rows that so many persons must have; infinite if they are too few."""
+        """Return the fewest rows that so many persons must have; infinite if too few persons."""
         return float(self.most[persons - 1]) + 1 if persons <= len(self) else np.inf
 
 
 class PersonCounter:
-    """Counter of the rows of each person, part after part."""
+    """Counter of the rows of each person, over several parts."""
 
     def __init__(self) -> None:
         self._counted = [(np.zeros(0, np.int64), np.zeros(0))]
 
     def add(self, groups: NDArray[np.int64]) -> None:
-        """Count the rows of a part, (n,) numbers of persons."""
+        """Count the rows of a part, given the person of each row (n,)."""
         names, times = np.unique(groups, return_counts=True)
         self._counted.append((names, times.astype(np.float64)))
         if len(self._counted) > MANY:
@@ -384,24 +384,25 @@ class PersonCounter:
         return PersonCounts(np.concatenate([[0.0], np.cumsum(np.sort(rows)[::-1])]))
 
     def _together(self) -> tuple[NDArray[np.int64], Floats]:
-        """Return each person once, with the number of their rows."""
+        """Return the distinct persons, with their numbers of rows."""
         names, times = (np.concatenate(each) for each in zip(*self._counted, strict=True))
         once, place = np.unique(names, return_inverse=True)
         return once, np.bincount(place, times, len(once)).astype(np.float64)
 
 
 def behind_groups(summary: Summary, data: Data, grouped: Grouped) -> Summary:
-    """Return an answer about groups with the fewest rows, or persons, behind each of its lines.
+    """Return an answer about groups with the smallest possible number of rows in each line.
 
     Parameters
     ----------
     summary : Summary
-        The answer, whose support is how many groups stand behind each line; a group may count by a
-        share. Without a support, as few groups are taken for it as can have so much weight.
+        The answer, whose support is the number of groups in each line; a group may count by a
+        share. Without a support, the smallest number of groups that can have the weight is used.
+        For groups of persons, persons are counted.
     data : Data
-        The groups that were asked about.
+        The groups that the question was about.
     grouped : Grouped
-        What stands behind them.
+        The rows, or persons, in these groups.
 
     Examples
     --------

@@ -1,21 +1,21 @@
-"""Groups (microaggregation): steps see means of at least p rows, and nothing else of a site.
+"""Groups (microaggregation): steps see only means over at least p rows of a site.
 
 J. Domingo-Ferrer & J. M. Mateo-Sanz, Practical data-oriented microaggregation for statistical
 disclosure control, IEEE Trans. Knowledge and Data Engineering 14 (2002).
 
-A site's rows are partitioned once. What leaves it, whatever is asked and however often, is a
-function of one fixed set of sums, each over at least p rows (persons, where rows say whose they
-are), and of what is the same for the whole site: names of columns and levels, the number of
-groups, and of each column of numbers one scatter within groups.
+A site's rows are partitioned once. What leaves the site, whatever is asked and however often, is a
+function of one fixed set of sums, each over at least p rows (or persons, if rows have owners), and
+of facts about the whole site: names of columns and levels, the number of groups, and one scatter
+within groups for each numeric column.
 
 The partition is secret, kept by the site, and never made anew: the same rows give the same groups.
-Rows that were never grouped form groups of their own once there are p of them; where a row is
-changed or removed, its group leaves for good. The rest of such a group may join a new group, which
-has at least p rows that stood in no sum before. So no linear combination of the sums of all
-versions stands for fewer than p rows: in the newest group of the combination are p rows that no
-other sum of it holds. A row that is changed looks like one that is gone and a new one: unless rows
-say whose they are, a new group has p rows beyond as many as are gone. Where they do, a group whose
-persons have changed stays if its sum was told before, or p of them have values that are in no sum.
+New rows form groups of their own once there are p of them; if a row changes or is removed, its
+group is dissolved for good. Its other rows may join a new group, which has at least p rows that
+were in no sum before. So no linear combination of the sums of all versions involves fewer than p
+rows: the newest group in the combination has p rows that are in no other of its sums. A changed row
+looks like a removed and a new one: unless rows have owners, a new group needs p new rows in
+addition to the number of removed ones. If they have owners, a group whose persons' values changed
+stays if its sum was disclosed before, or if p of them have values that are in no sum.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from fedcluster.privacy.limits import Contents, Groups, Rules, members_of
 from fedcluster.privacy.partition import NewGroups, Numbers, Partition, UnitReader, known_by
 
 BATCH = 1 << 17
-"""Rows of a stream that are partitioned together, at least."""
+"""Smallest number of rows of a stream that are partitioned together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """The groups of one site, kept in a file where its rows change from run to run.
+    """The groups of one site, kept in a file if its rows change between runs.
 
     Parameters
     ----------
     groups : Groups
         The protection.
     file : Path, optional
-        Where the site keeps the partition; without it, rows are grouped for this process alone.
+        The file with the partition; without it, rows are grouped for this process only.
     roles : mapping of str to str, optional
-        The columns that say whose rows they are, what they weigh and their labels, by the keys of
-        a site file; by default only whether there are any.
+        The columns of persons, weights and labels, by the keys of a site file; by default only
+        their presence is recorded.
     """
 
     groups: Groups
@@ -71,22 +71,22 @@ class Grouping:
     def grouped(
         self, rows: Data | RowStream, passes: Passes = any_passes, *, save: bool = True
     ) -> Data:
-        """Return the means of the groups of a site's rows; no rows where there are too few.
+        """Return the means of the groups of a site's rows; no rows if there are too few.
 
         Parameters
         ----------
         rows : Data or RowStream
-            The rows. Means of groups, as a file holds them, stay as they are.
+            The rows. Rows that are already means of groups are returned unchanged.
         passes : callable, optional
-            ``passes(counts, n)`` says which texts and labels, with so many of the n rows (persons)
-            each, may leave besides what groups say; by default all.
+            ``passes(counts, n)`` returns which texts and labels, each of counts of the n rows
+            (persons), may leave as far as groups allow; by default all.
         save : bool, default=True
-            Whether new groups are kept; without, nothing may be made of them but to look.
+            Whether new groups are stored; if not, they may only be inspected.
 
         Raises
         ------
         InputError
-            If the file is of other columns, of another p or of other rows, or cannot be read.
+            If the file belongs to other columns, another p or other rows, or cannot be read.
         """
         if isinstance(rows, Data) and rows.grouped is not None:
             return rows
@@ -95,19 +95,20 @@ class Grouping:
     def in_blocks(self, rows: RowStream, passes: Passes = any_passes) -> Iterator[Data]:
         """Group rows once, block by block, in memory that does not grow with their number.
 
-        Nothing is kept of who is in which group, so rows that come later can be in none.
+        The membership in groups is not stored, so later rows cannot be in any.
 
         Parameters
         ----------
         rows : RowStream
-            The rows, each of another person, which are read twice.
+            The rows, each of a different person, which are read twice.
         passes : callable, optional
-            As of `grouped`.
+            As in `grouped`.
 
         Yields
         ------
         Data
-            The means of the groups of a block. The scatter is only with the last, which has no row.
+            The means of the groups of a block. Only the last item, which has no rows, has the
+            scatter.
 
         Raises
         ------
@@ -140,9 +141,9 @@ class Grouping:
     def examined(
         self, rows: Data | RowStream, *, all_columns: bool = False
     ) -> tuple[Data, Examined]:
-        """Return the result of `grouped` with facts for the owner alone; keep nothing.
+        """Return the result of `grouped` with facts for the owner only; store nothing.
 
-        That is of sensitive columns in which groups agree, or of all.
+        The facts are about agreement in sensitive columns, or in all columns.
         """
         data, holder, partition = self._made(rows, any_passes, save=False)
         number = np.append(partition.members, -1)[partition.places(holder.table.units)]
@@ -167,7 +168,7 @@ class Grouping:
     def _made(
         self, rows: Data | RowStream, passes: Passes, *, save: bool
     ) -> tuple[Data, Holder, Partition]:
-        """Return the means of groups, what reads what their units hold, and the partition."""
+        """Return the means of groups, a reader of their units' content, and the partition."""
 
         def chunks() -> Iterator[Data]:
             return filter(len, map(Data.weighed, chunks_of(rows)))
@@ -196,7 +197,7 @@ class Grouping:
         )
 
     def _kept(self, chunks: Chunks) -> Partition:
-        """Return the partition that the site has kept."""
+        """Return the partition that the site has stored."""
         first = next(iter(chunks()), None)
         names = [] if first is None else [column.name for column in columns_of(first)]
         if self.file is None:
@@ -206,7 +207,7 @@ class Grouping:
 
 
 def _layout(first: Data | None, roles: Mapping[str, str] | None, groups: Groups) -> dict[str, str]:
-    """Return what the groups of a site are of, by its first rows and its site file."""
+    """Return the layout of a site's groups, from its first rows and its site file."""
     if first is None:
         return {}
     given = {
@@ -222,12 +223,12 @@ def _layout(first: Data | None, roles: Mapping[str, str] | None, groups: Groups)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holder:
-    """Reader of what units hold, anew where it is asked for.
+    """Reader of the content of units, which reads it anew on request.
 
     Parameters
     ----------
     table : SiteTable
-        What is known of the rows.
+        The survey of the rows.
     chunks : callable
         Returns the rows.
     groups : Groups
@@ -243,23 +244,23 @@ class Holder:
 
     @property
     def has_rules(self) -> bool:
-        """Return whether groups have rules besides their size."""
+        """Whether groups have rules other than their size."""
         return self.groups.dominance is not None or self.groups.diversity > 1
 
     @property
     def sums(self) -> dict[str, int]:
-        """Return the columns of numbers whose sums are no counts, by name."""
+        """The numeric columns whose sums are not counts, by name."""
         of_numbers = enumerate(zip(self.table.columns, self.table.flags, strict=True))
         return {c.name: j for j, (c, flag) in of_numbers if c.kind == "number" and not flag}
 
     @property
     def sensitive(self) -> list[int]:
-        """Return the sensitive columns, -1 for labels.
+        """The sensitive columns, -1 for labels.
 
         Raises
         ------
         InputError
-            If one is none that the site may tell of.
+            If a sensitive column is not one that the site may disclose.
         """
         place = {column.name: j for j, column in enumerate(self.table.columns)}
         place |= {} if self.label is None or self.table.classes is None else {self.label: -1}
@@ -272,7 +273,7 @@ class Holder:
         return [place[name] for name in self.groups.sensitive]
 
     def held(self, chunk: Data) -> Contents:
-        """Return what the rows of a chunk hold."""
+        """Return the content of the rows of a chunk."""
         weight = np.ones(len(chunk)) if chunk.sample_weight is None else chunk.sample_weight
         values = chunk.X[:, list(self.sums.values())].astype(np.float64)
         adds, there = np.nan_to_num(values) * weight[:, None], ~np.isnan(values)
@@ -288,7 +289,7 @@ class Holder:
         )
 
     def contents(self) -> Contents:
-        """Return what all units hold."""
+        """Return the content of all units."""
         units = self.table.units
         every = Contents.together([self.held(chunk) for chunk in self.chunks()])
         return every.of_persons(units.of_rows, len(units)) if units.are_persons else every
@@ -296,7 +297,7 @@ class Holder:
     def without_broken(self, kept: Partition) -> Partition:
         """Return the partition without the groups of persons that no longer satisfy the rules.
 
-        Rows do not change, so groups of rows satisfy the rules since they were made.
+        Groups of rows always satisfy the rules, because rows do not change.
         """
         if not self.has_rules or not self.table.units.are_persons:
             return kept
@@ -306,12 +307,12 @@ class Holder:
         return kept.without([int(number[units[0]]) for units in groups if rules.broken(units)])
 
     def check_values(self) -> None:
-        """Refuse sensitive columns that have too few values for any group.
+        """Raise an error for sensitive columns with too few values for any group.
 
         Raises
         ------
         InputError
-            Naming the first.
+            With the first such column.
         """
         least = self.groups.diversity
         pairs = Contents.together([self.held(chunk) for chunk in self.chunks()]).holds
@@ -325,23 +326,23 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examined:
-    """Facts about the groups of a site, for its owner alone.
+    """Facts about the groups of a site, for its owner only.
 
     Parameters
     ----------
     n_units : int
-        All units of the site.
+        The number of all units of the site.
     counts : ndarray of shape (g,)
-        Units in each group.
+        The number of units in each group.
     sums : tuple of str
-        The c columns whose sums are no counts.
+        The c columns whose sums are not counts.
     amounts : ndarray of shape (g, 3, c + 1)
-        The two largest amounts that a unit adds to a sum, and that of all, in absolute values; 0 of
-        sums that are not told. The last is the sum of weights.
+        The two largest amounts that a unit adds to a sum, and the total of all, in absolute values;
+        0 for sums that are not disclosed. The last column is the sum of weights.
     columns : tuple of str
         The s columns in which groups may agree.
     agree : ndarray of shape (g, s)
-        Whether all units of a group have one value.
+        Whether all units of a group have the same value.
     """
 
     n_units: int
@@ -353,35 +354,35 @@ class Examined:
 
     @property
     def n_out(self) -> int:
-        """How many units are in no group."""
+        """The number of units that are in no group."""
         return self.n_units - int(self.counts.sum())
 
     @property
     def shares(self) -> Floats:
-        """Return the share of the largest, and of the two largest, in each sum, (g, 2, c + 1)."""
+        """Return the shares of the largest unit, and of the two largest, by sum, (g, 2, c + 1)."""
         largest = np.cumsum(self.amounts[:, :2], axis=1)
         total = self.amounts[:, 2:]
         return np.asarray(largest / np.where(total > 0, total, 1.0))
 
     @property
     def most(self) -> dict[str, float]:
-        """Return by column the largest share of one unit in the sum of a group."""
+        """Return, by column, the largest share of one unit in the sum of a group."""
         largest = self.shares[:, 0].max(axis=0, initial=0.0).tolist()
         return dict(zip(self.sums, largest, strict=False))
 
     @property
     def agreeing(self) -> dict[str, float]:
-        """Return by column the share of the groups all of whose units have one value."""
+        """Return, by column, the share of the groups in which all units have the same value."""
         shares = self.agree.sum(axis=0) / max(len(self.agree), 1)
         return dict(zip(self.columns, shares.tolist(), strict=True))
 
 
 def _with_new_groups(before: Partition, holder: Holder) -> Partition:
-    """Return the partition with groups of units that were never in one, if there are enough.
+    """Return the partition with groups of units that were never grouped, if there are enough.
 
-    A new row may be one that is gone, with another value: a group has p rows beyond as many. Units
-    that no group could have are tried together once more, until no group can be made of them: so
-    the same rows, read again, give no others.
+    A new row may be a removed one with another value, so a group needs p rows in addition to the
+    number of removed ones. Units left over are tried together again until they form no group, so
+    that reading the same rows again gives no further groups.
     """
     table, groups = holder.table, holder.groups
     place = before.places(table.units)
@@ -409,7 +410,7 @@ def _with_new_groups(before: Partition, holder: Holder) -> Partition:
 
 
 def _blocks(chunks: Iterable[Data]) -> Iterator[list[Data]]:
-    """Yield chunks that are partitioned together, as `_batches` joins them."""
+    """Yield chunks that are partitioned together, joined as in `_batches`."""
     block: list[Data] = []
     for chunk in chunks:
         block.append(chunk)
@@ -422,21 +423,21 @@ def _blocks(chunks: Iterable[Data]) -> Iterator[list[Data]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """Units, where they lie and, where there are rules, what they hold."""
+    """Units, with their points and, if there are rules, their content."""
 
     units: Numbers
     points: Floats
     contents: Contents | None
 
     def take(self, some: NDArray[Any]) -> _Batch:
-        """Return some of the units, whose places rise or are told by booleans."""
+        """Return some of the units, selected by increasing indices or by booleans."""
         places = np.flatnonzero(some) if some.dtype == bool else some
         contents = None if self.contents is None else self.contents.take(places)
         return _Batch(self.units[places], self.points[places], contents)
 
     @classmethod
     def together(cls, parts: Sequence[_Batch]) -> _Batch:
-        """Return all units."""
+        """Return all units of several batches."""
         units, points = (
             np.concatenate([getattr(p, n) for p in parts]) for n in ("units", "points")
         )
@@ -445,13 +446,13 @@ class _Batch:
 
 
 def _add(made: NewGroups, batch: _Batch, groups: Groups, p: int) -> _Batch:
-    """Make groups of new units; return those that are in none."""
+    """Form groups of new units; return the units that are in none."""
     rules = None if batch.contents is None else Rules(groups, batch.contents, p)
     return batch.take(made.add(batch.units, batch.points, rules))
 
 
 def _batches(holder: Holder, is_new: NDArray[np.bool_]) -> Iterator[_Batch]:
-    """Yield units with their points, many at once; persons as the means of their rows, all."""
+    """Yield batches of units with their points; persons, as means of their rows, all at once."""
     table, groups = holder.table, holder.groups
     apart = [j for j in holder.sensitive if groups.diversity > 1]
     parts: list[_Batch] = []

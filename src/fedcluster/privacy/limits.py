@@ -1,30 +1,31 @@
 """Limits on what leaves a site: sizes of groups, dominance and diversity.
 
-Size limits are filters that hold back lines of a summary that sum too few rows. The site owns them
-and applies them to every summary, those of seeding and of metrics included. They protect a single
-round; over many rounds two nearly equal sums can still be subtracted.
+Size limits are filters that hold back lines of a summary over too few rows. The site owns them and
+applies them to every summary, including those of seeding and of metrics. They protect a single
+round; over many rounds, two nearly equal sums can still be subtracted.
 
-Groups keep two other rules of disclosure control, dominance and diversity:
+Groups also satisfy two other rules of disclosure control, dominance and diversity:
 
 A. Hundepool et al., Statistical disclosure control, 2012 (the (n,k)-rule and the p%-rule);
 A. Machanavajjhala et al., l-diversity, ACM Trans. Knowledge Discovery from Data 1 (2007).
 
-Groups are made to keep them: one that does not is joined with the nearest one, until it does. Where
-three times p units do not keep dominance either, the unit that adds most stays out of all groups.
-So nothing that is disclosed is left blank because of a value. What leaves stays a function of one
-fixed set of sums, and changes within groups that keep their sums change no bit: to tell a column as
-missing in a group would say, for anybody to see, that a row of it dominates. What may be seen
-instead is how many rows are behind a group, where it was joined, and, by who knows how many rows
-the site has, how many stay out.
+Groups are formed to satisfy the rules: one that does not is merged with the nearest group until it
+does. If even three times p units violate dominance, the unit that adds the most stays out of all
+groups. So no disclosed value is left blank because of a row's value. What leaves remains a function
+of one fixed set of sums, and changes within groups that keep their sums change no bit; marking a
+column as missing in a group, in contrast, would reveal that one of its rows dominates. What can be
+inferred instead is the number of rows in a merged group and, by anyone who knows the number of rows
+of the site, how many stay out.
 
-Where dominance counts, no unit whose group has left joins another. Each row is then in one sum, of
-all versions, and no linear combination of sums is dominated: what hides the largest row of each sum
-is in no other, so it cannot be taken away. (Of rows that had stood with larger ones, and then stand
-with smaller ones, a difference of sums would be dominated by those that are gone.)
+With a dominance rule, no unit of a dissolved group joins another. Each row is then in only one sum
+over all versions, and no linear combination of sums is dominated: the rows that hide the largest
+one in each sum are in no other, so they cannot be subtracted. (If rows were first grouped with
+larger ones and then with smaller ones, a difference of sums would be dominated by the removed
+ones.)
 
-Values of persons may change from version to version. Each version is held against the rules, and
-a group that no longer keeps them leaves for good; so to leave may tell that it does not keep them.
-The difference between versions of one group is of at least p persons, and is not held against
+Values of persons may change between versions. Each version is checked against the rules, and a
+group that no longer satisfies them is dissolved for good, which may reveal the violation. The
+difference between versions of one group involves at least p persons, and is not checked for
 dominance.
 """
 
@@ -44,15 +45,15 @@ from fedcluster.io.records import Positive
 
 @dataclass(frozen=True, slots=True)
 class MinClusterSize:
-    """Filter that holds back lines of fewer than ``p`` rows (Garst & Reinders, section 3.2).
+    """Filter that holds back lines with fewer than ``p`` rows (Garst & Reinders, section 3.2).
 
-    Rows are counted, not their weights. A line that is held back is missing in the total, so the
+    Rows are counted, not their weights. A line that is held back is missing from the total, so the
     result is no longer exactly the pooled one; p = 1 holds nothing back.
 
     Parameters
     ----------
     p : int, default=2
-        The smallest number of rows behind a line that leaves the site. The paper's value is 2.
+        The smallest number of rows in a line that leaves the site. The paper's value is 2.
 
     Examples
     --------
@@ -68,13 +69,13 @@ class MinClusterSize:
             raise ValueError(f"min_cluster_size must be at least 1, not {self.p}")
 
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
-        """Return the summary with the lines of at least ``p`` rows only."""
+        """Return the summary with only the lines of at least ``p`` rows."""
         return summary.keep(summary.rows >= self.p)
 
 
 @dataclass(frozen=True, slots=True)
 class MinRows:
-    """Filter that holds back everything where the site has fewer than ``n`` rows in all.
+    """Filter that holds back everything if the site has fewer than ``n`` rows in total.
 
     Parameters
     ----------
@@ -98,12 +99,12 @@ class MinRows:
 class Limits:
     """Limits on the sums of a site, or of a relay.
 
-    Where a site names a group column, they count persons instead of rows.
+    If a site names a group column, they count persons instead of rows.
 
     Parameters
     ----------
     min_rows : int, default=2
-        With fewer rows in all, the site sends nothing.
+        With fewer rows in total, the site sends nothing.
     min_cluster_size : int, default=2
         A sum over fewer rows is not sent.
     """
@@ -119,19 +120,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Dominance:
-    """Rule that a few rows (persons) do not dominate a sum, by absolute values.
+    """Rule that no few rows (persons) dominate a sum of absolute values.
 
     The defaults are those of UK ACRO: ``safe_nk_n``, ``safe_nk_k`` and ``safe_pratio_p``.
 
     Parameters
     ----------
     largest : int, default=2
-        n of the (n,k)-rule.
+        n in the (n,k)-rule.
     share : float, default=0.9
-        k of the (n,k)-rule: the n largest are at most this share of the sum.
+        k in the (n,k)-rule: the n largest are at most this share of the sum.
     rest : float, default=0.1
-        p of the p%-rule: all but the two largest are together at least this share of the largest,
-        so that who has the second largest cannot tell the largest better.
+        p in the p%-rule: all except the two largest are together at least this share of the
+        largest, so that the owner of the second largest cannot estimate the largest more precisely.
 
     Examples
     --------
@@ -151,7 +152,7 @@ class Dominance:
             )
 
     def dominated(self, values: Floats) -> NDArray[np.bool_]:
-        """Return which columns of values (m, c), at least 0, a few of them dominate, (c,)."""
+        """Return which columns of values (m, c), at least 0, few of them dominate, (c,)."""
         ordered = np.sort(values, axis=0)[::-1]
         total, first = ordered.sum(axis=0), ordered[: self.largest].sum(axis=0)
         rest = ordered[2:].sum(axis=0)
@@ -161,7 +162,7 @@ class Dominance:
         return dominated
 
     def is_as_strict_as(self, other: Dominance) -> bool:
-        """Return whether what keeps this rule keeps another."""
+        """Return whether satisfying this rule implies satisfying another."""
         tighter = self.share <= other.share and self.rest >= other.rest
         return tighter and self.largest >= other.largest
 
@@ -172,7 +173,7 @@ class Dominance:
 PRESETS = ("standard", "strict")
 """Sets of rules by name."""
 STRICT_P = 10
-"""The fewest rows of a group by the strict ones."""
+"""Smallest number of rows in a group under the strict preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,32 +183,33 @@ class Groups:
     Parameters
     ----------
     p : int, default=5
-        The smallest number of rows, or of persons where rows say whose they are, in a group.
+        The smallest number of rows, or of persons if rows have owners, in a group.
     min_rows : int, default=20
-        With fewer rows (persons) in all, a site sends nothing.
+        With fewer rows (persons) in total, a site sends nothing.
     scale : {"standard", "none"}, default="standard"
-        Whether rows that are alike are sought in standard deviations of the site's own columns, or
-        in the columns as they are.
+        Whether similarity of rows is measured in standard deviations of the site's own columns, or
+        in unscaled columns.
     generation : int, default=1
-        Raised by one when a site's rows are those of other persons than before: they are then
-        grouped as if none ever were.
+        To be raised by one when a site's rows belong to other persons than before: they are then
+        grouped as if there were no earlier groups.
     dominance : Dominance, optional
-        The rule that a few rows do not dominate the sum of a column of numbers, or of weights; by
-        default none. Columns of 0 and 1 do not count: their sums are counts of rows.
+        The rule that few rows must not dominate the sum of a numeric column, or of weights; by
+        default none. It does not apply to columns of 0 and 1, whose sums are counts of rows.
     sensitive : tuple of str, default=()
-        Columns (or that of labels) whose values nobody should learn from a group that agrees.
+        Columns (possibly that of labels) whose values must not be inferable from groups with a
+        single value.
     diversity : int, default=1
-        l of l-diversity: so many values each group has of each sensitive column, which then do
-        not count in what is alike.
+        l in l-diversity: each group has at least this many values of each sensitive column; these
+        columns are then ignored in the similarity of rows.
     preset : {"standard", "strict"}, default="standard"
-        Whether the rules are those of `Groups.strict`, or stricter ones: reports on such sites
-        round counts to 5.
+        Whether the rules are at least as strict as `Groups.strict`; then reports on the site round
+        counts to 5.
 
     Raises
     ------
     ValueError
-        If p is below 2, min_rows below p, or the scale another; if no group of p rows could keep
-        the rules; or if they are less strict than their preset.
+        If p is below 2, min_rows is below p, or the scale is unknown; if no group of p rows could
+        satisfy the rules; or if they are less strict than their preset.
 
     Examples
     --------
@@ -229,12 +231,12 @@ class Groups:
 
     @classmethod
     def strict(cls, **stricter: Any) -> Self:
-        """Return groups as statistical agencies ask for them: of 10 rows, none of which dominates.
+        """Return groups as statistical agencies require: of 10 rows, none of which dominates.
 
         Parameters
         ----------
         **stricter : anything
-            Parameters that are to be stricter, or others.
+            Parameters with stricter or other values.
 
         Examples
         --------
@@ -266,7 +268,7 @@ class Groups:
             raise ValueError("diversity is that of sensitive columns: name some, or leave it out")
 
     def _check_strict(self) -> None:
-        """Refuse rules that are less strict than their preset."""
+        """Raise an error for rules that are less strict than their preset."""
         if self.p < STRICT_P:
             least = f"groups of at least {STRICT_P} rows, not {self.p}"
             raise ValueError(f"preset {self.preset!r} has {least}")
@@ -276,7 +278,7 @@ class Groups:
 
     @property
     def rules(self) -> Mapping[str, str]:
-        """What groups keep besides their size, in words, as the file of the groups holds it."""
+        """The rules for groups other than their size, in words, as the file of groups has them."""
         columns = ", ".join(sorted(self.sensitive))
         return {
             "dominance": "none" if self.dominance is None else str(self.dominance),
@@ -285,7 +287,7 @@ class Groups:
 
     @property
     def limit(self) -> Limit:
-        """Return what a site states of its groups."""
+        """Return what a site reports about its groups."""
         stated: dict[str, Any] = {"p": self.p, "min_rows": self.min_rows}
         stated |= {} if self.dominance is None else {"dominance": str(self.dominance)}
         stated |= {} if self.diversity == 1 else {"diversity": self.diversity}
@@ -297,21 +299,22 @@ Ids = NDArray[np.uint64]
 Places = NDArray[np.intp]
 
 MOST_TIMES = 3
-"""A group that others join has at most so many times p units."""
+"""Largest size of a merged group, in multiples of p units."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """What units hold that rules are about.
+    """Content of units that rules refer to.
 
     Parameters
     ----------
     adds : ndarray of shape (u, c)
-        What each adds to each of c sums.
+        The amount that each unit adds to each of c sums.
     there : ndarray of shape (u, c), bool
-        Whether that is anything.
+        Whether the unit has a value there.
     holds : tuple of ndarray of shape (m, 2), uint64
-        Of each sensitive column pairs: the place of a unit, and a value that it has; by unit.
+        For each sensitive column, pairs of the index of a unit and one of its values, sorted by
+        unit.
     """
 
     adds: Floats
@@ -319,7 +322,7 @@ class Contents:
     holds: tuple[Ids, ...]
 
     def of_persons(self, unit: Places, n_units: int) -> Contents:
-        """Return what persons hold, of what all their rows do; sums are correctly rounded."""
+        """Return the content of persons from that of their rows, with correctly rounded sums."""
         adds, there = np.zeros((2, n_units, self.adds.shape[1]))
         for j in range(self.adds.shape[1]):
             adds[:, j] = exact_sum(exact_group_sums(self.adds[:, j], unit, n_units))[0]
@@ -331,7 +334,7 @@ class Contents:
         return Contents(adds, there > 0, tuple(holds))
 
     def take(self, units: Places) -> Contents:
-        """Return what some units hold, whose places rise."""
+        """Return the content of some units, given by increasing indices."""
         holds = []
         for pairs in self.holds:
             starts = np.searchsorted(pairs[:, 0].astype(np.intp), [units, units + 1])
@@ -343,7 +346,7 @@ class Contents:
 
     @classmethod
     def together(cls, parts: Sequence[Contents]) -> Contents:
-        """Return what the units of all parts hold."""
+        """Return the content of the units of all parts."""
         adds, there = (np.concatenate([getattr(p, name) for p in parts]) for name in ARRAYS)
         starts = np.cumsum([0, *(len(part.adds) for part in parts)]).tolist()
         shifted = [
@@ -357,7 +360,7 @@ ARRAYS = ("adds", "there")
 
 
 def members_of(labels: NDArray[np.integer[Any]]) -> list[Places]:
-    """Return the places of the units of each group, rising.
+    """Return the sorted indices of the units of each group.
 
     Examples
     --------
@@ -369,7 +372,7 @@ def members_of(labels: NDArray[np.integer[Any]]) -> list[Places]:
 
 
 class Rules:
-    """The rules of a site, about what some units hold.
+    """The rules of a site, applied to the content of units.
 
     Parameters
     ----------
@@ -378,7 +381,7 @@ class Rules:
     contents : Contents
         What the units hold.
     least : int, optional
-        The fewest units of a group that is made, by default p.
+        The smallest number of units in a new group, by default p.
 
     Examples
     --------
@@ -396,7 +399,7 @@ class Rules:
         self._holds = [(np.searchsorted(each[:, 0], places), each[:, 1]) for each in contents.holds]
 
     def dominating(self, units: Places) -> int | None:
-        """Return the unit that adds most to the first sum that few dominate; None without one."""
+        """Return the unit that adds most to the first dominated sum; None if there is none."""
         rule, adds = self._groups.dominance, self._adds[units]
         if rule is None:
             return None
@@ -405,7 +408,7 @@ class Rules:
         return int(units[adds[:, few.argmax()].argmax()]) if few.any() else None
 
     def counts(self, units: Places) -> list[NDArray[np.intp]]:
-        """Return for each sensitive column the number of units with each value."""
+        """Return, for each sensitive column, the number of units with each value."""
         return [
             np.unique(
                 np.concatenate([held[starts[u] : starts[u + 1]] for u in units.tolist()]),
@@ -415,10 +418,10 @@ class Rules:
         ]
 
     def alike(self, units: Places) -> bool:
-        """Return whether a group of units has too few values of a sensitive column.
+        """Return whether a group of units has too few values in a sensitive column.
 
-        That is fewer than l, or one that all but fewer than l - 1 units have: a person may have
-        several.
+        It has fewer than l values, or a value that all except fewer than l - 1 units have (persons
+        may have several values).
         """
         least = self._groups.diversity
         return least > 1 and any(
@@ -427,28 +430,28 @@ class Rules:
         )
 
     def amounts(self, units: Places) -> Floats:
-        """Return the two largest amounts of each sum and that of all, (3, c); 0 if held back."""
+        """Return the two largest amounts in each sum, and the total, (3, c); 0 if held back."""
         adds, disclosed = self._adds[units], self._there[units].sum(axis=0) >= self._groups.p
         ordered = np.sort(adds, axis=0)[::-1]
         return np.where(disclosed, [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
 
     def agree(self, units: Places) -> NDArray[np.bool_]:
-        """Return of which sensitive columns all these units have one value, (s,)."""
+        """Return in which sensitive columns all these units have the same value, (s,)."""
         return np.array([len(each) > 0 and each.max() == len(units) for each in self.counts(units)])
 
     def broken(self, units: Places) -> bool:
-        """Return whether a group of units does not keep the rules."""
+        """Return whether a group of units violates the rules."""
         return self.dominating(units) is not None or self.alike(units)
 
     def mended(self, labels: NDArray[np.integer[Any]], points: Floats) -> NDArray[np.int32]:
-        """Return groups that keep the rules, of others; -1 of units that stay out.
+        """Return groups that satisfy the rules, derived from others; -1 for units left out.
 
         Parameters
         ----------
         labels : ndarray of shape (u,)
-            The group of each unit, as they were made: 0 to g - 1.
+            The original group of each unit, 0 to g - 1.
         points : ndarray of shape (u, e)
-            Where the units lie.
+            The points of the units.
         """
         joining = _Joining(members_of(labels), points)
         broken = [g for g, units in enumerate(joining.members) if self.broken(units)]
@@ -460,7 +463,7 @@ class Rules:
         return mended
 
     def _mend(self, joining: _Joining, g: int) -> None:
-        """Join a group with the nearest one, or leave units out, until it satisfies the rules."""
+        """Merge a group with the nearest one, or leave units out, until it satisfies the rules."""
         while len(units := joining.members[g]):
             largest, near, enough = (
                 self.dominating(units),
@@ -481,7 +484,7 @@ class Rules:
 
 
 class _Joining:
-    """Groups that are joined."""
+    """Groups in the process of being merged."""
 
     def __init__(self, members: list[Places], points: Floats) -> None:
         self.members, self._points = members, points
@@ -489,14 +492,14 @@ class _Joining:
         self._gone = np.zeros(len(members), dtype=bool)
 
     def nearest(self, g: int) -> int | None:
-        """Return the group whose centre is nearest to that of a group; None if it is the last."""
+        """Return the group whose centre is nearest to that of a group; None if it is alone."""
         apart = ((self.centers - self.centers[g]) ** 2).sum(axis=1)
         apart[self._gone] = apart[g] = np.inf
         near = int(apart.argmin())
         return near if np.isfinite(apart[near]) else None
 
     def put(self, g: int, units: Places) -> None:
-        """Give a group other units."""
+        """Replace the units of a group."""
         self.members[g], self._gone[g] = units, not len(units)
         if len(units):
             self.centers[g] = self._points[units].mean(axis=0)

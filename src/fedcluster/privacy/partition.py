@@ -1,7 +1,7 @@
-"""The secret partition of a site's rows, and what becomes of it as rows come and go.
+"""The secret partition of a site's rows, and its changes as rows are added and removed.
 
-A unit is a row, or a person with all rows. A unit that was in a group once is known for good:
-every group that is made holds at least p units that were in none before.
+A unit is a row, or a person with all rows. Units that were ever in a group are remembered: every
+new group has at least p units that were in none before.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 COPIES = np.uint64(0x9E3779B97F4A7C15)
-"""Odd number by whose multiples the identities of equal rows differ."""
+"""Odd number whose multiples distinguish the identities of equal rows."""
 MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFTS = np.uint64(30), np.uint64(27)
 FORMAT = 2
 BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
-"""What groups of earlier versions were made by, of which their files say nothing."""
+"""Rules of groups made by earlier versions, whose files do not state them."""
 
 
 def _no_numbers() -> Numbers:
@@ -46,34 +46,34 @@ def _no_numbers() -> Numbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """Who was ever grouped, and with whom.
+    """Partition: all units that were ever grouped, and their groups.
 
     Parameters
     ----------
     key : bytes
-        Makes the identities: who finds them cannot try values.
+        The secret key of the identities, without which nobody can test values against them.
     p : int
         The smallest number of units in a group.
     columns : tuple of str
-        The columns that a row is known by.
+        The columns that identify a row.
     layout : mapping of str to str
-        What the groups are of: ``unit``, "rows" or "persons"; the columns of persons, weights and
-        labels, "none" where there is none; and of each column its kind.
+        The layout of the rows: ``unit``, "rows" or "persons"; the columns of persons, weights and
+        labels, "none" if there is none; and the kind of each column.
     units : ndarray of shape (u,)
-        The identities of all units that were ever grouped, rising.
+        The sorted identities of all units that were ever grouped.
     told : ndarray of shape (t,)
-        Digests, rising, of what the sums of persons ever told: of each person in a group, in each
-        column; and of each group, in each column. Nothing of rows, which do not change.
+        Sorted digests of all values that sums of persons ever disclosed: of each person in a group,
+        in each column; and of each group, in each column. Empty for rows, which do not change.
     members : ndarray of shape (u,)
-        The number of each unit's group; -1 where that has left.
+        The number of each unit's group; -1 if that was dissolved.
     fresh : ndarray of shape (u,)
-        Whether the unit was in no group before its own.
+        Whether the unit was in no earlier group.
     scatter : mapping of str to float
-        As of `fedcluster.core.Grouped`; of the groups numbered ``scatter_groups``.
+        As in `fedcluster.core.Grouped`, for the groups numbered ``scatter_groups``.
     n_groups : int
-        How many groups were ever made.
+        The number of groups that were ever made.
     generation : int
-        As of `fedcluster.privacy.Groups`.
+        As in `fedcluster.privacy.Groups`.
     """
 
     key: bytes
@@ -91,21 +91,22 @@ class Partition:
 
     @classmethod
     def empty(cls, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
-        """Return the partition of a site that has not grouped a row yet."""
+        """Return the partition of a site that has not grouped any row yet."""
         return cls(secrets.token_bytes(32), p, tuple(columns), generation=generation)
 
     def without_broken(self, units: Units) -> Partition:
-        """Return the partition as it stands with the units of now.
+        """Return the partition as it stands with the present units.
 
-        A group leaves if a unit of it is gone. One of persons leaves if in a column its sum is none
-        that was told before, and fewer than p of its persons have values that none of their sums
-        had: then a combination of its sums, over all versions, could tell of these.
+        A group is dissolved if one of its units is gone. A group of persons is also dissolved if
+        its sum in a column was not disclosed before and fewer than p of its persons have values
+        there that were in no sum: then a combination of its sums over all versions could reveal
+        these persons.
         """
         gone = (_places(units.ids, self.units) < 0) & (self.members >= 0)
         return self.without(np.union1d(self.members[gone], self._few_new(units)))
 
     def _few_new(self, units: Units) -> Numbers:
-        """Return the groups of persons whose sums now would tell of fewer than p of them."""
+        """Return the groups of persons whose present sums would reveal fewer than p of them."""
         now = self._grouped(units)
         new = ~np.isin(now.of_units, self.told) & now.present
         n_new = np.zeros(now.of_groups.shape, np.int64)
@@ -114,13 +115,13 @@ class Partition:
         return now.numbers[few.any(axis=1)]
 
     def noting(self, units: Units) -> Partition:
-        """Return the partition with the digests of what its groups now disclose of these units."""
+        """Return the partition with digests added of what its groups now disclose."""
         now = self._grouped(units)
         every = np.union1d(self.told, np.concatenate([now.of_units.ravel(), now.of_groups.ravel()]))
         return self if len(every) == len(self.told) else replace(self, told=every)
 
     def _grouped(self, units: Units) -> _Telling:
-        """Return digests of what the groups disclose of the units in them."""
+        """Return digests of what the groups disclose about their units."""
         member = np.append(self.members, -1)[self.places(units)]
         here = member >= 0
         numbers, place = np.unique(member[here], return_inverse=True)
@@ -136,7 +137,7 @@ class Partition:
         Raises
         ------
         InputError
-            If a column holds something else than when the rows were grouped.
+            If the kind of a column has changed since the rows were grouped.
         """
         kinds = {f"kind of {column.name}": column.kind for column in columns}
         known = {name: kind for name, kind in self.layout.items() if kind != "empty"}
@@ -147,18 +148,18 @@ class Partition:
         return self if layout == self.layout else replace(self, layout=layout)
 
     def without(self, numbers: Sequence[int] | Numbers) -> Partition:
-        """Return the partition when some groups have left."""
+        """Return the partition with some groups dissolved."""
         if not len(numbers):
             return self
         return replace(self, members=np.where(np.isin(self.members, numbers), -1, self.members))
 
     def check(self, file: Path, what: str, old: Any, new: Any) -> None:
-        """Refuse what has changed since the rows were grouped.
+        """Raise an error if something has changed since the rows were grouped.
 
         Raises
         ------
         InputError
-            With what to do.
+            With advice on what to do.
         """
         if old != new:
             raise InputError(
@@ -168,13 +169,13 @@ class Partition:
             )
 
     def check_rows(self, units: Units, file: Path) -> None:
-        """Refuse rows most of which are other ones than those that were grouped.
+        """Raise an error for rows most of which are not those that were grouped.
 
         Raises
         ------
         InputError
-            If so, and it is not said whose rows they are: the same persons, with values that have
-            changed, would be grouped again and again.
+            If so, and if rows have no owners: the same persons, with changed values, would be
+            grouped again and again.
         """
         live = self.units[self.members >= 0]
         n_there = int(np.count_nonzero(_places(units.ids, live) >= 0))
@@ -188,11 +189,11 @@ class Partition:
         )
 
     def places(self, units: Units) -> NDArray[np.intp]:
-        """Return the place of each unit in the partition, (u,); -1 of one that was in no group."""
+        """Return the index of each unit in the partition, (u,); -1 if it was in no group."""
         return _places(self.units, units.ids)
 
     def with_groups(self, units: Units, made: NewGroups) -> Partition:
-        """Return the partition with new groups, of new units and of some that were known."""
+        """Return the partition with new groups, of new units and of some known ones."""
         some = np.concatenate([*made.units, *made.others])
         is_new = np.arange(len(some)) < sum(map(len, made.units))
         stays = ~np.isin(self.units, units.ids[some])
@@ -217,13 +218,13 @@ class Partition:
         generation: int = 1,
         layout: Mapping[str, str] = MappingProxyType({}),
     ) -> Partition:
-        """Read the partition; make an empty one where there is none of the generation.
+        """Read the partition; return an empty one if there is none of this generation.
 
         Raises
         ------
         InputError
-            If it is of another p, of other columns or of another layout, as far as that is given:
-            another partition of the same rows would tell of single ones.
+            If it has another p, other columns or another layout (if given), because a second
+            partition of the same rows would reveal single ones.
         """
         new = replace(cls.empty(p, columns, generation), layout=layout)
         if not file.exists():
@@ -266,7 +267,7 @@ class Partition:
         )
 
     def save(self, file: Path) -> None:
-        """Write the partition, readable by its owner alone; whole or not at all."""
+        """Write the partition, private to its owner, completely or not at all."""
         head = {"format": FORMAT, "p": self.p, "columns": self.columns}
         named = ("layout", "scatter", "n_groups", "generation")
         head |= {name: getattr(self, name) for name in named}
@@ -295,13 +296,13 @@ class _Telling:
     numbers : ndarray of shape (g,)
         The numbers of the groups.
     place : ndarray of shape (u,)
-        The place among them of the group of each unit that is in one.
+        The index among these of the group of each grouped unit.
     of_units : ndarray of shape (u, c)
-        Of each unit in each column.
+        The digest of each unit in each column.
     present : ndarray of shape (u, c), bool
-        Whether it adds anything to the sum of the column.
+        Whether the unit adds anything to the sum of the column.
     of_groups : ndarray of shape (g, c)
-        Of each group in each column.
+        The digest of each group in each column.
     """
 
     numbers: Numbers
@@ -312,7 +313,7 @@ class _Telling:
 
 
 def _mixed(values: Ids, with_: Ids) -> Ids:
-    """Return digests of numbers in columns (n, c), each with a number of its line, (n, 1).
+    """Return digests of numbers in columns (n, c), combined with one number per line, (n, 1).
 
     D. Lea, G. L. Steele, Jr. & C. H. Flood, Fast splittable pseudorandom number generators, 2014.
     """
@@ -327,12 +328,12 @@ def _mixed(values: Ids, with_: Ids) -> Ids:
 
 
 def row_ids(data: Data, key: bytes) -> Ids:
-    """Return the identity of each row, (n,): of its values, texts, weight and label."""
+    """Return the identity of each row, (n,), from its values, texts, weight and label."""
     return _digests(_known(data, key), key)
 
 
 def _known(data: Data, key: bytes) -> Ids:
-    """Return what rows are known by, (n, c): their values, texts, weight and label."""
+    """Return the values that identify rows, (n, c): values, texts, weight and label."""
     columns = [known_by(data, j, key) for j in range(data.X.shape[1])]
     if data.sample_weight is not None:
         columns.append(_bits(data.sample_weight))
@@ -350,7 +351,7 @@ def _digests(known: Ids, key: bytes) -> Ids:
 
 
 def known_by(data: Data, j: int, key: bytes) -> Ids:
-    """Return the values that identify rows in one column, or the labels for column -1, (n,)."""
+    """Return the values that identify rows in one column, or in the labels for -1, (n,)."""
     if j < 0 and data.y is not None:
         names, place = np.unique(data.y.astype(str), return_inverse=True)
         return _text_ids(names.tolist(), key)[place]
@@ -362,7 +363,7 @@ def known_by(data: Data, j: int, key: bytes) -> Ids:
 
 
 def _bits(values: NDArray[Any]) -> Ids:
-    """Return the bits of numbers; one pattern for all NaN, and for both zeros."""
+    """Return the bits of numbers, with one pattern for all NaN and for both zeros."""
     numbers = values.astype(np.float64) + 0.0
     numbers[np.isnan(numbers)] = np.nan
     return numbers.view(np.uint64)
@@ -383,7 +384,7 @@ def person_ids(persons: Numbers, key: bytes) -> Ids:
 
 
 def unique_ids(ids: Ids) -> Ids:
-    """Return identities of rows, with those of equal rows told apart by a running number.
+    """Return identities of rows in which those of equal rows are distinguished by a number.
 
     Examples
     --------
@@ -401,7 +402,7 @@ def unique_ids(ids: Ids) -> Ids:
 
 
 def _places(ids: Ids, wanted: Ids) -> NDArray[np.intp]:
-    """Return the place of each wanted identity among others, -1 where it is not there."""
+    """Return the index of each wanted identity among others, -1 if it is not there."""
     if not len(ids):
         return np.full(len(wanted), -1, np.intp)
     order = np.argsort(ids, kind="stable")
@@ -411,20 +412,20 @@ def _places(ids: Ids, wanted: Ids) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """Who is grouped: the rows of a site, or the persons whose rows they are.
+    """The units to be grouped: the rows of a site, or the persons whose rows they are.
 
     Parameters
     ----------
     ids : ndarray of shape (u,)
         Their identities.
     contents : ndarray of shape (u, c)
-        What persons add to each of the sums of their group; nothing of rows.
+        The amount that each person adds to each sum of the group; empty for rows.
     present : ndarray of shape (u, c), bool
-        Whether that is anything.
+        Whether the person has a value there.
     of_rows : ndarray of shape (n,)
-        The place of each row's unit.
+        The index of each row's unit.
     are_persons : bool
-        Whether they are persons.
+        Whether the units are persons.
     """
 
     ids: Ids
@@ -447,18 +448,18 @@ class Units:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Terms:
-    """What rows of persons add to the sums of their group.
+    """Amounts that rows of persons add to the sums of their group.
 
     Parameters
     ----------
     values : ndarray of shape (n, d), uint64
-        The bits of a number, or a digest of a text; 0 where a value is missing.
+        The bits of a number, or a digest of a text; 0 for a missing value.
     there : ndarray of shape (n, d), bool
-        Whether a value is there.
+        Whether a value is present.
     weight : ndarray of shape (n,)
-        What the rows weigh.
+        The weights of the rows.
     labels : ndarray of shape (n,), uint64
-        Digests of their labels, 0 without labels.
+        Digests of the labels, 0 without labels.
     """
 
     values: Ids
@@ -468,7 +469,7 @@ class _Terms:
 
     @classmethod
     def of(cls, chunk: Data, key: bytes) -> _Terms:
-        """Return those of some rows."""
+        """Return the amounts of some rows."""
         weight = np.ones(len(chunk)) if chunk.sample_weight is None else chunk.sample_weight
         values, there = np.zeros(chunk.X.shape, np.uint64), ~np.isnan(chunk.X)
         for j, column in enumerate(columns_of(chunk)):
@@ -484,10 +485,10 @@ class _Terms:
         return cls(values, there, weight, labels)
 
     def of_persons(self, unit: NDArray[np.intp], texts: Collection[int]) -> tuple[Ids, Any]:
-        """Return what each person adds, (u, c), and whether that is anything, (u, c) booleans.
+        """Return the amount that each person adds, (u, c), and whether it is present, (u, c).
 
-        Columns are those of the rows (d), of which the ones at ``texts`` hold texts; who has a
-        value there (d); how many rows there are; their weight; and their labels.
+        The columns are the values (d), with texts at ``texts``; the presence of values (d); the
+        number of rows; their weight; and their labels.
         """
         u, d = int(unit.max()) + 1, self.values.shape[1]
         found, present = np.zeros((u, 2 * d + 3), np.uint64), np.ones((u, 2 * d + 3), bool)
@@ -508,7 +509,7 @@ class _Terms:
 
 
 def _total(values: Floats, unit: NDArray[np.intp], n_units: int) -> Ids:
-    """Return the bits of the sum of each unit's values, correctly rounded, (u,)."""
+    """Return the bits of the correctly rounded sum of each unit's values, (u,)."""
     return _bits(exact_sum(exact_group_sums(values, unit, n_units))[0])
 
 
@@ -518,7 +519,7 @@ class UnitReader:
     Parameters
     ----------
     key : bytes or None
-        The site's key of identities; empty where none are kept, which saves their making. With
+        The site's key for identities; empty if none are kept, which saves computing them. With
         None, rows are only counted.
     """
 
@@ -566,7 +567,7 @@ class UnitReader:
 
 
 class NewGroups:
-    """Groups that are made of units that were in none before, and who joins them.
+    """Groups of units that were in none before, and the units that join them.
 
     Parameters
     ----------
@@ -586,9 +587,9 @@ class NewGroups:
         self._sizes: list[Numbers] = []
 
     def add(self, units: Numbers, points: Floats, rules: Rules | None = None) -> NDArray[np.intp]:
-        """Partition new units (u,) with points (u, e), if they are enough.
+        """Partition new units (u,) with points (u, e), if there are enough.
 
-        Returns the places of units in no group: all if too few, or those that rules exclude.
+        Returns the indices of units in no group: all if too few, or those that rules exclude.
         """
         if len(units) < self._p:
             return np.arange(len(units))

@@ -1,7 +1,7 @@
 """The policy of a site: what it may be asked, decided before any row is read.
 
-Everything is denied that no step declares (`fedcluster.core.ranges`). What a coordinator reads of a
-refusal is the rule, never a value; the site's log gets the question's own.
+Everything that no step declares is denied (`fedcluster.core.ranges`). A refusal names the broken
+rule to the coordinator, never a value; the site's log gets the question's own values.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Policy:
     Parameters
     ----------
     limits : PolicyLimits
-        How far the site narrows what steps declare.
+        The restrictions of the site on what steps declare.
     ledger : Ledger, optional
-        Where rounds and runs are counted; by default in memory.
+        The counter of rounds and runs; by default in memory.
     budget : BudgetLedger, optional
-        The privacy budget: with one, only questions with noise are answered, and each is charged.
+        The privacy budget; with one, only questions with noise are answered, and each is charged.
     disclosure : Disclosure, optional
         The rules of the site on what leaves it; by default those of its budget alone.
     """
@@ -48,16 +48,16 @@ class Policy:
 
     @property
     def refuses(self) -> str:
-        """Return which combination with noise is refused whatever the rows are; "" if none is."""
+        """Return the key of the combination with noise that is always refused; "" if none is."""
         return "noise-unbudgeted" if self._disclosure.budget is None else ""
 
     def check_tasks(self, headers: Any) -> None:
-        """Check how many tasks there are, before any is read.
+        """Check the number of tasks before any of them is read.
 
         Raises
         ------
         PolicyError
-            If they are too many, or no list.
+            If there are too many, or they are not a list.
         """
         if not isinstance(headers, list | tuple) or len(headers) > self.limits.max_tasks:
             raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message, as a list")
@@ -68,7 +68,7 @@ class Policy:
         Raises
         ------
         PolicyError
-            Naming the first that will be refused.
+            With the first step that will be refused.
         """
         for step in steps:
             name = step.__name__ if isinstance(step, type) else type(step).__name__
@@ -87,23 +87,23 @@ class Policy:
         columns: Sequence[str] = (),
         width: int = 0,
     ) -> None:
-        """Check a question, and count it; no row is read.
+        """Check a question, and count it, without reading any row.
 
         Parameters
         ----------
         header : mapping
-            The run and the number of the question in it, as they came.
+            The run and the number of the question in it, as received.
         tasks : sequence of Task
-            What is asked.
+            The tasks.
         columns : sequence of str
-            The names of the columns that are asked about; none where they have no names.
+            The names of the columns that are asked about; empty if they have no names.
         width : int
-            How many columns that are.
+            The number of these columns.
 
         Raises
         ------
         PolicyError
-            Saying which rule the question breaks.
+            With the rule that the question breaks.
         """
         self._check_disclosure(header, tasks)
         preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
@@ -132,13 +132,13 @@ class Policy:
         self._charge(header, tasks)
 
     def _charge(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
-        """Write down what the answers to a question cost, where there is a budget."""
+        """Record the cost of the answers to a question, if there is a budget."""
         if self._budget is not None and tasks:
             rho = rho_of(task.noise for task in tasks)
             self._budget.charge(header, answers=len(tasks), rho=rho)
 
     def _check_disclosure(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
-        """Refuse what may not leave, whatever the rows are."""
+        """Raise an error for answers that may not leave, whatever the rows are."""
         for task in tasks:
             try:
                 self._disclosure.check(task)
@@ -155,7 +155,7 @@ class Policy:
             raise ValueError("the step is not among those that this site allows")
 
     def _check_assigned(self, how: RowTransform) -> int:
-        """Check what assigns prepared rows as a question; return how many numbers travel for it."""
+        """Check the assignment of prepared rows like a question; return its number of values."""
         if (task := how.assigned) is None:
             return 0
         name, sizes = type(task.step).__name__, {"max_clusters": self.limits.max_clusters}
@@ -187,14 +187,14 @@ def _check_preparation(how: RowTransform | None, columns: Sequence[str]) -> None
 
 
 def _asked(task: Task) -> int:
-    """Return how many numbers travel with a task."""
+    """Return the number of values that travel with a task."""
     state = task.state
     arrays = (state.centers, state.weights, *state.memory.values())
     return sum(array.size for array in arrays)
 
 
 def _answered(task: Task, width: int) -> int:
-    """Return the most numbers of the answer to a task."""
+    """Return the largest number of values in the answer to a task."""
     try:
         lines, sums = task.step.answer_shape(task.state, width)
     except Exception as error:  # of a step of one's own

@@ -1,4 +1,4 @@
-"""State that a site must not forget: one SQLite file, ``site.db``, beside its site file.
+"""Persistent state of a site: one SQLite file, ``site.db``, beside its site file.
 
 | table | what it holds | who reads it |
 |---|---|---|
@@ -10,11 +10,11 @@
 | ``relayed`` | the run below of each of the last runs above | a relay |
 | ``models`` | the model that is still to be used, and what became of the last one | the labels |
 
-A transaction is on the disk when it ends, and all or nothing of it is: a kill at any moment leaves
-the state before or after it. Several processes may use the file.
+A transaction is durable and atomic: a kill at any moment leaves the state either before or after
+it. Several processes may use the file.
 
-The file is made once, before the first answer. It is never made again on the way: where it is gone
-or emptied, every use of it is an error, and the site answers nothing.
+The file is created once, before the first answer, and never recreated: if it is missing or empty,
+every use of it is an error, and the site answers nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ STATE_FILE = "site.db"
 """The name of the file."""
 
 EARLIER = ("cohorts.sqlite", "privacy.sqlite", "asked.json")
-"""Files in which an earlier fedcluster kept what a site must not forget."""
+"""Files in which an earlier version kept this state."""
 
 WAIT = 60.0
-"""Seconds to wait for another process that writes."""
+"""Seconds to wait for another process that is writing."""
 
 TABLES = """
 CREATE TABLE cohorts (sites TEXT PRIMARY KEY, time TEXT NOT NULL) WITHOUT ROWID;
@@ -60,7 +60,7 @@ class SiteState:
     Parameters
     ----------
     path : Path, optional
-        The file; without one, the state ends with this object.
+        The file; without one, the state lasts as long as this object.
 
     Examples
     --------
@@ -86,12 +86,12 @@ class SiteState:
 
     @property
     def is_there(self) -> bool:
-        """True if there is a state.
+        """Whether the state exists.
 
         Raises
         ------
         InputError
-            If an earlier version left one instead, which is not read.
+            If there is only the state of an earlier version, which is not read.
         """
         if self.path is None or self.path.exists():
             return True
@@ -106,16 +106,16 @@ class SiteState:
 
     @property
     def missing(self) -> str:
-        """What to say where the state is gone."""
+        """Message for a missing state."""
         return f"{self.path} is missing; {SAYS}: put back a copy"
 
     def create(self) -> None:
-        """Make an empty state, for the site's user alone; one that is there stays.
+        """Create an empty state, private to the site's user; keep an existing one.
 
         Raises
         ------
         InputError
-            If an earlier version left one.
+            If there is the state of an earlier version.
         """
         if self.path is None:
             return
@@ -132,7 +132,7 @@ class SiteState:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction; an error in the block leaves all as it was.
+        """Open the file for one transaction; an error in the block undoes all changes.
 
         Raises
         ------
@@ -166,17 +166,17 @@ class SiteState:
 SAYS = (
     "it says in which secure sums this site has answered, and what is spent of its privacy budget"
 )
-"""What a site without its state would forget, in words."""
+"""What a site would forget without its state, in words."""
 
 
 def get(file: sqlite3.Connection, table: str, name: str) -> Any:
-    """Return what a table holds under a name, None if nothing."""
+    """Return the content that a table holds under a name, None if there is none."""
     found = file.execute(f"SELECT content FROM {table} WHERE name = ?", (name,)).fetchone()
     return None if found is None else json.loads(found[0])
 
 
 def last(file: sqlite3.Connection, table: str) -> tuple[str, Any] | None:
-    """Return the name and the content that were put last into a table, None if there is none."""
+    """Return the most recent name and content in a table, None if it is empty."""
     newest = f"SELECT name, content FROM {table} ORDER BY rowid DESC LIMIT 1"
     found = file.execute(newest).fetchone()
     return None if found is None else (found[0], json.loads(found[1]))
@@ -185,7 +185,7 @@ def last(file: sqlite3.Connection, table: str) -> tuple[str, Any] | None:
 def put(
     file: sqlite3.Connection, table: str, name: str, content: Any, most: int | None = None
 ) -> None:
-    """Put a content under a name; of more than so many names, those that were put first go."""
+    """Store a content under a name, dropping the oldest entries beyond ``most``."""
     row = name, json.dumps(content, allow_nan=False)
     file.execute(f"REPLACE INTO {table} (name, content) VALUES (?, ?)", row)
     if most is not None:
