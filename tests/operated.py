@@ -30,6 +30,7 @@ class ScriptedCarrier:
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         self.begun: list[str] = []
+        self.online = ["north"]
         self.stopped: list[str] = []
         self.refuses = ""
         self.why: str | None = None
@@ -52,7 +53,7 @@ class ScriptedCarrier:
         return self.why
 
     def sites_online(self) -> list[str]:
-        return ["north"]
+        return list(self.online)
 
     def wait_for(self, *names: str) -> None:
         """Wait until these runs have begun, in this order."""

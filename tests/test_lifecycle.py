@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -31,8 +32,10 @@ from fedcluster.coordinator.certificates import (
 )
 from fedcluster.coordinator.folder import Federation, bound, create
 from fedcluster.coordinator.lifecycle import is_running
+from fedcluster.coordinator.operators import operators_log
 from fedcluster.errors import InputError
 from fedcluster.site import owned_files as commits
+from fedcluster.site.audit_log import read_log
 from fedcluster.site.owned_files import running
 from fedcluster.site.permits import authority_digest, public_text
 
@@ -120,6 +123,31 @@ def test_a_removed_site_has_no_key_any_more(folder: Path) -> None:
         lifecycle.remove_site(folder, "north")
     with pytest.raises(InputError, match="has no site 'south'; it has north"):
         lifecycle.remove_site(folder, "south")
+
+
+def test_each_change_is_logged_with_who_made_it(folder: Path) -> None:
+    [first] = keys(folder)["north"]
+    lifecycle.add_sites(folder, ["west"])
+    lifecycle.rotate_key(folder, "north")
+    new = digest_at_site(folder, "north")
+    lifecycle.promote(folder, ["north"])
+    lifecycle.revoke(folder, "north")
+    lifecycle.remove_site(folder, "west")
+    renewal.renew(folder)
+    renewal.new_authority(folder)
+    renewal.switch_authority(folder, drop_old=True)
+    _, *lines = read_log(operators_log(folder).path)
+    told = [(line["event"], line.get("member"), line.get("keys")) for line in lines]
+    assert [event for event, _, _ in told] == [
+        "site added", "key rotated", "new key used", "key revoked", "site removed",
+        "certificate renewed", "authority made", "authority switched",
+    ]  # fmt: skip
+    assert told[1:4] == [
+        ("key rotated", "north", [first, new]),
+        ("new key used", "north", [new]),
+        ("key revoked", "north", []),
+    ]
+    assert {line["by"] for line in lines} == {os.environ.get("SUDO_USER") or getpass.getuser()}
 
 
 def test_both_keys_count_until_the_new_one_is_used(folder: Path) -> None:
@@ -404,7 +432,8 @@ def test_a_renewed_certificate_is_vouched_for_by_the_same_authority(folder: Path
     end = renewal.renew(folder, days=30)
     assert timedelta(days=29) < end - datetime.now(UTC) < timedelta(days=31)
     after = content(folder)
-    assert {name for name in after if after[name] != before.get(name)} == {expiry.CERTIFICATE}
+    new = {name for name in after if after[name] != before.get(name)}
+    assert {name for name in new if not name.startswith("audit.")} == {expiry.CERTIFICATE}
     chain = expiry.certificates(folder / expiry.CERTIFICATE)
     [authority] = expiry.certificates(folder / expiry.AUTHORITY)
     chain[0].verify_directly_issued_by(authority)

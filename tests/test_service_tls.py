@@ -7,6 +7,7 @@ import socket
 import ssl
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,13 +21,14 @@ from fedcluster.coordinator import runs as queues
 from fedcluster.coordinator import service as servers
 from fedcluster.coordinator import service_client as clients
 from fedcluster.coordinator.folder import ADDRESS, Federation, create
-from fedcluster.coordinator.operators import own_token, remove_operator
+from fedcluster.coordinator.operators import operators_log, own_token, remove_operator
 from fedcluster.coordinator.service import operated, served
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, Profile
 from fedcluster.model.file import FORMAT, FORMAT_VERSION
 from fedcluster.recipes.specifications import RunOptions
+from fedcluster.site.audit_log import read_log
 
 SITES = ["north", "south"]
 
@@ -50,6 +52,26 @@ def running(folder: Path, **how: Any) -> Iterator[ScriptedCarrier]:
 def carrier(tmp_path: Path) -> Iterator[ScriptedCarrier]:
     with running(tmp_path / "trial") as carrier:
         yield carrier
+
+
+@pytest.mark.parametrize(("error", "why"), [(KeyboardInterrupt, "asked to"), (OSError, "OSError")])
+def test_connections_and_each_end_are_logged(tmp_path, monkeypatch, error, why) -> None:
+    monkeypatch.setattr("fedcluster.coordinator.service.CONNECTED_FOR", 0.01)
+    folder = tmp_path / "trial"
+    with pytest.raises(error), running(folder) as carrier:
+        for online in (["north", "south"], ["south"], []):
+            carrier.online = online
+            log, end = operators_log(folder).path, time.monotonic() + 30
+            while len([e for e in read_log(log) if "connected" in e["event"]]) < 4 - len(online):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        raise error
+    lines = [(line["event"], line.get("member"), line.get("why")) for line in read_log(log)]
+    assert [event for event, _, _ in lines[:2]] == ["begun", "started"]
+    assert lines[2:] == [
+        ("connected", "north", None), ("connected", "south", None),
+        ("disconnected", "north", None), ("disconnected", "south", None), ("ended", None, why),
+    ]  # fmt: skip
 
 
 def quiet(_said: str) -> None:

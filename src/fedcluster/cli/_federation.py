@@ -212,6 +212,7 @@ def permit(
     """
     federation = _loaded(folder)
     from fedcluster.coordinator.folder import grant
+    from fedcluster.coordinator.operators import noted
     from fedcluster.io.columns import column_list
     from fedcluster.site.permits import LABEL_STEPS, STEPS
 
@@ -228,6 +229,7 @@ def permit(
         start=(start or datetime.now(UTC)).date(),
         end=end.date(),
     )
+    noted(federation.folder, "permit granted", permit=name)
     say(f"Wrote {path} and {path.with_suffix('.sig').name}: hand both to each site.")
 
 

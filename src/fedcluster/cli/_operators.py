@@ -240,7 +240,7 @@ def prune(
     from fedcluster.errors import InputError
 
     federation = federation_at(folder)
-    from fedcluster.coordinator.operators import operators_log
+    from fedcluster.coordinator.operators import noted
     from fedcluster.coordinator.runs import prune as prune_runs
 
     if days is None and keep is None:
@@ -249,7 +249,7 @@ def prune(
         age = None if days is None else timedelta(days=days)
         pruned = prune_runs(federation, older_than=age, keep=keep)
         if pruned:
-            operators_log(federation.folder).append(lambda _: {"event": "pruned", "runs": pruned})
+            noted(federation.folder, "pruned", runs=pruned)
     count = f"Removed the records of {len(pruned)} runs."
     screen.result({"pruned": pruned}, [count])
 
@@ -325,14 +325,13 @@ def add(
 ) -> None:
     """Add an operator, and show the token once: only a hash of it is kept."""
     federation = federation_at(folder)
-    from fedcluster.coordinator.operators import VARIABLE, add_operator, operators_log
+    from fedcluster.coordinator.operators import VARIABLE, add_operator, noted
     from fedcluster.coordinator.service_client import check_remote, write_remote
 
     if out is not None:
         check_remote(federation, out)
     token = add_operator(federation.folder, name, admin=admin)
-    about = {"operator": name, "admin": admin}
-    operators_log(federation.folder).append(lambda _: {"event": "operator added", **about})
+    noted(federation.folder, "operator added", operator=name, admin=admin)
     if out is not None:
         write_remote(federation, out, token)
         say(f"Wrote {out}: hand it to {name}, who then runs fedcluster federation run {out.name}.")
@@ -345,12 +344,10 @@ def add(
 def remove(folder: Folder, name: OperatorName) -> None:
     """Remove an operator; the token is refused from now on."""
     federation = federation_at(folder)
-    from fedcluster.coordinator.operators import operators_log, remove_operator
+    from fedcluster.coordinator.operators import noted, remove_operator
 
     remove_operator(federation.folder, name)
-    operators_log(federation.folder).append(
-        lambda _: {"event": "operator removed", "operator": name}
-    )
+    noted(federation.folder, "operator removed", operator=name)
     say(f"Removed {name}; runs of this operator that wait or go on do so until they are cancelled.")
 
 

@@ -28,6 +28,7 @@ from fedcluster.coordinator.certificates import (
 )
 from fedcluster.coordinator.folder import Federation, changing, check_sites, described, site_pages
 from fedcluster.coordinator.fresh_certificate import file_state
+from fedcluster.coordinator.operators import noted
 from fedcluster.errors import InputError, listed
 from fedcluster.io.outputs import atomic_write, lock
 from fedcluster.site.owned_files import DECIDED, RUNNING, commit
@@ -67,7 +68,15 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
         for name in names:
             files |= _of_site(grown, name, public_key)
         commit(federation.folder, {**files, TOML: described(grown)})
+        for name in names:
+            _note(federation, "site added", name)
     return grown
+
+
+def _note(federation: Federation, event: str, name: str) -> None:
+    """Log a change of a site, with the digests of the keys that count from now on."""
+    keys = [key_digest(key) for key in accepted_keys(federation.folder, [name])[name]]
+    noted(federation.folder, event, member=name, keys=keys)
 
 
 def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict[str, bytes]:
@@ -137,6 +146,7 @@ def remove_site(folder: Path, name: str) -> Federation:
         gone = _digests(federation, name)
         files = with_former(federation.folder, gone, REMOVED) | {TOML: described(smaller)}
         commit(federation.folder, files, [current(name), upcoming(name)])
+        _note(federation, "site removed", name)
     return smaller
 
 
@@ -175,6 +185,7 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
         if unused_digests:
             files |= with_former(federation.folder, unused_digests, REPLACED)
         commit(federation.folder, files)
+        _note(federation, "key rotated", name)
     return None if public_key else federation.file("sites", name, "key")
 
 
@@ -191,6 +202,7 @@ def revoke(folder: Path, name: str) -> None:
         _check_keys(federation)
         files = with_former(federation.folder, _digests(federation, name), REVOKED)
         commit(federation.folder, files, [current(name), upcoming(name)])
+        _note(federation, "key revoked", name)
 
 
 def _check_keys(federation: Federation) -> None:
@@ -214,6 +226,7 @@ def promote(folder: Path, names: Iterable[str]) -> None:
                 old = with_former(federation.folder, {key_digest(keys[0]): name}, REPLACED)
                 files = {**old, current(name): path.read_bytes()}
                 commit(federation.folder, files, [upcoming(name)])
+                _note(federation, "new key used", name)
 
 
 def _digests(federation: Federation, name: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hmac
 import os
 import re
@@ -187,6 +188,22 @@ def _changing(folder: Path) -> Iterator[list[Operator]]:
 def operators_log(folder: Path) -> AuditLog:
     """Return the log of a federation's operators."""
     return AuditLog(folder / "audit.jsonl", "coordinator")
+
+
+def noted(folder: Path, event: str, **more: Any) -> None:
+    """Log a change of a federation, with the user of this machine who made it.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    event : str
+        What was done.
+    **more : object
+        To what: a site, an operator, a permit and so on.
+    """
+    user = os.environ.get("SUDO_USER") or getpass.getuser()
+    operators_log(folder).append(lambda _: {"event": event, **more, "by": user})
 
 
 def log_line(line: Mapping[str, Any]) -> str:

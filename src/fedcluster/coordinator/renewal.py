@@ -23,6 +23,7 @@ from fedcluster.coordinator.certificates import (
     private_pem,
 )
 from fedcluster.coordinator.folder import Federation, changing, write_new
+from fedcluster.coordinator.operators import noted
 from fedcluster.errors import InputError
 from fedcluster.site.owned_files import check_private, commit
 
@@ -74,6 +75,7 @@ def renew(
         signed = authority.sign(federation.place.names, key.public_key(), days)
         files = {KEY: private_pem(key)} if new_key else {}
         commit(federation.folder, {**files, CERTIFICATE: signed})
+        noted(federation.folder, "certificate renewed", new_key=new_key)
     return certificate_end(federation.file(CERTIFICATE))
 
 
@@ -109,6 +111,7 @@ def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:
         else:
             write_new(authority_key, secret)
         commit(federation.folder, files | _at_sites(federation, known + made.pem))
+        noted(federation.folder, "authority made")
 
 
 def switch_authority(
@@ -144,6 +147,7 @@ def switch_authority(
         files[CERTIFICATE] = made.sign(federation.place.names, key.public_key(), days)
         gone = [UPCOMING, UPCOMING_KEY, *([AUTHORITY_KEY] if authority_key else [])]
         commit(federation.folder, files, gone)
+        noted(federation.folder, "authority switched", old_dropped=drop_old)
     return certificate_end(federation.file(CERTIFICATE))
 
 
@@ -198,6 +202,7 @@ def install(folder: Path, certificate: Path, authority: Path | None) -> datetime
             roots = chain_pem(certificates(authority))
             files |= {AUTHORITY: roots} | _at_sites(federation, roots)
         commit(federation.folder, files, gone)
+        noted(federation.folder, "certificate installed")
     return chain[0].not_valid_after_utc
 
 

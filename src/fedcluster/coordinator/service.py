@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -556,8 +557,46 @@ def operated(carrier: Carrier) -> Iterator[RunQueue]:
         log = operators_log(federation.folder)
         with served(federation, Service(queue, log, health).app()) as address:
             log.append(lambda _: {"event": "started", "address": address})
-            yield queue
-            log.append(lambda _: {"event": "ended"})
+            try:
+                with noting_sites(log, health):
+                    yield queue
+            except BaseException as error:
+                why = "asked to" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+                log.append(lambda _: {"event": "ended", "why": why})
+                raise
+            log.append(lambda _: {"event": "ended", "why": "asked to"})
+
+
+def _of_member(event: str, name: str, _head: object) -> dict[str, Any]:
+    return {"event": event, "member": name}
+
+
+@contextmanager
+def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
+    """Log which sites connect and disconnect while the block lasts."""
+    done, before = threading.Event(), set[str]()
+
+    def look() -> None:
+        nonlocal before
+        with suppress(InputError, SiteError):
+            now = {name for name, told in health.sites().items() if told["connected"]}
+            for event, names in (("connected", now - before), ("disconnected", before - now)):
+                for name in sorted(names):
+                    log.append(partial(_of_member, event, name))
+            before = now
+
+    def follow() -> None:
+        look()
+        while not done.wait(CONNECTED_FOR):
+            look()
+
+    thread = threading.Thread(target=follow, name="presence", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(10)
 
 
 @contextmanager
