@@ -1,4 +1,4 @@
-"""Check the laws that a step declares, in the tests of an algorithm or metric of your own.
+"""Checks of the laws that a step declares, for tests of a user's own algorithm or metric.
 
 Examples
 --------
@@ -73,20 +73,20 @@ from fedcluster.rounds import run_plan
 __all__ = ["Example", "check_laws", "check_preparation"]
 
 ROUNDING = 1e-11
-"""Relative difference that another order of adding may make."""
+"""Relative difference that another order of addition may cause."""
 FEW, MANY = 10, 1000
-"""Rows of which each is left out and moved, to see what depends on it; how often they come, to see
-how exactly they are added."""
+"""Number of rows that are each left out and moved, to see what depends on them; and number of
+repetitions, to see how exactly rows are added."""
 MOVE = 1e-6
-"""How far a row is moved, in standard deviations of the rows."""
+"""Distance by which a row is moved, in standard deviations of the rows."""
 MOST_ROUNDS, STILL, FOLLOWED = 200, 20, 5
-"""Rounds that an algorithm is followed, rounds without a move after which it has converged, and
-rounds in which its memory is compared with that of other answers."""
+"""Number of rounds for which an algorithm is followed, of rounds without a move after which it
+has converged, and of rounds in which its memory is compared with that from other answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """Rows at several sites, for a step to be asked about.
+    """Rows at several sites about which a step is asked.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Example:
         }
 
     def start(self, step: Step) -> State:
-        """Return the state that a step is first asked about: three rows' places, where any."""
+        """Return the first state for a step: three rows as centres, if it needs any."""
         needs_centers = getattr(step, "needs_centers", not hasattr(step, "server_step"))
         return State.at(self.data.X[:3].astype(np.float64) + 0.25) if needs_centers else State()
 
@@ -131,10 +131,10 @@ def check_laws(
     n_rounds: int = 3,
     laws: Sequence[str] | None = None,
 ) -> None:
-    """Check that a step keeps the laws that it declares, on example rows.
+    """Check, on example rows, that a step satisfies the laws that it declares.
 
-    An algorithm is followed over several rounds, because a law may break only with what the
-    server keeps in ``State.memory``.
+    An algorithm is followed over several rounds, because a law may only be violated once the server
+    has stored something in ``State.memory``.
 
     Parameters
     ----------
@@ -143,19 +143,20 @@ def check_laws(
     example : Example, optional
         The rows; by default `Example.random`.
     states : sequence of State, optional
-        The states to start from; by default what `Example.start` gives. A step that reads
-        ``State.memory`` from its first round on needs states of its own.
+        The states to start from; by default that of `Example.start`. A step that reads
+        ``State.memory`` in its first round needs states of its own.
     n_rounds : int, default=3
-        The rounds of an algorithm from each of them.
+        The number of rounds of an algorithm from each state.
     laws : sequence of str, optional
-        Some of `LAWS`; by default all.
+        Names from `LAWS`; by default all.
 
     Raises
     ------
     AssertionError
-        Naming the step, the law, the round and the numbers that differ, or what the step raises.
+        If a law is violated; the message names the step, the law, the round and the numbers that
+        differ, or the error of the step.
     TypeError
-        If the step lacks something that every step declares.
+        If the step lacks something that every step must declare.
     """
     check_step(step)
     example = Example.random() if example is None else example
@@ -171,7 +172,7 @@ def check_laws(
 
 
 def _rounds(step: Step, example: Example, state: State, n_rounds: int) -> Iterator[State]:
-    """Yield the states that an algorithm is asked about in its first rounds; others stay."""
+    """Yield the states of an algorithm's first rounds; for other steps, the given state."""
     for _ in range(n_rounds):
         yield state
         if not hasattr(step, "server_step"):
@@ -183,7 +184,7 @@ def _rounds(step: Step, example: Example, state: State, n_rounds: int) -> Iterat
 
 
 def _next(step: Step, state: State, answers: Sequence[Summary]) -> State | None:
-    """Return the state that the server makes of answers; None where rows are too few for it."""
+    """Return the state that the server computes from answers; None if there are too few rows."""
     try:
         return cast(Algorithm, step).server_step(state, answers, stream(0, state.round))
     except HeldBackError:  # too few rows for so many centres
@@ -191,12 +192,12 @@ def _next(step: Step, state: State, answers: Sequence[Summary]) -> State | None:
 
 
 def _answers(step: Step, state: State, example: Example) -> list[Summary]:
-    """Return what the step answers at each site, in the order of their names."""
+    """Return the step's answer at each site, sorted by name."""
     return [_answer(step, state, data, name) for name, data in example.parts.items()]
 
 
 def _answer(step: Step, state: State, data: Data, name: str = "all") -> Summary:
-    """Return what the step answers about rows, as a site of this name draws."""
+    """Return the step's answer about rows, with the random draws of the named site."""
     return step.client_step(state, data, stream(0, state.round, name))
 
 
@@ -276,7 +277,7 @@ def _purity(step: Step, state: State, example: Example) -> None:
 
 @contextmanager
 def _unchanged(arrays: Sequence[Any], complaint: str) -> Iterator[None]:
-    """Check that nothing changes arrays, nor draws from the generators that all programs share."""
+    """Check that arrays, and the global random generators, do not change."""
     some: list[NDArray[Any]] = [array for array in arrays if array is not None]
     copies = [array.copy() for array in some]
     before = str(np.random.get_state()), random.getstate()  # noqa: NPY002
@@ -367,13 +368,13 @@ def _precision(step: Step, state: State, example: Example) -> None:
 
 
 def _few(example: Example, seed: int = 0) -> Data:
-    """Return a few rows of weights above 0, moved a little, so that no two are alike."""
+    """Return a few rows with weights above 0, moved a little so that no two are equal."""
     data, rng = example.data.weighed(), np.random.default_rng(seed)
     return _apart(data.take(np.sort(rng.permutation(len(data))[:FEW])), rng)
 
 
 def _apart(data: Data, rng: np.random.Generator) -> Data:
-    """Return rows moved a little, so that no two are alike, nor equally near to two centres."""
+    """Return rows moved a little, so that no two are equal, or equally near to two centres."""
     X = data.X.astype(np.float64)
     spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
     return replace(data, X=X + 1e-3 * spread * rng.normal(size=X.shape))
@@ -431,7 +432,7 @@ def _single_rows(step: Step, state: State, example: Example) -> None:
 
 
 def _moved_by_few(step: Step, state: State, few: Data) -> str:
-    """Return which number of a line moves with one or two of its rows alone, of more than twice."""
+    """Return a number of a line, over more rows, that one or two of its rows move alone."""
     answer, spread = _answer(step, state, few), max(float(few.X.std()), 1e-9)
     moves, any_moves = np.zeros((2, len(few), *answer.planes[0].shape))
     for i in range(len(few)):
@@ -556,7 +557,7 @@ ENDLESS = "let it converge, or declare converges = False"
 
 
 def _digest(state: State) -> bytes:
-    """Return all that a site or the server reads of a state, but for the number of the round."""
+    """Return everything that a site or the server reads of a state except its round."""
     arrays = (state.centers, state.weights, *state.memory.values())
     return b"".join(array.tobytes() for array in arrays)
 
@@ -602,7 +603,7 @@ def _parts(state: State) -> dict[str, Any]:
 
 
 def _others(answers: Sequence[Summary]) -> list[list[Summary]]:
-    """Return answers of other rows: of one site alone, weighed otherwise, moved, and close."""
+    """Return answers about other rows: from one site only, reweighted, moved, and similar."""
     return [
         list(answers[:1]),
         [replace(a, sums=a.sums * i, weights=a.weights * i) for i, a in enumerate(answers, 1)],
@@ -659,21 +660,21 @@ def _assign(step: Step, state: State, example: Example) -> None:
 
 
 def check_preparation(preparation: Preparation, example: Example | None = None) -> None:
-    """Check that a preparation of one's own keeps the laws of preparations, on example rows.
+    """Check, on example rows, that a user's own preparation satisfies its laws.
 
     Parameters
     ----------
     preparation : Preparation
-        The preparation; one that has a method ``fit`` is fitted first.
+        The preparation, which is fitted first if it has a method ``fit``.
     example : Example, optional
         The rows; by default `Example.random`.
 
     Raises
     ------
     AssertionError
-        Naming the preparation, the law and what is wrong.
+        If a law is violated; the message names the preparation, the law and the problem.
     InputError
-        If it is no frozen dataclass with all methods of a `Preparation`.
+        If it is not a frozen dataclass with all methods of a `Preparation`.
 
     Examples
     --------
@@ -709,7 +710,7 @@ def check_preparation(preparation: Preparation, example: Example | None = None) 
 
 
 def _fitted(own: Any, example: Example, X: Floats) -> Any:
-    """Return a preparation that is fitted to the sites, as it is to all rows at one site."""
+    """Return a preparation fitted to the sites, after comparing it with a fit to all rows."""
     if not hasattr(own, "fit"):
         return own
     fits = [
@@ -775,7 +776,7 @@ def _width(own: Any, X: Floats) -> None:
 PREPARATION_LAWS: Mapping[str, Callable[[Any, Floats], None]] = MappingProxyType(
     {"value": _is_value, "row by row": _row_by_row, "inverse": _inverse, "width": _width}
 )
-"""What is checked of a preparation, by name."""
+"""Checks of a preparation, by name."""
 
 
 def _assert_near(a: Floats, b: Floats, hint: str) -> None:
@@ -783,7 +784,7 @@ def _assert_near(a: Floats, b: Floats, hint: str) -> None:
 
 
 def _shares(assignment: Assignment, X: Rows) -> Floats:
-    """Return the memberships of rows, 0 and 1 where they have labels."""
+    """Return the memberships of rows, which are 0 and 1 for labels."""
     memberships = assignment.memberships(X)
     if memberships is None:
         labels = assignment.labels(X)
@@ -799,7 +800,7 @@ def _assert_close(a: Summary, b: Summary, hint: str = "") -> None:
 
 
 def _assert_same(a: State | Summary, b: State | Summary) -> None:
-    """Compare all fields, to the last bit."""
+    """Compare all fields bit by bit."""
     for field in fields(a):
         one, other = getattr(a, field.name), getattr(b, field.name)
         if not isinstance(one, Mapping):
@@ -832,4 +833,4 @@ LAWS: Mapping[str, Callable[[Step, State, Example], None]] = MappingProxyType(
         "assign": _assign,
     }
 )
-"""What is checked, by name: two laws that a step declares, and those that every step keeps."""
+"""Checks by name: two laws that a step declares, and those that every step must satisfy."""

@@ -1,7 +1,7 @@
 """Commands that work on files of this machine: fit, select-k, demo, warm-up and audit.
 
-What is slow to import is imported by the commands, so that help comes at once, and what needs the
-compiler only once the rows are read, so that mistakes do.
+Slow imports are done within the commands, so that help appears at once, and those that need the
+compiler only after rows are read, so that mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def demo(
 
 
 FAILED = 1
-"""The exit status where an attack reads more rows than --fail-above allows."""
+"""The exit status if an attack reads more rows than --fail-above allows."""
 
 
 def audit(

@@ -1,4 +1,4 @@
-"""Fits of Parquet files whose partitions a Dask cluster asks: ``fedcluster fit --engine dask``."""
+"""Fits of Parquet files by a Dask cluster: ``fedcluster fit --engine dask``."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fedcluster.report.records import SiteRecord, site_record
 from fedcluster.report.run import Run
 
 AHEAD = 2
-"""Partitions that each worker may label before their labels are written."""
+"""Number of partitions that each worker may label before their labels are written."""
 SHARE = 4
-"""Rows that take more than this part of the workers' memory are read anew in every round."""
+"""Share of the workers' memory above which rows are read anew in every round."""
 
 
 def fit(
@@ -57,7 +57,7 @@ def fit(
 
 
 def _workers() -> Any:
-    """Return workers on this machine, one for each of its cores."""
+    """Return local workers, one for each core."""
     from distributed import LocalCluster
 
     return LocalCluster(
@@ -66,7 +66,7 @@ def _workers() -> Any:
 
 
 def _engine(files: Sequence[str], rows: FileOptions, client: Any) -> DaskEngine:
-    """Return the engine of some files; it reads them anew where they are large."""
+    """Return the engine for some files, which it reads anew in every round if they are large."""
     import dask.dataframe as dd
 
     if other := [file for file in files if not re.search(r"\.parq(uet)?$|/$", file)]:
@@ -121,7 +121,7 @@ def _written(
 def _labelled(
     model: Model, report: JobReport, engine: DaskEngine, client: Any, folder: Path, doing: Doing
 ) -> Iterator[SiteRecord]:
-    """Write the labels of each partition as they come; yield what it holds and sent."""
+    """Write the labels of each partition as they arrive; yield what it holds and sent."""
     parts = engine.parts(engine.label(model))
     degrees = (
         engine.parts(engine.label(model, memberships=True)) if model.fuzzy else [None] * len(parts)
@@ -146,7 +146,7 @@ def _labelled(
 
 
 def _computed(parts: Iterable[Any], client: Any) -> Iterator[Any]:
-    """Yield lazy parts as they are computed, few at a time, in their order."""
+    """Yield lazy parts as they are computed, a few at a time, in order."""
     most, coming = AHEAD * len(client.scheduler_info()["workers"]), deque[Any]()
     for part in parts:
         coming.append(client.compute(list(part)))

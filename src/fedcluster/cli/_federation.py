@@ -177,7 +177,7 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: Plugin =
 
 
 def _loaded(folder: Path) -> Federation:
-    """Return the federation of a folder; asks first for what only its transport needs."""
+    """Return the federation of a folder, after checking what only its transport needs."""
     federation = federation_at(folder)
     needs(*(("nvflare", "flare") if federation.has_flare else ("flwr", "flower")))
     return federation
@@ -411,7 +411,7 @@ if TYPE_CHECKING:
     from fedcluster.coordinator.folder import Federation
 
 SHORTLY = 10.0
-"""Seconds that a coordinator which runs has to take notice of a change."""
+"""Seconds within which a running coordinator notices a change."""
 
 PublicKey = Annotated[
     Path | None,

@@ -33,7 +33,7 @@ OutAgain = Annotated[
 
 
 def federation_at(folder: Path) -> Federation:
-    """Return the federation of a folder, if the libraries for federations are installed."""
+    """Return the federation in a folder, if the libraries for federations are installed."""
     needs("cryptography", "flower")
     from fedcluster.coordinator.folder import Federation
 
@@ -44,10 +44,10 @@ def federation_at(folder: Path) -> Federation:
 def coordinator_at(
     folder: Path, *, options: RunOptions | None = None, run: str | None = None
 ) -> Iterator[Coordinator]:
-    """Yield the coordinator of a folder, which is a federation's or an operator's.
+    """Yield the coordinator of a folder, which is that of a federation or of an operator.
 
-    Options, or the name of a run, are checked before anything is asked. Over FLARE, whose server
-    is started by itself, this program is the coordinator where no other is.
+    Options, or the name of a run, are checked first. Over FLARE, whose server is started
+    separately, this program becomes the coordinator if there is no other.
     """
     needs("httpx", "flower")
     from fedcluster.coordinator.service_client import Coordinator
@@ -97,7 +97,7 @@ operator_app = typer.Typer(
 )
 
 SOON = 60
-"""Days before its end at which a certificate is warned of."""
+"""Days before its end from which on an expiring certificate is reported."""
 
 OperatorName = Annotated[str, argument("NAME", "Name of the operator.")]
 RunName = Annotated[str, argument("RUN", "Name of the run.")]
@@ -139,7 +139,7 @@ def _when(at: float | None) -> str:
 
 
 def _pace(status: dict[str, Any]) -> list[str]:
-    """Return how long rounds take, and how many runs wait."""
+    """Return the duration of rounds, and the number of waiting runs."""
     lines = []
     if (mean := status["seconds_of_a_round"]) is not None:
         last = status["seconds_of_last_round"]
@@ -150,7 +150,7 @@ def _pace(status: dict[str, Any]) -> list[str]:
 
 
 def _warnings(status: dict[str, Any]) -> list[str]:
-    """Return the warning that the coordinator's certificate ends soon, or has ended."""
+    """Return a warning if the coordinator's certificate expires soon, or has expired."""
     days = status["days_of_certificate"]
     if days is None or days > SOON:
         return []
@@ -158,7 +158,7 @@ def _warnings(status: dict[str, Any]) -> list[str]:
 
 
 def _state_of(run: dict[str, Any]) -> str:
-    """Return the state of a run, in a few words."""
+    """Return the state of a run in a few words."""
     if run["state"] == "running":
         return f"running, {run['rounds']} rounds done"
     return str(run["error"] or run["state"])

@@ -21,18 +21,18 @@ from fedcluster.options.refusals import refused
 from fedcluster.recipes.specifications import SEED, Fit, SelectK, parameter
 
 OWN = ("help", "flags", "choices", "least")
-"""What `parameter` keeps that is not typer's."""
+"""Options of `parameter` that are not typer's."""
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str, Path)}
 """Types of fields that are options, by name."""
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Return an argument of a command; the help shows its metavar and text."""
+    """Return an argument of a command, with its metavar and text for the help."""
     return typer.Argument(metavar=metavar, help=text, **{"show_default": False, **more})
 
 
 def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
-    """Return an option of a command that takes a value; the help shows its metavar and text."""
+    """Return an option with a value, with its metavar and text for the help."""
     return typer.Option(*flags, metavar=metavar, help=text, **{"show_default": False, **more})
 
 
@@ -81,7 +81,7 @@ GapBounds = Annotated[
 
 
 def from_current_folder(value: Any) -> Any:
-    """Return the value of an option, which can name modules of the current folder."""
+    """Return the value of an option, which may name modules in the current folder."""
     if value:
         from fedcluster.io.plugins import import_from_current_folder
 
@@ -90,7 +90,7 @@ def from_current_folder(value: Any) -> Any:
 
 
 def load_named(names: list[str] | None) -> list[str] | None:
-    """Load the plugins that an option names, also from the current folder."""
+    """Load the plugins that an option names, including those in the current folder."""
     if from_current_folder(names):
         from fedcluster.io.plugins import load_plugins
 
@@ -160,7 +160,7 @@ Dates = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """Options for the values of files, of rows to cluster and of new ones."""
+    """Options for the values of files, both of rows to cluster and of new rows."""
 
     decimal: str | None = parameter(
         None,
@@ -201,7 +201,7 @@ class ValueOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions(ValueOptions):
-    """Options for files of rows; with the columns, which not every command takes."""
+    """Options for files of rows, and for the columns, which not every command takes."""
 
     site_column: str | None = parameter(
         None, "Column with the site of each row, if one file holds all sites.", metavar="NAME"
@@ -229,7 +229,7 @@ class FileOptions(ValueOptions):
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """Options for keys and tables that are written with the clusters of rows."""
+    """Options for keys and for tables that are written with the clusters of rows."""
 
     id_column: str | None = parameter(
         None, "Column with the keys of the rows, written beside their clusters.", metavar="NAME"
@@ -251,7 +251,7 @@ class ShowOptions:
     quiet: bool = parameter(False, "Print errors and warnings only.", "--quiet", "-q")
 
     def check_folder(self, out: Path | None) -> None:
-        """Refuse a folder that cannot be written, if there is to be one."""
+        """Raise an error for a folder that cannot be written, if one is given."""
         if out is not None:
             from fedcluster.io.outputs import check_folder
 
@@ -281,7 +281,7 @@ def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
 
 
 def algorithms(incomplete: str = "") -> list[str]:
-    """Return the algorithms of the package that a shell completes.
+    """Return the package's algorithms for the shell's completion.
 
     Examples
     --------
@@ -293,10 +293,10 @@ def algorithms(incomplete: str = "") -> list[str]:
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace the specifications among the parameters of a command by their options.
+    """Replace specifications among the parameters of a command by their options.
 
-    A parameter whose type is a dataclass becomes an option for each of its fields that
-    `parameter` declares; the command receives the specification. What is required comes first.
+    A parameter whose type is a dataclass becomes an option for each of its fields that `parameter`
+    declares; the command receives the specification. Required options come first.
     """
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     kinds = {name: hints[name] for name in signature.parameters if is_dataclass(hints[name])}
@@ -353,7 +353,7 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
 
 
 def check_options(specification: Any) -> None:
-    """Refuse numbers of a specification that are out of range, by the names of their options.
+    """Raise an error for numbers of a specification that are out of range.
 
     Raises
     ------
@@ -398,7 +398,7 @@ def with_choice(job: SelectK, prepare: Any, bounds: str | None, *, elbow: bool) 
     job : SelectK
         The choice.
     prepare : PreprocessingSpec, optional
-        How rows are prepared.
+        The preparation of the rows.
     bounds : str, optional
         LOW:HIGH for each column or for all.
     elbow : bool
@@ -433,24 +433,24 @@ def _pairs(text: str) -> tuple[list[float], list[float]]:
 
 
 def check_least(option: str, value: float | None, least: float = 1) -> None:
-    """Refuse a number of an option that is too small."""
+    """Raise an error for a number of an option that is too small."""
     if value is not None and not value >= least:
         raise InputError(f"{option} must be at least {least}, not {value}")
 
 
 READ_BY_DASK = {"columns", "exclude", "weight_column", "group_column", "protection", "plugin"}
-"""Options of files that the partitions of a Dask cluster are read by."""
+"""Options of files that also apply to the partitions of a Dask cluster."""
 
 
 def check_engine(
     engine: str, rows: FileOptions, join: JoinOptions, smallest: int | None, *, report: bool
 ) -> str:
-    """Return the address of an engine's cluster, "" of one on this machine.
+    """Return the address of an engine's cluster, "" for a local one.
 
     Raises
     ------
     InputError
-        If it is another engine, or an option is given that partitions are not read by.
+        If the engine is unknown, or an option does not apply to partitions.
     """
     from fedcluster.cli._screen import needs
 
@@ -471,7 +471,7 @@ def check_engine(
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Options for columns of every command; a test holds their names equal."""
+    """Options for columns of every command; a test keeps their names in agreement."""
 
     scale: str = parameter(
         "standard",
@@ -499,7 +499,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """Options that say more of single columns, and of their principal components."""
+    """Further options for single columns, and for principal components."""
 
     log: str | None = parameter(None, "Columns to replace by log(1 + x).", metavar="A,B")
     bounds: str | None = parameter(
@@ -518,7 +518,7 @@ NO_SHAPING = Shaping()
 
 
 def preparation(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) -> Any:
-    """Return the `PreprocessingSpec` of the options; None of rows that are taken as they are."""
+    """Return the `PreprocessingSpec` of the options; None if rows are not prepared."""
     from fedcluster.io.columns import column_list
     from fedcluster.preprocessing import PreprocessingSpec
 
@@ -564,7 +564,7 @@ def with_columns(
     Raises
     ------
     InputError
-        If an option needs to see the rows, under a privacy budget.
+        If there is a privacy budget and an option depends on the rows.
     """
     if job.epsilon is None:
         return replace(job, prepare=preparation(scaling, columns, shaping)), columns
@@ -578,7 +578,7 @@ def with_columns(
 
 
 def _by_column(option: str, text: str | None) -> dict[str, Any]:
-    """Return A=LOW:HIGH or A=FACTOR, with commas between, by column: a pair or a number.
+    """Return, by column, the pairs or numbers from A=LOW:HIGH or A=FACTOR, separated by commas.
 
     Examples
     --------
@@ -606,4 +606,4 @@ _VALUES = {
     "bounds": (2, "two numbers", "age=0:120,bmi=10:60"),
     "weight": (1, "a number", "sex=0.5,ward=2"),
 }
-"""How many numbers a column has in an option, what they are, and an example."""
+"""Numbers that a column has in an option: how many, their names, and an example."""

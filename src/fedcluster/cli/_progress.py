@@ -1,7 +1,7 @@
-"""Progress of a long job: rounds done of those expected, and the time left.
+"""Progress of a long job: finished and expected rounds, and the remaining time.
 
-A job ends when it has converged, so that nobody knows its number of rounds beforehand. The same job
-on a sample of the rows takes about as many, and gives a provisional result within seconds.
+A job ends when it has converged, so its number of rounds is not known in advance. The same job on a
+sample of the rows takes about as many, and gives a provisional result within seconds.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fedcluster.jobs import Fit, Job, SelectK
 from fedcluster.rounds import CommunicationRound
 
 LONG = {"given": 1_000_000, "chosen": 100_000}
-"""Rows from which on a trial is made, for a given and for a chosen number of clusters."""
+"""Number of rows from which on a trial is made, for a given and for a chosen k."""
 SAMPLE = 10_000
-"""Rows of a trial; each site has its share, and at least `FEWEST`."""
+"""Number of rows of a trial; each site has its share, and at least `FEWEST`."""
 FEWEST = 50
 
 
 class TimedEngine(WrappedEngine):
-    """Engine that measures how long sites and server take for each round.
+    """Engine that measures the time of sites and server in each round.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class TimedEngine(WrappedEngine):
     Attributes
     ----------
     after : list of (float, float)
-        Seconds that the sites and the server had taken after each round.
+        Total seconds of the sites and the server after each round.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -47,43 +47,43 @@ class TimedEngine(WrappedEngine):
         self.after: list[tuple[float, float]] = []
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Return the answers of the sites, see `Engine`."""
+        """Return the answers of the sites; see `Engine`."""
         start = perf_counter()
         answers = self._engine.ask(tasks, sites)
         self._at_sites += perf_counter() - start
         return answers
 
     def end_round(self) -> None:
-        """Append the seconds that the sites and the server have taken."""
+        """Append the total seconds of the sites and the server."""
         server = perf_counter() - self._start - self._at_sites
         self.after.append((self._at_sites, server))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How long the rounds of a job took on a sample of the rows.
+    """Durations of the rounds of a job on a sample of the rows.
 
     Parameters
     ----------
     after : sequence of (float, float)
-        Seconds that the sites and the server had taken after each round, and at last in all.
+        Total seconds of the sites and the server after each round, and at the end.
     """
 
     after: Sequence[tuple[float, float]]
 
     @classmethod
     def of(cls, engine: TimedEngine) -> Self:
-        """Return the trial that an engine has just carried out."""
+        """Return the trial that an engine has just run."""
         engine.end_round()
         return cls(tuple(engine.after))
 
     @property
     def n_rounds(self) -> int:
-        """Return the number of rounds."""
+        """The number of rounds."""
         return len(self.after) - 1
 
     def seconds_left(self, now: Sequence[tuple[float, float]]) -> float:
-        """Return how long a job takes from now on, by the seconds after each of its rounds.
+        """Return the remaining seconds of a job, from the total seconds after each of its rounds.
 
         Sites and server are slower or faster than in the trial, each by its own factor.
 
@@ -117,7 +117,7 @@ def in_words(seconds: float) -> str:
 def watching(
     doing: Doing, engine: TimedEngine, trial: Trial | None = None
 ) -> Callable[[CommunicationRound], None]:
-    """Return what shows each round of a job as it ends, with the time left where that is known."""
+    """Return a function that shows each finished round of a job, with the time left if known."""
 
     def show(done: CommunicationRound) -> None:
         engine.end_round()
@@ -137,7 +137,7 @@ def watching(
 def sample_of(job: Job, tables: Mapping[str, SiteRows]) -> dict[str, SiteRows] | None:
     """Return a sample of the rows for a trial of a long job.
 
-    None where the job is short, or the rows are not in memory or those of a site file.
+    Return None if the job is short, or the rows are not in memory or belong to a site file.
     """
     n_rows = sum(map(len, tables.values()))
     is_given = isinstance(job, Fit) and isinstance(job.n_clusters, int)
@@ -149,12 +149,12 @@ def sample_of(job: Job, tables: Mapping[str, SiteRows]) -> dict[str, SiteRows] |
 
 
 def _is_plain(table: SiteRows) -> bool:
-    """Return whether rows are in memory, and those of no site file."""
+    """Return whether rows are in memory, and do not belong to a site file."""
     return isinstance(table.rows, Data) and table.protected is None and table.limits is None
 
 
 def _sampled(table: SiteRows, share: float) -> SiteRows:
-    """Return a sample of the rows of a site, the same each time."""
+    """Return a reproducible sample of the rows of a site."""
     n = min(len(table), max(FEWEST, round(share * len(table))))
     place = np.sort(np.random.default_rng(0).choice(len(table), n, replace=False))
     return replace(table, rows=table.data.take(place), row_ids=np.asarray(table.row_ids)[place])

@@ -1,4 +1,4 @@
-"""Read the rows of a command: from data files, one for each site, or as site files say."""
+"""Read the rows of a command, from data files, one per site, or by site files."""
 
 from __future__ import annotations
 
@@ -72,24 +72,24 @@ OPTION = re.compile(rf":({'|'.join(FILE_OPTIONS)})=")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """Rows of the sites, and the decisions on their columns.
+    """Rows of the sites, and the decisions about their columns.
 
     Parameters
     ----------
     tables : dict of str to SiteRows
         The rows of each site.
     left_out : mapping of str to str
-        Columns that were set aside, each with the reason.
+        Columns that were left out, each with the reason.
     notes : tuple of str
-        Sentences on columns that may mean something else.
+        Sentences on columns that may have another meaning.
     dates : mapping of str to str
-        By column, what became of its dates.
+        By column, how dates were converted.
     summaries : mapping of str to SourceSummary
-        What the columns held at each site, of rows in memory that are to be prepared.
+        The content of the columns at each site, for rows in memory that are to be prepared.
     names : mapping of str to str
-        What columns are called that options name otherwise.
+        The actual names of columns that options spell otherwise.
     warnings : tuple of str
-        Values and columns that look as if they were not what they seem.
+        Warnings of suspicious values and columns.
     """
 
     tables: dict[str, SiteRows]
@@ -102,7 +102,7 @@ class Reading:
 
 
 def roles_of(options: FileOptions) -> dict[str, Any]:
-    """Return the columns with labels, weights, groups and sites, by their role."""
+    """Return the columns of labels, weights, groups and sites, by role."""
     roles = ("label", "weight", "group", "site")
     columns = {role: getattr(options, f"{role}_column") for role in roles}
     return {role: name for role, name in columns.items() if name is not None}
@@ -116,8 +116,8 @@ def read(
 ) -> Reading:
     """Read the sites' rows for a fit, from one file each, one file of all, or site files.
 
-    Rows that are to be prepared may have text and missing values; where no columns were chosen,
-    those that hold no measurements are set aside.
+    Rows that are to be prepared may have text and missing values; if no columns were chosen, those
+    that are not measurements are left out.
     """
     roles = _roles_for(options, prepare)
     tables = _read(files, options, roles, doing)
@@ -149,7 +149,7 @@ def read(
 def _spelled(
     tables: Mapping[str, SiteRows], roles: ColumnRoles, said: Sequence[str]
 ) -> dict[str, str]:
-    """Return what columns are called in the end that the preparation names otherwise."""
+    """Return the actual names of columns that the preparation spells otherwise."""
     there = [name for each in tables.values() for name in (*each.columns, *each.ignored)]
     names: dict[str, str] = {}
     for name in said:
@@ -159,7 +159,7 @@ def _spelled(
 
 
 def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
-    """Return the roles of columns that options set."""
+    """Return the roles of columns from the options."""
     chosen, excluded = column_list(options.columns), column_list(options.exclude, "--exclude")
     parts = roles_of(options)
     if options.id_column is not None:
@@ -182,7 +182,7 @@ def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> Colum
 
 
 def _renamed(options: ValueOptions) -> dict[str, dict[str, str]]:
-    """Return the new names of columns by site, "" for all, that options set.
+    """Return the new names of columns by site ("" for all) from the options.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def _renamed(options: ValueOptions) -> dict[str, dict[str, str]]:
 
 
 def _recoding(options: ValueOptions) -> Recoding:
-    """Return the recoding of values that options set.
+    """Return the recoding of values from the options.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def _recoding(options: ValueOptions) -> Recoding:
 
 
 def _triples(text: str | None, option: str, example: str) -> Iterator[tuple[str, str, str]]:
-    """Yield A:B=C, with commas between, as triples."""
+    """Yield triples from A:B=C, separated by commas."""
     for part in column_list(text, option) or []:
         both, _, value = part.rpartition("=")
         first, _, second = both.partition(":")
@@ -240,7 +240,7 @@ def _dated(option: str | None) -> list[str]:
 
 
 def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
-    """Return how dates become numbers, by column, from ``A=HOW,B=HOW``, or from HOW for all."""
+    """Return the conversion of dates by column, from ``A=HOW,B=HOW``, or from HOW for all."""
     if option is None:
         return {}
     columns = [column for table in tables.values() for column in table.described_columns]
@@ -270,7 +270,7 @@ def read_for_model(
     doing: Doing,
     algorithm: str | None = None,
 ) -> tuple[Model, Reading]:
-    """Read a model, and its columns of the sites' rows.
+    """Read a model, and the columns that it needs from the sites' files.
 
     Parameters
     ----------
@@ -279,11 +279,11 @@ def read_for_model(
     files : sequence of str
         The files of the sites.
     options : FileOptions
-        How they are read; with weights, groups and labels.
+        Options for reading them, with weights, groups and labels.
     doing : callable taking a str
         Called with each file before it is read.
     algorithm : str, optional
-        The dotted name of an algorithm of one's own that assigns rows.
+        The dotted name of a user's own algorithm that assigns rows.
     """
     model = Model.load(model_file, [algorithm] if algorithm else ())
     own = {} if options.id_column is None else {"id": options.id_column}
@@ -326,7 +326,7 @@ def _read(
 def _protected(
     tables: dict[str, SiteRows], options: FileOptions, roles: ColumnRoles
 ) -> dict[str, SiteRows]:
-    """Return the rows of files, in groups if the options say so."""
+    """Return the rows of files, in groups if the options require it."""
     if options.protection != "groups":
         return tables
     groups = Groups(scale="standard" if roles.raw else "none")
@@ -337,12 +337,12 @@ def _protected(
 
 
 def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str], Any], Client]:
-    """Return a factory of the client that answers with groups of a file's rows."""
+    """Return a factory of clients that answer with groups of a file's rows."""
     return lambda _columns, limits: Client(table.name, table.rows, limits, groups)
 
 
 def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], Client]:
-    """Return a factory of the client that answers with a site file's groups, under its limits."""
+    """Return a factory of clients that answer with a site file's groups, under its limits."""
     return lambda columns, _limits: site.grouped_client().with_columns(columns, raw=raw)
 
 
@@ -356,10 +356,10 @@ def _site_files(files: Sequence[str]) -> list[SiteFile]:
 def _open_sites(
     files: Sequence[str], roles: ColumnRoles, protection: str | None, doing: Doing
 ) -> dict[str, SiteRows]:
-    """Open the rows of site files, and read those of databases and text files.
+    """Open the rows of site files, reading those of databases and text files.
 
-    Without columns all sites must have the same, unless the rows are still to be prepared, which
-    finds the columns that all sites have.
+    Without columns, all sites must have the same ones, unless the rows are to be prepared: then the
+    columns that all sites have are used.
     """
     sites: dict[str, SiteFile] = {}
     for site in _site_files(files):
@@ -398,7 +398,7 @@ def _open_sites(
 def _in_common_names(
     streams: Mapping[str, StreamedRows], said: Sequence[str]
 ) -> dict[str, StreamedRows]:
-    """Return rows whose columns all sites spell in one way, where that is certain."""
+    """Return rows with common spellings of column names, where the match is certain."""
     every = common_names({name: each.columns for name, each in streams.items()}, said)
     for name, own in every.items():
         note_names(f"site {name!r}", own)
@@ -418,10 +418,10 @@ def read_sites(
     Parameters
     ----------
     sources : mapping of str to FileSource
-        The files by site; only one where ``columns`` names a column of sites.
+        The files by site; only one if ``columns`` names a column of sites.
     columns : ColumnRoles or sequence of str, optional
         The columns to read, in this order; by default all, which must then be the same at every
-        site, unless rows are still to be prepared.
+        site unless rows are to be prepared.
     doing : callable taking a str, optional
         Called with each file before it is read.
 
@@ -433,7 +433,7 @@ def read_sites(
     Raises
     ------
     InputError
-        With site, column, row and what to do.
+        With site, column, row and advice.
     """
     roles = ColumnRoles.from_columns(columns)
     opened = {site: _one_file(site, source) for site, source in sources.items()}
@@ -471,9 +471,9 @@ def read_sites(
 def _common_names(
     names: Mapping[str, tuple[str, ...]], roles: ColumnRoles
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]], ColumnRoles]:
-    """Return the columns of each site by the names of all, its own names, and the roles of these.
+    """Return the common and the own names of each site's columns, and the roles by common names.
 
-    Names that an option replaces are replaced at first, in the other options too.
+    Names that an option replaces are replaced first, also in the other options.
     """
     new: dict[str, dict[str, str]] = {site: {} for site in names}
     for site, each in roles.renamed.items():
@@ -518,9 +518,9 @@ def _rows_of(
     *,
     by_name: bool,
 ) -> dict[str, SiteRows]:
-    """Read the rows of a site, or of all sites of one file.
+    """Read the rows of a site, or of all sites from one file.
 
-    Columns that cannot be read, and that no option names, are skipped.
+    Unreadable columns that no option names are skipped.
 
     Parameters
     ----------
@@ -529,13 +529,13 @@ def _rows_of(
     source : FileSource
         Its file.
     opened : list of Table or Matrix
-        What is there.
+        The opened tables.
     roles : ColumnRoles
-        The columns to read, by the names of all sites.
+        The columns to read, by their common names.
     own : mapping of str to str
-        What its file calls some of them.
+        The file's own names of some columns.
     by_name : bool
-        Whether somebody chose the columns.
+        Whether the user chose the columns.
     """
     owner = f"site {site!r}" if roles.site is None else str(source)
     loaded = load(opened, roles.in_names(own), owner, skip=not by_name)
@@ -598,7 +598,7 @@ def _values(
 
 
 def _check_excluded(excluded: Sequence[str], names: Mapping[str, Sequence[str]]) -> None:
-    """Refuse to exclude a column that no site has."""
+    """Raise an error for an excluded column that no site has."""
     for name in excluded:
         if not any(name in each for each in names.values()):
             have = ", ".join(filter(None, next(iter(names.values()))))
@@ -606,7 +606,7 @@ def _check_excluded(excluded: Sequence[str], names: Mapping[str, Sequence[str]])
 
 
 def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
-    """Warn of columns that only number the rows, if no columns were chosen."""
+    """Warn of columns that only number the rows, if the user chose no columns."""
     columns = sites[0].columns
     counts = [
         name
@@ -623,9 +623,9 @@ def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
 
 
 def _columns_apart(tables: Mapping[str, SiteRows], prepare: PreprocessingSpec) -> dict[str, str]:
-    """Return what sites hold in columns of which they do not hold the same, as questions if so.
+    """Return what sites hold in columns that differ between sites, as questions if so.
 
-    Sites with limits of their own are asked when they are told to take part.
+    Sites with limits of their own are asked when they take part.
     """
     if any(table.limits is not None for table in tables.values()):
         return {}
@@ -637,7 +637,7 @@ def _columns_apart(tables: Mapping[str, SiteRows], prepare: PreprocessingSpec) -
 
 
 def _check_alike(apart: Mapping[str, str]) -> None:
-    """Refuse columns that hold texts at some sites and numbers at others."""
+    """Raise an error for columns that hold text at some sites and numbers at others."""
     if apart:
         line, *others = apart.values()
         more = f" (as {len(others)} more columns are odd)" if others else ""
@@ -649,7 +649,7 @@ def _check_alike(apart: Mapping[str, str]) -> None:
 
 
 def _check_readable(tables: Mapping[str, SiteRows]) -> None:
-    """Refuse rows of which a column cannot be read, naming its first cell and what goes on."""
+    """Raise an error for rows with an unreadable column, naming its first bad cell and a remedy."""
     found = [(s, n, why) for s, table in tables.items() for n, why in table.unreadable.items()]
     if found:
         site, name, reason = found[0]
@@ -670,22 +670,22 @@ def screen(
     *,
     chosen: bool,
 ) -> tuple[dict[str, SiteRows], Screening]:
-    """Return the rows without columns that hold no measurements, and the notes on all columns.
+    """Return the rows without columns that are not measurements, and notes on all columns.
 
     Parameters
     ----------
     tables : mapping of str to SiteRows
-        The rows of each site, which are to be prepared.
+        The rows of each site, before preparation.
     summaries : mapping of str to SourceSummary
-        What they hold, of rows in memory.
+        The summaries of rows in memory.
     prepare : PreprocessingSpec
-        What is to be done to them.
+        The preparation.
     dates : collection of str
-        Columns whose dates became numbers.
+        Columns whose dates were converted to numbers.
     apart : mapping of str to str, optional
-        Columns of which the sites do not hold the same, and what they hold.
+        Columns that differ between sites, and what the sites hold.
     chosen : bool
-        Whether somebody chose the columns; then none is set aside.
+        Whether the user chose the columns; then none is left out.
     """
     screening = screened(summaries, prepare.named, dates, prepare.bounds)
     unreadable = {
@@ -710,7 +710,7 @@ def screen(
 
 
 def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
-    """Yield the dialects of files that are not the usual one."""
+    """Yield the dialects of files that have an unusual one."""
     sites: dict[str, list[str]] = {}
     for site, table in tables.items():
         for what in table.read_as:
@@ -728,28 +728,29 @@ def named_sources(
     encoding: str | None = None,
     skip: int | None = None,
 ) -> dict[str, FileSource]:
-    """Return the files by site: ``path`` has the name of its stem, and ``name=path`` sets a name.
+    """Return the files by site: ``path`` is named by its stem, and ``name=path`` sets a name.
 
     Parameters
     ----------
     arguments : iterable of str
-        The files as a command names them, each with options of its own, or none.
+        The files as arguments of a command, possibly with options of their own.
     decimal : {".", ","}, optional
-        What the decimals begin with in those that are CSV; by default each file shows it.
+        The decimal sign of CSV files; by default inferred from each file.
     encoding : str, optional
-        How the letters of those that are CSV are written; by default each file shows it.
+        The encoding of CSV files; by default inferred from each file.
     skip : int, optional
-        How many lines stand above the tables of CSV and Excel; by default each file shows it.
+        The number of lines above the tables of CSV and Excel files; by default inferred from each
+        file.
 
     Returns
     -------
     dict of str to FileSource
-        In the order of the names.
+        The files, sorted by name.
 
     Raises
     ------
     InputError
-        If two sites have one name, or an option is unknown.
+        If two sites have the same name, or an option is unknown.
 
     Examples
     --------
@@ -809,7 +810,7 @@ def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, F
 
 
 def _stem(path: str) -> str:
-    """Return the name of a site whose file has no other name."""
+    """Return the name of a site whose file is given without a name."""
     file = Path(path).name
     return file[: len(file) - len(suffix_of(file) or "")] or path
 
@@ -833,7 +834,7 @@ def _options(file: str, parts: list[str]) -> dict[str, Any]:
 
 
 def _check_no_option(file: str) -> None:
-    """Refuse an unknown option behind a file."""
+    """Raise an error for an unknown option behind a file."""
     path, _, unknown = file.rpartition(":")
     if ADDRESS.search(file) is None and "=" in unknown and suffix_of(path) is not None:
         raise InputError(
@@ -843,7 +844,7 @@ def _check_no_option(file: str) -> None:
 
 
 def are_site_files(files: Sequence[str]) -> bool:
-    """Return whether files are site files, which do not go together with others."""
+    """Return whether files are site files, which cannot be mixed with others."""
     tomls = [name for name in files if name.lower().endswith(".toml")]
     if tomls and len(tomls) < len(files):
         other = next(name for name in files if name not in tomls)
@@ -865,10 +866,10 @@ class Joining:
     Parameters
     ----------
     own : mapping of str to OwnTable
-        The tables by site, that of all sites under None; where no table is written again, sites
-        whose rows have no keys may be lacking.
+        The tables by site, with that of all sites under None; if ``append`` is False, sites whose
+        rows have no keys may be missing.
     append : bool, default=False
-        Whether the tables are written again with the clusters.
+        Whether to write the tables again with the clusters.
     """
 
     own: Mapping[str | None, OwnTable] = field(default_factory=dict)
@@ -880,7 +881,7 @@ class Joining:
         return None if own is None else own.keys(rows.row_ids)
 
     def write(self, folder: Path, file: str, rows: SiteRows, model: Model, labels: Labels) -> None:
-        """Write a site's table with the clusters of its rows, if tables are appended to."""
+        """Write a site's table with the clusters of its rows, if tables are to be written."""
         own = self._own(rows.name)
         if self.append and own is not None:
             (folder / TABLES).mkdir(exist_ok=True)
@@ -889,12 +890,12 @@ class Joining:
             write_joined(folder / self.file_of(file), table, more, *own.dialect)
 
     def files(self, labels: Sequence[str]) -> list[str]:
-        """Return the files of the tables that are written beside files of labels."""
+        """Return the files of the tables that accompany files of labels."""
         return list(map(self.file_of, labels)) if self.append else []
 
     @staticmethod
     def file_of(labels: str) -> str:
-        """Return the file of a site's table, which is named as that of its labels."""
+        """Return the file of a site's table, which is named like that of its labels."""
         return f"{TABLES}/{Path(labels).name}"
 
     def _own(self, site: str) -> OwnTable | None:
@@ -904,24 +905,24 @@ class Joining:
 def open_tables(
     files: Sequence[str], options: JoinOptions, values: ValueOptions, *, of_all: bool = False
 ) -> Joining:
-    """Open the tables that clusters are to be joined to, before any row is read.
+    """Open the tables to which clusters will be joined, before any row is read.
 
     Parameters
     ----------
     files : sequence of str
-        The files as the command names them.
+        The files as arguments of the command.
     options : JoinOptions
-        Whether there are keys, and whether tables are written again.
+        Options for keys, and for writing tables again.
     values : ValueOptions
-        How files are read.
+        Options for reading files.
     of_all : bool, default=False
         Whether one file holds the rows of all sites.
 
     Raises
     ------
     InputError
-        If a file cannot be read or has no such column, or if options were given that are for
-        files of rows, with site files.
+        If a file cannot be read or has no such column, or if options for files of rows were given
+        with site files.
     """
     is_asked = options.id_column is not None or options.append
     if are_site_files(files):

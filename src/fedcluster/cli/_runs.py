@@ -1,4 +1,4 @@
-"""Jobs on rows of this machine, for the commands: check a job, run it, write and show results."""
+"""Jobs on local rows, for the commands: check a job, run it, write and show results."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ from fedcluster.selection import Selection
 from fedcluster.texts.html import Table
 
 HELD = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothing"}
-"""Words of a comparison for the content of a column."""
+"""Words for the content of a column in a comparison."""
 
 FEW_SITES = 6
-"""Sites of which a comparison leaves out none, however narrow the screen."""
+"""Number of sites that a comparison always shows, however narrow the screen."""
 Counts = dict[str, dict[str, int]]
-"""By site and column."""
+"""Counts by site and column."""
 Scores = Mapping[str, float]
 
 
 def run_job(
     job: Job, rows: Reading, doing: Doing, min_cluster_size: int | None = None
 ) -> tuple[JobReport, list[Client]]:
-    """Check a job, and run it at sites of this machine.
+    """Check a job, and run it at local sites.
 
     Parameters
     ----------
     job : Fit, SelectK, Evaluate or Profile
         The job.
     rows : Reading
-        The rows of the sites, and what was decided on their columns.
+        The rows of the sites, and the decisions about their columns.
     doing : Doing
         Shows the progress: before the first round, and after each one.
     min_cluster_size : int, optional
@@ -85,7 +85,7 @@ def run_job(
     ------
     InputError
         If the job asks for more clusters than there are rows, or if ``min_cluster_size`` is given
-        for sites that have limits of their own.
+        although sites have limits of their own.
     """
     columns: tuple[str, ...] = ()
     if isinstance(job, Fit | SelectK):
@@ -121,12 +121,12 @@ def run_job(
 
 
 def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
-    """Return a job that tries at most as many clusters as rows, with the treatment of dates.
+    """Return a job with at most as many clusters as rows, and with the conversion of dates.
 
     Raises
     ------
     InputError
-        If an option asks for more clusters.
+        If an option explicitly asks for more clusters.
     """
     n_rows = sum(map(len, rows.tables.values()))
     if isinstance(job, Fit):
@@ -147,7 +147,7 @@ def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
 
 
 def _limits_of(job: Job, tables: Mapping[str, SiteRows], smallest: int | None) -> list[Filter]:
-    """Return the limits of sites without limits of their own."""
+    """Return the limits that apply to sites without limits of their own."""
     have_own = any(table.limits is not None for table in tables.values())
     if isinstance(job, Fit | SelectK):
         limits = jobs.limits_of(job, smallest)
@@ -161,7 +161,7 @@ def _limits_of(job: Job, tables: Mapping[str, SiteRows], smallest: int | None) -
 
 
 def clients_of(tables: Mapping[str, SiteRows], limits: Sequence[Filter]) -> list[Client]:
-    """Return the clients of the sites, with their own limits or else these."""
+    """Return the clients of the sites, with their own limits or else the given ones."""
     return [
         Client(name, table.rows, limits if table.limits is None else table.limits)
         if table.protected is None
@@ -222,7 +222,7 @@ def run_on_model(
 
 
 def write_report(out: Path | None, report: JobReport, content: Mapping[str, Any]) -> list[str]:
-    """Write a choice of k, scores or profiles into a folder, if one is named; return the files."""
+    """Write a choice of k, scores or profiles, if a folder is given; return the file names."""
     if out is None:
         return []
     with atomic_folder(out) as folder:
@@ -230,7 +230,7 @@ def write_report(out: Path | None, report: JobReport, content: Mapping[str, Any]
 
 
 def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:
-    """Return what ``--json`` prints of a job: its content, and the files that were written."""
+    """Return what ``--json`` prints for a job: its content, and the written files."""
     return {**content, "out": None if out is None else str(out), "files": list(files)}
 
 
@@ -239,7 +239,7 @@ def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedSites:
-    """A fit on rows of this machine.
+    """A fit on local rows.
 
     Parameters
     ----------
@@ -263,13 +263,13 @@ class FittedSites:
 
     @property
     def selection(self) -> Selection | None:
-        """Return how the number of clusters was chosen; None if it was given."""
+        """The choice of the number of clusters; None if it was given."""
         value = self.report.outcome.value
         return value if isinstance(value, Selection) else None
 
     @property
     def warnings(self) -> list[str]:
-        """Return what casts a doubt on the result."""
+        """Doubts about the result."""
         doubts = jobs.doubts_of(self.report, self.labels)
         chosen = self.selection.warnings if self.selection else ()
         return [*self.report.fit_report.doubts, *doubts, *chosen]
@@ -277,7 +277,7 @@ class FittedSites:
     def shown(self, width: int, out: Path) -> list[Table | str]:
         """Return the choice of k, the preparation of the rows, and the centres in units.
 
-        Their files are in a folder.
+        ``out`` is the folder of their files.
         """
         choice, model = self.selection, self.model
         shown = [] if choice is None else verdict(choice, str(out / "selection.json"))
@@ -355,7 +355,7 @@ def write_fit(
 
 
 def of_earlier_run(out: Path) -> list[str]:
-    """Return the labels, tables and report of an earlier fit, which its history lists."""
+    """Return the labels, tables and report of an earlier fit, as listed in its history."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))
         if history["format"] != jobs.HISTORY:
@@ -401,7 +401,7 @@ def _write_labels(
 
 
 def unknown_and_filled(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Counts]:
-    """Return the counts of unknown texts in new rows, and of values that the model fills in."""
+    """Return the counts of unknown texts in new rows, and of values that were filled in."""
     unknown: Counts = {}
     filled: Counts = {}
     if model.preprocessor is None:
@@ -419,7 +419,7 @@ def unknown_and_filled(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Co
 
 
 def unlabelled(labels: Mapping[str, Any]) -> list[str]:
-    """Return how many rows of each site have no label."""
+    """Return the number of rows of each site without a label."""
     counts = {site: int((each < 0).sum()) for site, each in labels.items()}
     some = [f"{n:,} of {site}" for site, n in counts.items() if n]
     return [f"Rows without a cluster (-1): {', '.join(some)}."] if some else []
@@ -429,7 +429,7 @@ def unlabelled(labels: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(selection: Selection, elsewhere: str) -> list[Table | str]:
-    """Return a choice of k for a screen: every index, and the verdict."""
+    """Return a choice of k for the screen: every index, and the verdict."""
     k, rule = selection.n_clusters, selection.rule
     return [
         index_table(k, rule, selection.says, selection.table, elsewhere),
@@ -460,7 +460,7 @@ class Evaluation:
     report : JobReport
         The result of all sites together.
     by_site : mapping of str to mapping
-        The scores of each site's own rows alone.
+        The scores of each site's own rows.
     sites : tuple of SiteRecord
         What each site sent.
     """
@@ -471,7 +471,7 @@ class Evaluation:
 
     @property
     def scores(self) -> Scores:
-        """Return the scores over all sites, by index."""
+        """The scores over all sites, by index."""
         scores: Scores = self.report.outcome.value
         return scores
 
@@ -483,9 +483,9 @@ class Evaluation:
         return content | {"sites": sites}
 
     def table(self, width: int, elsewhere: str) -> Table:
-        """Return a line for each index; the last sites are left out if the screen is too narrow.
+        """Return a table with a line for each index; last sites are left out on a narrow screen.
 
-        Indices of one's own come first, then those that sentences explain.
+        Users' own metrics come first, then indices that are explained in sentences.
         """
         sites = self.by_site if len(self.by_site) > 1 else {}
         better = self.content["better"]
@@ -521,7 +521,7 @@ class Evaluation:
 
 
 def evaluate(job: Evaluate, rows: Reading, doing: Doing, min_cluster_size: int) -> Evaluation:
-    """Score a model by all indices that apply, on the rows of all sites and of each one alone."""
+    """Score a model by all applicable indices, on the rows of all sites and of each one."""
     tables = rows.tables
     job = replace(job, classes=_classes(tables.values()))
     report, records = run_on_model(job, rows, doing, min_cluster_size)
@@ -534,12 +534,12 @@ def evaluate(job: Evaluate, rows: Reading, doing: Doing, min_cluster_size: int) 
 
 
 def _classes(tables: Iterable[SiteRows]) -> tuple[str, ...] | None:
-    """Return all labels of all sites; None where no site has any.
+    """Return all labels of all sites; None if no site has any.
 
     Raises
     ------
     InputError
-        If a row of a site has no label, or a site has none at all and others have.
+        If a row of a site has no label, or if only some sites have labels.
     """
     by_site: dict[str, Collection[str] | None] = {}
     for table in tables:
@@ -566,7 +566,7 @@ class Comparison:
     Parameters
     ----------
     reading : Reading
-        The rows, and what was decided on their columns.
+        The rows, and the decisions about their columns.
     fit_report : FitReport
         The report on the preparation of the rows, with all decisions.
     used : tuple of str
@@ -578,11 +578,11 @@ class Comparison:
     used: tuple[str, ...]
 
     def table(self, width: int) -> Table:
-        """Return a line for each column: its use, and its content at each site.
+        """Return a table with a line for each column: its use, and its content at each site.
 
-        The last of many sites are left out if the screen is too narrow. For numbers, it shows mean
-        and deviation, which a federation discloses as well; for text, the number of its values.
-        The share of missing values follows.
+        Last sites are left out if the screen is too narrow. For numbers, it shows mean and
+        deviation, which a federation discloses as well; for text, the number of distinct values;
+        then the share of missing values.
         """
         tables = self.reading.tables
         held = [name for table in tables.values() for name in table.columns]
@@ -654,12 +654,12 @@ def compared(
     prepare: PreprocessingSpec,
     doing: Doing = silent,
 ) -> Comparison:
-    """Read the sites' files and prepare their rows, as a fit does before it clusters.
+    """Read the sites' files and prepare their rows, as a fit does before clustering.
 
     Raises
     ------
     InputError
-        Where a fit would refuse them.
+        If a fit would refuse them.
     """
     reading = read(files, options, doing, prepare)
     engine = LocalEngine(clients_of(reading.tables, [MinRows(2)]))
@@ -674,7 +674,7 @@ def doubts_about(data: Data) -> list[str]:
     Parameters
     ----------
     data : Data
-        Some of its rows, still to be prepared.
+        Some of its rows, before preparation.
     """
     screening = screened({"this site": SourceSummary.from_data(data)})
     lines = [

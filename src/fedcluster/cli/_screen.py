@@ -1,6 +1,6 @@
-"""Screen of the command line: help, errors in one line, progress on stderr, results on stdout.
+"""Screen of the command line: help, one-line errors, progress on stderr, results on stdout.
 
-Nothing is broken inside a word or cut off, whatever the width.
+Lines are never broken within words or cut off, whatever the width.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ if TYPE_CHECKING:
     from fedcluster.texts.html import Table
 
 WIDEST, NARROW = 80, 60
-"""Characters of a line of help at most, and below which what is explained stands above."""
+"""Largest number of characters in a line of help, and width below which terms are above their
+explanations."""
 UNBROKEN = "\u2011"
-"""A hyphen at which no line is broken, in the place of those of names."""
+"""Non-breaking hyphen that replaces those in names."""
 EXAMPLE = "Example: "
 ARGUMENT = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
-"""A word of a command, with what stands in quotes."""
+"""A word of a command, including quoted text."""
 
 
 class Doing(Protocol):
-    """Shows what is being done."""
+    """Function that shows the current activity."""
 
     def __call__(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
         """Show a line.
@@ -56,9 +57,9 @@ class Doing(Protocol):
         Parameters
         ----------
         what : str
-            What is being done.
+            The activity.
         done : float, optional
-            The share of the whole that is done, between 0 and 1.
+            The finished share of the activity, between 0 and 1.
         keep : bool
             Whether the line stays on the screen.
         """
@@ -106,7 +107,7 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
         self.write("\n".join(lines) + "\n")
 
     def write_text(self, text: str) -> None:
-        """Write paragraphs; an example in a form that can be pasted."""
+        """Write paragraphs; examples are written so that they can be pasted."""
         if not text.startswith(EXAMPLE):
             super().write_text(text.replace("-", UNBROKEN))
             return
@@ -128,7 +129,7 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
         return re.sub(r" +$", "", str(super().getvalue()), flags=re.MULTILINE)
 
     def _term(self, term: str) -> str:
-        """Return an option, with its choices on several lines where one is too short."""
+        """Return an option, with its choices on several lines if one is too short."""
         lines, most = [""], self.width - self.current_indent
         for part in re.split(r"(?<=\|)", term):
             if len(lines[-1]) + len(part) > most and lines[-1].strip():
@@ -138,13 +139,13 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
 
 
 class HelpContext(typer.Context):
-    """Context of a command with this formatter of help."""
+    """Context of a command that uses this formatter of help."""
 
     formatter_class = Help
 
 
 def readable(commands: Sequence[Any]) -> None:
-    """Give this help to commands and their subcommands, with whole sentences in lists of them."""
+    """Give this help to commands and their subcommands, and list them with full sentences."""
     for command in commands:
         command.context_class = HelpContext
         if command.help and not command.short_help:
@@ -153,9 +154,9 @@ def readable(commands: Sequence[Any]) -> None:
 
 
 COMMANDS = ("  fedcluster ", "  python ")
-"""How a line begins that is to be pasted, and that no shell would take in parts."""
+"""Beginnings of lines that are commands to be pasted, and must not be broken."""
 ANY_WIDTH = 100_000
-"""Characters of a line that is as long as it need be."""
+"""Width for lines that may have any length."""
 
 
 def wraps(console: Console) -> bool:
@@ -164,9 +165,9 @@ def wraps(console: Console) -> bool:
 
 
 def write_line(console: Console, line: str, head: str = "", style: str = "") -> None:
-    """Print a line, wrapped between words at the width of the screen; a command stays whole.
+    """Print a line, wrapped between words at the width of the screen, with commands whole.
 
-    Its head, all of it by default, is in a style on a terminal.
+    Its head, by default the whole line, is styled on a terminal.
     """
     from rich.text import Text
 
@@ -194,7 +195,7 @@ def broken(line: str, width: int) -> str:
 
 
 def write_table(console: Console, table: Table) -> None:
-    """Print a table; on a narrow screen, with less space, broken heads, or row after row."""
+    """Print a table; on a narrow screen, with less space, wrapped headers, or row after row."""
     write_line(console, table.title, style="bold")
     broken_heads = [name.replace("-", "-\n") for name in table.header]
     drawn = [
@@ -213,7 +214,7 @@ def write_table(console: Console, table: Table) -> None:
 
 
 def _drawn(table: Table, blanks: int) -> RichTable:
-    """Return a table for rich, whose columns are so many blanks and one more apart."""
+    """Return a table for rich, with the given number of blanks between columns."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -238,7 +239,7 @@ def _width(console: Console, drawn: RichTable) -> int:
 
 
 def _write_records(console: Console, table: Table) -> None:
-    """Print a table row after row, each with its cells below."""
+    """Print a table row by row, with the cells of each below."""
     for first, *cells in [*table.rows, *([table.total] if table.total else [])]:
         write_line(console, first, style="bold")
         named_cells = zip(table.header[1:], cells, strict=True)
@@ -247,9 +248,9 @@ def _write_records(console: Console, table: Table) -> None:
 
 
 EVERY = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 REFUSALS = "fedcluster.engines"
-"""The logger that says what a site refuses, of which attacks make many."""
+"""The logger of a site's refusals, many of which attacks provoke."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
@@ -293,7 +294,7 @@ def _advice(error: Exception) -> str | None:
 
 
 def complain(kind: str, message: str) -> None:
-    """Print one line on stderr, its first word in colour on a terminal."""
+    """Print one line on stderr, with the first word coloured on a terminal."""
     from rich.console import Console
 
     colour = {"error": "bold red", "warning": "bold yellow", "note": "bold"}[kind]
@@ -309,7 +310,7 @@ def say(message: str) -> None:
 
 
 def needs(module: str, extra: str) -> None:
-    """Refuse to go on without an optional library."""
+    """Raise an error if an optional library is missing."""
     from fedcluster.errors import InputError
 
     if find_spec(module) is None:
@@ -318,7 +319,7 @@ def needs(module: str, extra: str) -> None:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """End the block, and nothing more, at Ctrl-C or SIGTERM."""
+    """End the block silently at Ctrl-C or SIGTERM."""
 
     def end(*_signalled: object) -> None:
         raise KeyboardInterrupt
@@ -337,11 +338,11 @@ class Screen:
     Parameters
     ----------
     as_json : bool
-        The result is one JSON object.
+        Whether the result is one JSON object.
     quiet : bool
-        No progress and no result; warnings and errors only.
+        Whether to show only warnings and errors, no progress and no result.
     muted : str, optional
-        A logger that says nothing below what is critical.
+        A logger that only reports critical messages.
     """
 
     def __init__(self, *, as_json: bool, quiet: bool, muted: str | None = None) -> None:
@@ -390,7 +391,7 @@ class Screen:
             complain("error", "interrupted; nothing was written")
 
     def _hear(self, message: Warning | str) -> None:
-        """Keep a warning; a note on what was read comes once, even if rows are read again."""
+        """Keep a warning; notes on what was read are kept once, even if rows are read again."""
         from fedcluster.errors import ReadingNote
 
         line = str(message)
@@ -402,11 +403,11 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Return the number of characters in a line of the screen."""
+        """The number of characters in a line of the screen."""
         return self._out.width
 
     def doing(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
-        """Show what is being done; see `Doing`."""
+        """Show the current activity; see `Doing`."""
         if keep:
             if not self.quiet:
                 write_line(self._err, what)
@@ -422,14 +423,14 @@ class Screen:
         self._show_if_due()
 
     def _show_if_due(self) -> None:
-        """Show what is being done every ten seconds, where no terminal shows it."""
+        """Show the current activity every ten seconds, if there is no terminal."""
         seconds = time.monotonic() - self._start
         if not self._bar and not self.quiet and seconds - self._shown >= EVERY:
             self._shown = seconds
             write_line(self._err, f"{seconds:.0f} seconds: {self._doing} …")
 
     def _progress_bar(self) -> Progress:
-        """Return what shows on a terminal what is being done, since when, and how far it is."""
+        """Return the progress bar for a terminal: the activity, its duration and its share."""
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         text = TextColumn("{task.description}", markup=False)
@@ -443,8 +444,8 @@ class Screen:
     def wait_for(self, work: Callable[[], T]) -> T:
         """Return the result of numerical work, which Ctrl-C ends cleanly.
 
-        The work has a thread of its own: an interrupt that strikes while numba hands a result
-        over crashes the process, and only the main thread is struck.
+        The work has a thread of its own, because an interrupt while numba returns a result would
+        crash the process, and only the main thread is interrupted.
         """
         with ThreadPoolExecutor(1) as thread:
             try:
@@ -459,7 +460,7 @@ class Screen:
             return done.result()
 
     def _compiling(self, record: logging.LogRecord) -> bool:
-        """Show a line of the log, which announces the compilation of kernels."""
+        """Show a line of the log that announces the compilation of kernels."""
         self.doing(record.getMessage())
         if not self._bar and not self.quiet:
             write_line(self._err, f"{record.getMessage()} …")
@@ -471,10 +472,10 @@ class Screen:
         shown: Iterable[Table | str],
         elsewhere: Path | None = None,
     ) -> None:
-        """Show a result: all of its content to a machine, tables and lines to people.
+        """Show a result: its full content as JSON, or tables and lines for people.
 
-        Of a long table, people see the first rows, and where the others are: in a file, if it is
-        named, or in the content.
+        For a long table, only the first rows are shown, with the place of the others: a file, if
+        one is named, or the content.
         """
         from fedcluster.io.outputs import json_text
         from fedcluster.report.tables import cut_off
@@ -497,7 +498,7 @@ class Screen:
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """Format of the printed output."""
 
     TEXT = "text"
     JSON = "json"
@@ -514,7 +515,7 @@ LogFormat = Annotated[
 
 @contextmanager
 def _warnings_shown() -> Iterator[None]:
-    """Write warnings of all packages to standard error while the block lasts."""
+    """Write warnings of all packages to standard error within the block."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -529,7 +530,7 @@ def _warnings_shown() -> Iterator[None]:
 def telling(
     path: Path, log_format: Format, site: str | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints a line and writes it to the log, while the block lasts."""
+    """Yield a function that prints a line and writes it to the log, within the block."""
     from fedcluster.site.logs import logged
 
     as_json = log_format is Format.JSON
@@ -547,21 +548,21 @@ def telling(
 def verified_log(
     path: Path, head: str, questions: Callable[[], int] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the content and the lines to show of a log that is in order.
+    """Return the content and the lines to show for a log that is in order.
 
     Parameters
     ----------
     path : Path
         The log.
     head : str
-        The hash of a line that it must have, or the first digits of one; empty for any.
+        The hash of a line that the log must have, or its first digits; empty for any.
     questions : callable, optional
-        Checks the questions that are kept beside the log, and counts them.
+        Checks and counts the questions that are kept beside the log.
 
     Raises
     ------
     InputError
-        If the log is not in order, or is another one.
+        If the log is not in order, or is a different one.
     """
     from fedcluster.errors import InputError
     from fedcluster.site.audit_log import verify

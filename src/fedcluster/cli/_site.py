@@ -349,7 +349,7 @@ def revoke_permit(
 
 
 def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
-    """Return the permits of a site and the log in which they stand."""
+    """Return the permits of a site and the log in which they are recorded."""
     from fedcluster.site.file import SiteFile
     from fedcluster.site.membership import Membership, site_log, site_permits
 
@@ -410,7 +410,7 @@ def suffix_of_data(file: str) -> bool:
 
 
 def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
-    """Show what a federation would meet at a site."""
+    """Show what a federation would find at a site."""
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster.io.columns import has_columns
         from fedcluster.site.file import SiteFile
@@ -446,7 +446,7 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
 
 
 def _noticed(site: SiteFile) -> list[str]:
-    """Return what the first rows of a site show; nothing where they cannot be read as rows."""
+    """Return findings from the first rows of a site; nothing if they cannot be read."""
     from fedcluster.cli._runs import doubts_about
     from fedcluster.errors import InputError
 
@@ -481,7 +481,7 @@ def _content(site: SiteFile, summary: SourceSummary) -> dict[str, Any]:
 
 
 def _groups(site: SiteFile) -> dict[str, Any]:
-    """Return how many rows are in groups now, without keeping new ones, and their limits."""
+    """Return the number of rows in groups, without storing new groups, and their limits."""
     import numpy as np
 
     from fedcluster.site.file import RULES
@@ -518,7 +518,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
 
 def _privacy(site: SiteFile) -> dict[str, Any]:
-    """Return the privacy budget of a site, and what is spent of it."""
+    """Return the privacy budget of a site, and its cost so far."""
     from fedcluster.site.logs import budget_content
     from fedcluster.site.membership import site_budget
 
@@ -539,7 +539,7 @@ def _left(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _grouped(content: dict[str, Any]) -> Iterator[str]:
-    """Yield sentences on what is seen of the rows."""
+    """Yield sentences on what is disclosed about the rows."""
     from fedcluster.report.tables import counted
 
     groups, unit = content["groups"], "rows" if content["persons"] is None else "persons"
@@ -567,7 +567,7 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:
-    """Yield sentences on what groups keep besides their size, for the site's owner alone."""
+    """Yield sentences on rules for groups other than size, for the site's owner only."""
     if "preset" in groups:
         yield (
             f'By preset "{groups["preset"]}", only sums of at least three sites leave, and reports '
@@ -584,7 +584,7 @@ def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:
 
 
 def _role(site: SiteFile, name: str) -> str:
-    """Return what a column is used for."""
+    """Return the role of a column."""
     roles = {site.weight_column: "weight", site.group_column: "group", site.label_column: "label"}
     if name in roles:
         return roles[name]
@@ -594,7 +594,7 @@ def _role(site: SiteFile, name: str) -> str:
 
 
 def _refused(site: SiteFile, summary: SourceSummary) -> Iterator[str]:
-    """Yield a line for each column that a fit would not take."""
+    """Yield a line for each column that a fit would refuse."""
     holds = {"date": "dates", "mixed": "numbers and text", "empty": "no value"}
     for column in summary.columns.values():
         if column.kind in holds and _role(site, column.name) == "clustered by":
@@ -620,7 +620,7 @@ def _table(site: SiteFile, summary: SourceSummary) -> Table:
 
 
 def _decimals(summary: SourceSummary) -> Iterator[str]:
-    """Yield which columns may have decimals that do not begin as the site file says."""
+    """Yield columns whose decimal sign may not be that of the site file."""
     from fedcluster.io.cells import COMMA, NAMES
 
     for sign, name in NAMES.items():
@@ -631,7 +631,7 @@ def _decimals(summary: SourceSummary) -> Iterator[str]:
 
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
-    """Yield sentences on what the site's limits would do."""
+    """Yield sentences on the effect of the site's limits."""
     from fedcluster.report.tables import counted
 
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"

@@ -1,4 +1,4 @@
-"""Compile all kernels beforehand: small jobs of every kind, on rows of both precisions."""
+"""Compilation of all kernels in advance, by small jobs of every kind in both precisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.groups import Grouping
 
 SHAPES = (("few rows", 60, 4), ("many rows", 9000, 4), ("wide rows", 600, 40))
-"""Rows and columns of a site: one call of a compiled function takes few, chunks of many."""
+"""Numbers of rows and columns of a site, for single compiled calls and for chunks."""
 PRECISIONS = (np.float64, np.float32)
 COVARIANCES = ("full", "tied", "diag", "spherical")
 WISHES = ({"trim": 0.1}, {"metric": "cosine"}, {"quality": "best"}, {"sums_only": True})
@@ -29,7 +29,7 @@ Job = tuple[str, Callable[[], object]]
 
 
 def jobs() -> Iterator[Job]:
-    """Yield what compiles kernels: its name, and a small job that needs them."""
+    """Yield the names of small jobs, and the jobs, that together compile all kernels."""
     few = _sites(60, 4, np.float64)
     yield "k-means", _fit(FederatedKMeans(3), few)
     yield "the choice of k", lambda: select_k(few, range(1, 5))
@@ -63,7 +63,7 @@ def _fit(model: Any, rows: list[Any]) -> Callable[[], object]:
 
 
 def warmed(doing: Callable[[str], None]) -> int:
-    """Compile what is not compiled yet; returns how many kernels that were."""
+    """Compile missing kernels; return their number."""
     every = list(jobs())
     for i, (name, job) in enumerate(every, 1):
         doing(f"compiling kernels, {i} of {len(every)}: {name}")

@@ -1,4 +1,4 @@
-"""Jobs that sites do together, and the one function that carries them out on any engine."""
+"""Jobs that sites carry out together, and the one function that runs them on any engine."""
 
 from fedcluster.jobs._execute import JOBS as JOBS
 from fedcluster.jobs._execute import check_job as check_job

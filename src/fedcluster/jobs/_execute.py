@@ -1,4 +1,4 @@
-"""Carrying jobs out, and what others ask of a job of any kind."""
+"""Execution of jobs, and functions that apply to jobs of any kind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROCEDURES: Mapping[type[Any], type[Procedure]] = MappingProxyType(
         Profile: ProfileProcedure,
     }
 )
-"""How jobs are carried out, by their kind."""
+"""The procedures of jobs, by kind."""
 
 
 def execute(
@@ -47,31 +47,31 @@ def execute(
     watch: Watch | None = None,
     enough: int | None = None,
 ) -> JobReport:
-    """Carry a job out: agree on columns, fit the preprocessing, run the plan, account for it.
+    """Carry a job out: agree on columns, fit the preprocessing, run the plan, keep account.
 
     Parameters
     ----------
     job : Fit, SelectK, Evaluate or Profile
-        What to do.
+        The job.
     engine : Engine
-        Who is asked.
+        The engine that asks the sites.
     columns : sequence of str
-        The columns of rows that are taken as they are.
+        The columns of rows that are not prepared.
     watch : callable taking a CommunicationRound, optional
-        Called with every round as it ends, for a progress bar.
+        Called with the record of each round, for instance for a progress bar.
     enough : int, optional
-        The fewest sites with which the job may begin where columns of others hold other kinds than
-        those of most; by default all.
+        The smallest number of sites with which the job may begin if columns of the others have
+        other kinds than at most sites; by default all.
 
     Returns
     -------
     JobReport
-        What came of it.
+        The report.
 
     Raises
     ------
     InputError
-        If the job makes no sense for these sites.
+        If the job is not possible for these sites.
     HeldBackError
         If the sites' limits hold back everything in the first round.
     SiteError
@@ -93,19 +93,19 @@ def execute(
 
 
 def procedure_of(job: Job) -> Procedure:
-    """Return how a job is carried out, and what it needs for that."""
+    """Return the procedure of a job."""
     if isinstance(job, Fit) and job.epsilon is not None:
         return PrivateFitProcedure(job)
     return PROCEDURES[type(job)](job)
 
 
 def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
-    """Refuse a job that makes no sense, or not for these sites.
+    """Raise an error for a job that is not possible, in general or for these sites.
 
     Raises
     ------
     InputError
-        With what to do.
+        With advice on what to do.
     """
     procedure_of(job).check(sites)
 
@@ -113,13 +113,13 @@ def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
 def steps_of(job: Job) -> tuple[PlannedStep, ...]:
     """Return the steps that a job asks whatever the rows and the sites are.
 
-    Sites are told of them before the first question, so that a job that one of them cannot do ends
-    there. Other steps, such as those that find a start, follow from what the sites tell.
+    Sites are informed of them before the first question, so that a job that one of them cannot do
+    ends at once. Other steps, such as those that find a start, depend on the sites' answers.
 
     Raises
     ------
     InputError
-        If an algorithm, its objective or a metric lacks something.
+        If an algorithm, its objective or a metric is incomplete.
 
     Examples
     --------
@@ -135,53 +135,53 @@ def plan_of(
     seed: int | None = None,
     preprocessor: Preprocessor | None = None,
 ) -> Plan[Any]:
-    """Return what to ask these sites about the prepared rows, with a seed that was drawn.
+    """Return the plan of questions to these sites about the prepared rows.
 
     Raises
     ------
     InputError
-        If the job makes no sense for these sites.
+        If the job is not possible for these sites.
     """
     drawn_seed = drawn(job.seed) if seed is None else seed
     return procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
 
 
 def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
-    """Return how rows are prepared: what is to be fitted, what was fitted, or not at all."""
+    """Return the preprocessing of a job: a specification to be fitted, a fitted one, or None."""
     return procedure_of(job).preprocessing
 
 
 def limits_of(
     job: Fit | SelectK, smallest: int | None = None, *, alone: bool = False
 ) -> list[Filter]:
-    """Return what sites hold back that say nothing of it themselves.
+    """Return the limits that apply to sites without limits of their own.
 
     Parameters
     ----------
     job : Fit or SelectK
-        Its algorithm says from which size on a site sends a cluster.
+        The job, whose algorithm declares the smallest cluster that a site sends.
     smallest : int, optional
-        The smallest cluster that a site sends, in the place of the algorithm's.
+        The smallest cluster that a site sends, instead of the algorithm's.
     alone : bool
-        Whether all rows are one site's: they have nowhere to leave.
+        Whether all rows belong to one site, which then discloses nothing to others.
     """
     return procedure_of(job).limits(smallest, alone=alone)
 
 
 def within(job: KJob, n_rows: float) -> KJob:
-    """Return a job with no more numbers of clusters than there are rows for.
+    """Return a job restricted to numbers of clusters for which there are enough rows.
 
     Raises
     ------
     InputError
-        If it asks for more clusters than rows by name.
+        If it explicitly asks for more clusters than rows.
     """
     bounded: KJob = procedure_of(job).within(n_rows)
     return bounded
 
 
 def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
-    """Return the job of a name with these parameters, as JSON holds them."""
+    """Return the job with this name and these parameters, as read from JSON."""
     made = dict(parameters)
     for key, kind in (("prepare", PreprocessingSpec), ("rule", Rule)):
         if isinstance(made.get(key), Mapping):
@@ -191,28 +191,28 @@ def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
 
 
 def doubts_of(report: JobReport, labels: Mapping[str, Labels] | None = None) -> list[str]:
-    """Return what casts a doubt on the clusters that a job found, if it found some.
+    """Return doubts about the clusters that a job found, if it found any.
 
     Parameters
     ----------
     report : JobReport
-        What came of the job.
+        The report of the job.
     labels : mapping of str to ndarray, optional
-        The labels of the rows by site, which say what clusters have rows, and whose; else those
-        with a weight have.
+        The labels of the rows by site, which show the clusters that have rows; without them, these
+        are the clusters with a weight.
     """
     return procedure_of(report.job).doubts(report, labels)
 
 
 def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-    """Return what the file of a job and ``--json`` say of it, without its rounds.
+    """Return the content of a job's file and of ``--json``, without its rounds.
 
     Parameters
     ----------
     report : JobReport
-        What came of the job.
+        The report of the job.
     records : sequence of SiteRecord
-        What sites of this machine hold and sent, which is told besides.
+        What local sites hold and sent, which is added.
     """
     return procedure_of(report.job).content(report, records)
 
@@ -225,17 +225,17 @@ def write_report(folder: Path, report: JobReport, content: Mapping[str, Any]) ->
 def write_job(
     folder: Path, report: JobReport, name: str = "", doubts: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write all files of a job of any kind; return the content that there is to show.
+    """Write all files of a job of any kind; return the content to show.
 
     Parameters
     ----------
     folder : Path
         An empty folder.
     report : JobReport
-        What came of the job.
+        The report of the job.
     name : str
-        What the page of a fit calls the run.
+        The name of the run on the page of a fit.
     doubts : sequence of str
-        What casts a doubt on a fit, which its files say.
+        Doubts about a fit, which are added to its files.
     """
     return procedure_of(report.job).write_all(folder, report, name, doubts)

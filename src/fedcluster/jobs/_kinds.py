@@ -82,12 +82,12 @@ from fedcluster.selection import Rule, Selection
 from fedcluster.selection.sweep import JUDGING, clustered_by, select_k_plan
 
 MOST_TRIED, ROWS_EACH = 50, 10
-"""The largest number of clusters that may be the answer of "auto", by likelihood; rows for each."""
+"""Largest number of clusters that "auto" considers, by likelihood; and rows per cluster."""
 
 NOT_PARAMETERS = {"algorithm", "seed", "means", "start"}
 """Fields of a fit that a model file has elsewhere, or not at all."""
 WHERE_SET = {"m", "rule", "profile", "stability", "robust"}
-"""Parameters that a model file has if they are set."""
+"""Parameters that a model file has only if they are set."""
 OF_PRIVACY = {"epsilon", "delta", "group_size", "bounds", "n_rows"}
 OF_MIXTURES = {"model", "covariance_type", "reg_covar", "noise"}
 
@@ -99,15 +99,15 @@ class Clustering(Procedure):
 
     fit: Fit
     auto: bool
-    """Whether the job leaves open which is the largest number of clusters."""
+    """Whether the job leaves the largest number of clusters open."""
 
     @property
     def preprocessing(self) -> PreprocessingSpec | Preprocessor | None:
-        """How rows are prepared, which is to be fitted; None of rows that are taken as they are."""
+        """The specification of the preprocessing; None if rows are not prepared."""
         return for_metric(self.job.prepare, self.job.metric)
 
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
-        """Refuse a job that makes no sense, or not for these sites."""
+        """Raise an error for a job that is not possible, in general or for these sites."""
         fit = self.fit
         check(fit, sites)
         if fit.epsilon is None:
@@ -120,7 +120,7 @@ class Clustering(Procedure):
             raise InputError(f"stability must be 1 to {most} replicates, not {n}")
 
     def check_width(self, d: int) -> None:
-        """Refuse bounds or a start of another number of columns than d, unless that is 0."""
+        """Raise an error for bounds or a start with other than d columns, unless d is 0."""
         fit = self.fit
         if not d:
             return
@@ -159,7 +159,7 @@ class Clustering(Procedure):
         yield from [Separation, Agreement] if fit.stability else []
 
     def plan(self, at: Stage) -> Plan[Any]:
-        """Return what to ask about the prepared rows."""
+        """Return the plan of questions about the prepared rows."""
         self.check(at.sites)
         n_rows, preprocessor = sum(rows_of(at.sites)), at.preprocessor
         fit = replace(type(self)(self.within(n_rows)).fit.at(at.sites), seed=at.seed)
@@ -175,7 +175,7 @@ class Clustering(Procedure):
         return self.fit.rule is None or self.fit.rule.name == "likelihood"
 
     def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
-        """Return what sites hold back that say nothing of it themselves; see `limits_of`."""
+        """Return the limits for sites without limits of their own; see `limits_of`."""
         self.check()
         if self.fit.epsilon is not None:
             if smallest is not None:
@@ -199,18 +199,18 @@ class FitProcedure(Clustering):
         self.fit, self.auto, self.faults = job, isinstance(job.n_clusters, str), job.robust
 
     def check_schema(self, schema: Schema) -> None:
-        """Refuse weights of columns of text, where a mixture is fitted to the rows."""
+        """Raise an error for weights of text columns if a mixture is fitted to the rows."""
         texts = {each.name for each in schema.columns if each.kind == "text"}
         check_weights(self.fit, texts.union(self.fit.prepare.named if self.fit.prepare else ()))
 
     def within(self, n_rows: float) -> Fit:
-        """Return the job with no more numbers of clusters than there are rows for."""
+        """Return the job restricted to numbers of clusters for which there are enough rows."""
         ks = tried(self.fit.n_clusters, n_rows)
         check_rows(self.fit.n_clusters if ks is None else max(ks, default=1), n_rows)
         return self.fit if ks is None else replace(self.fit, n_clusters=ks)
 
     def whole_plan(self, at: Stage) -> Plan[Found]:
-        """Plan a clustering, with its stability and its profiles where they are asked for."""
+        """Plan a clustering, with its stability and its profiles if requested."""
         plan, stability = with_preprocessing(self.plan(at), at.preprocessor), None
         if self.fit.stability:
             value, stability = yield from self._with_stability(plan, at)
@@ -249,7 +249,7 @@ class FitProcedure(Clustering):
     def influence(
         self, value: Any, listener: Listener, seed: int, columns: Sequence[str]
     ) -> tuple[Influence, ...]:
-        """Return how far each site moves the centres of a fit, and which is odd."""
+        """Return the influence of each site on the centres of a fit, and which site is odd."""
         return influences(clustering_of(value), listener, seed, columns)
 
     def doubts(self, report: JobReport, labels: Mapping[str, Labels] | None) -> list[str]:
@@ -268,7 +268,7 @@ class FitProcedure(Clustering):
         ]
 
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return what ``history.json`` and ``--json`` say of a fit, without its rounds."""
+        """Return the content of ``history.json`` and ``--json`` for a fit, without its rounds."""
         result, chosen = report.clustering, report.outcome.value
         return {
             "n_clusters": len(result.state.centers),
@@ -294,7 +294,7 @@ class FitProcedure(Clustering):
     def write_all(
         self, folder: Path, report: JobReport, name: str, doubts: Sequence[str]
     ) -> dict[str, Any]:
-        """Write the model, the history and the page, and how k was chosen where it was."""
+        """Write the model, the history, the page and, if k was chosen, the choice."""
         files = [] if tried(self.fit.n_clusters) is None else write_selection(folder, report)
         content = {**self.content(report), "warnings": list(doubts)}
         model = model_of(report)
@@ -312,7 +312,7 @@ class PrivateFitProcedure(FitProcedure):
         self.rows_per_person = job.group_size
 
     def public_columns(self, chosen: Sequence[str] | None) -> tuple[str, ...]:
-        """Return the columns that are chosen, or have bounds.
+        """Return the chosen columns, or those that have bounds.
 
         Raises
         ------
@@ -334,14 +334,14 @@ class PrivateFitProcedure(FitProcedure):
         ranges: Mapping[str, tuple[float, float]],
         n_rows: float | None,
     ) -> Fit:
-        """Return the fit with the ranges as bounds, unless it has some, and the number of rows."""
+        """Return the fit with the number of rows, and with the ranges as bounds if it has none."""
         stated = {name: ranges[name] for name in columns or ranges if name in ranges}
         return replace(self.fit, bounds=self.fit.bounds or stated or None, n_rows=n_rows)
 
     def run(
         self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
     ) -> JobReport:
-        """Carry the fit out: every answer has noise and is counted."""
+        """Carry out the fit, with noise on every answer and an account of the cost."""
         budget, box = budgets.budget_of(self.fit), budgets.box_of(self.fit, columns)
         accounted, seed = budgets.AccountedEngine(engine, budget), drawn(self.fit.seed)
         sites = accounted.introduce(steps=self.steps())
@@ -359,7 +359,7 @@ class PrivateFitProcedure(FitProcedure):
 
 
 SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)}
-"""The parameters that a choice and its clusterings have in common."""
+"""The parameters that a choice of k and its clusterings have in common."""
 
 
 class SelectProcedure(Clustering):
@@ -377,20 +377,20 @@ class SelectProcedure(Clustering):
         self.fit = Fit(range(job.k_min, job.k_last + 1), **parameters).resolved
 
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
-        """Refuse a choice that makes no sense, or not for these sites."""
+        """Raise an error for a choice that is not possible, in general or for these sites."""
         if self.job.averaging != "avg_2" and self.job.rule != "fuzzy-db":
             raise refused("choice-averaging")
         super().check(sites)
 
     def within(self, n_rows: float) -> SelectK:
-        """Return the job with no more numbers of clusters than there are rows for."""
+        """Return the job restricted to numbers of clusters for which there are enough rows."""
         job: SelectK = self.job
         check_rows(job.k_max or job.k_min, n_rows)
         few = job.k_max is not None or job.k_last > n_rows
         return replace(job, k_max=min(job.k_last, int(n_rows))) if few else job
 
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return what ``selection.json`` and ``--json`` say of the choice, without its rounds."""
+        """Return the content of ``selection.json`` and ``--json``, without the rounds."""
         account = report.account(records)
         return {**verdict(report.outcome.value), "seed": self.job.seed, **account}
 
@@ -400,7 +400,7 @@ class SelectProcedure(Clustering):
 
 
 def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
-    """Return the model of a fit; ``more`` are parameters besides those of the job."""
+    """Return the model of a fit; ``more`` are parameters other than those of the job."""
     job, result = report.job, report.clustering
     values = {each.name: getattr(job, each.name) for each in fields(job)} | more
     values["n_init"] = values["n_init"] or "auto"
@@ -427,7 +427,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
 
 
 def model_name(algorithm: Any) -> str:
-    """Return of which model clusters are that an algorithm found."""
+    """Return the name of the kind of model that an algorithm fits."""
     return "mixture" if isinstance(algorithm, GaussianMixture | MergedMixture) else "k-means"
 
 
@@ -438,25 +438,25 @@ def write_history(
     files: Sequence[str],
     page: Run | None,
 ) -> list[str]:
-    """Write ``history.json``: what happened, round by round; and the page on it and the model.
+    """Write ``history.json``, the record of all rounds, and the page about it and the model.
 
     Parameters
     ----------
     folder : Path
-        Where the other files are already.
+        The folder, which has the other files already.
     report : JobReport
-        What came of the job.
+        The report of the job.
     content : mapping
         The content of the report.
     files : sequence of str
         The names of all files.
     page : Run or None
-        The name of the run and its model, for the page; None for no page.
+        The name of the run and its model, for the page; None if there is no page.
 
     Returns
     -------
     list of str
-        The names of all files, with that of the page.
+        The names of all files, including the page.
     """
     whole = {**content, "history": plain(report.clustering.history)}
     if page is not None:
@@ -467,11 +467,11 @@ def write_history(
 
 
 HISTORY = "fedcluster-history"
-"""Format of ``history.json``."""
+"""Name of the format of ``history.json``."""
 
 
 def verdict(selection: Selection) -> dict[str, Any]:
-    """Return a choice of k as files have it."""
+    """Return a choice of k in the form for files."""
     return {
         "n_clusters": selection.n_clusters,
         "rule": selection.rule,
@@ -509,7 +509,7 @@ def write_selection(folder: Path, report: JobReport) -> list[str]:
 
 
 def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | None:
-    """Return each number of clusters that is tried, rising; None where one is asked for.
+    """Return the numbers of clusters to try, in increasing order; None if one is given.
 
     Examples
     --------
@@ -522,7 +522,7 @@ def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | N
 
 
 def check_rows(k: int, n_rows: float) -> None:
-    """Refuse more clusters than the sites tell of rows."""
+    """Raise an error for more clusters than the rows that the sites report."""
     if not n_rows:
         raise InputError(
             "the sites tell of no row: each has fewer than its limits or its groups ask for; "
@@ -540,17 +540,17 @@ class OfModel(Procedure):
 
     @cached_property
     def model(self) -> Model:
-        """The model of the job, read from its file where one is named."""
+        """The model of the job, read from its file if a file is given."""
         job = self.job
         return job.model if isinstance(job.model, Model) else Model.load(job.model, job.algorithms)
 
     @property
     def preprocessing(self) -> Preprocessor | None:
-        """How rows are prepared, which was fitted with the model."""
+        """The preprocessing that was fitted with the model."""
         return self.model.preprocessor
 
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
-        """Refuse a job that makes no sense, or not for these sites."""
+        """Raise an error for a job that is not possible, in general or for these sites."""
         check(self.job, sites, OF_SITES)
 
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -563,7 +563,7 @@ class OfModel(Procedure):
         yield from profile_steps(len(self.model.centers), self.model.preprocessor)
 
     def profiles(self, sites: Sequence[SiteInfo]) -> Plan[Profiles]:
-        """Plan the profiles of the model's clusters, under the names that it keeps."""
+        """Plan the profiles of the model's clusters, under their names in the model."""
         model = self.model
         return profiles_of(
             model.state,
@@ -581,12 +581,12 @@ class ProfileProcedure(OfModel):
     file = "profiles.json"
 
     def plan(self, at: Stage) -> Plan[Any]:
-        """Return what to ask about the rows."""
+        """Return the plan of questions about the rows."""
         self.check(at.sites)
         return self.profiles(at.sites)
 
     def whole_plan(self, at: Stage) -> Plan[Found]:
-        """Plan the profiles, which are the value of the job, too."""
+        """Plan the profiles, which are also the value of the job."""
         profiles = yield from self.plan(at)
         return Found(profiles, profiles=profiles)
 
@@ -602,7 +602,7 @@ class EvaluateProcedure(OfModel):
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics of one's own."""
+        """The user's own metrics."""
         return tuple(map(_metric, self.job.metrics))
 
     @cached_property
@@ -616,7 +616,7 @@ class EvaluateProcedure(OfModel):
         return None if objective == Inertia() else _metric(objective)
 
     def _own_algorithm(self) -> Any:
-        """Return the algorithm that found the clusters, if it is one of the job's, else None."""
+        """Return the algorithm of the clusters if it is one of the job's, else None."""
         name = self.model.algorithm.get("name")
         k = {"n_clusters": len(self.model.weights)}
         parameters = dict(name) if isinstance(name, Mapping) else k
@@ -628,24 +628,24 @@ class EvaluateProcedure(OfModel):
         return None
 
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
-        """Refuse an evaluation that makes no sense, or not for these sites."""
+        """Raise an error for an evaluation that is not possible, in general or for these sites."""
         super().check(sites)
         check_totals([each for each in self.job.metrics if not isinstance(each, str)], sites)
 
     def _steps(self) -> Iterator[PlannedStep]:
-        """Yield the steps that the scores ask, and the profiles where they are asked for."""
+        """Yield the steps that the scores ask, and those of the profiles if requested."""
         yield from self.metrics
         yield from [] if self.objective is None else [self.objective]
         yield from evaluation_steps(self.model.algorithm.get("m"), labels=self.job.labels)
         yield from super()._steps() if self.job.profile else ()
 
     def informed_by(self, engine: Engine) -> Self:
-        """Return the procedure; a comparison with labels with those known, or all that sites tell.
+        """Return the procedure, with the labels to compare with, as known or as reported by sites.
 
         Raises
         ------
         InputError
-            If a site has none, or no site may tell one.
+            If a site has no labels, or no site may disclose one.
         """
         job = replace(self.job, metrics=self.metrics)
         if job.labels or job.classes is not None:
@@ -665,7 +665,7 @@ class EvaluateProcedure(OfModel):
         return type(self)(job)
 
     def plan(self, at: Stage) -> Plan[Any]:
-        """Return what to ask about the prepared rows."""
+        """Return the plan of questions about the prepared rows."""
         self.check(at.sites)
         model, job = self.model, self.job
         return evaluation(
@@ -679,7 +679,7 @@ class EvaluateProcedure(OfModel):
         )
 
     def whole_plan(self, at: Stage) -> Plan[Found]:
-        """Plan the scores; in their rounds the value of what the fit made small, and profiles."""
+        """Plan the scores and, in the same rounds, the fit's objective and profiles."""
         plans: list[Plan[Any]] = [
             with_preprocessing(self.plan(at), self._row_transform(at.preprocessor))
         ]
@@ -694,7 +694,7 @@ class EvaluateProcedure(OfModel):
         return Found(scores if objective is None else scores | more[0], profiles=profiles)
 
     def _row_transform(self, preprocessor: Preprocessor | None) -> RowTransform | None:
-        """Return what sites do to their rows: prepare them and maybe assign them to clusters."""
+        """Return the transform at the sites: preparation and, if needed, assignment of rows."""
         if self.model.assigned_by is None:
             return preprocessor
         if not len(self.model.centers):
@@ -702,7 +702,7 @@ class EvaluateProcedure(OfModel):
         return assigned_rows(self.model.state, self.model.assigned_by, preprocessor)
 
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return what ``scores.json`` and ``--json`` say of an evaluation, without its rounds."""
+        """Return the content of ``scores.json`` and ``--json``, without the rounds."""
         scores = report.outcome.value
         metrics = (*self.metrics, *([] if self.objective is None else [self.objective]))
         classes = {} if self.job.classes is None else {"classes": sorted(self.job.classes)}
@@ -717,7 +717,7 @@ class EvaluateProcedure(OfModel):
         }
 
     def _of_the_fit(self, scores: Mapping[str, float]) -> list[str]:
-        """Return what the fit made small, where that is not among the scores of its model."""
+        """Return the value of the fit's objective, unless it is among the scores of its model."""
         name = str(self.model.algorithm.get("objective", "inertia"))
         if name == "inertia" or name in scores:
             return []
@@ -727,12 +727,12 @@ class EvaluateProcedure(OfModel):
 
 
 def _metric(metric: Any) -> Metric:
-    """Return a metric, which may stand under a dotted name.
+    """Return a metric, which may be given by its dotted name.
 
     Raises
     ------
     InputError
-        If there is none, or it lacks something.
+        If it does not exist, or is incomplete.
     """
     try:
         found: Metric = imported(metric)() if isinstance(metric, str) else metric

@@ -1,4 +1,4 @@
-"""What jobs of all kinds share: the procedure that carries one out, and its report."""
+"""The common parts of jobs of all kinds: the procedure, and the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_
 from fedcluster.selection import Selection
 
 FORMAT_VERSION = 1
-"""Of the files of jobs; ``docs/schemas`` has their JSON schemas."""
+"""Version of the files of jobs; ``docs/schemas`` has their JSON schemas."""
 
 Job = Fit | SelectK | Evaluate | Profile
 Watch = Callable[[CommunicationRound], None]
@@ -42,15 +42,15 @@ class Stage:
     Parameters
     ----------
     sites : sequence of SiteInfo
-        What the sites tell of themselves.
+        The metadata of the sites.
     seed : int
-        The seed of the tasks, which was drawn.
+        The seed of the tasks, drawn from that of the job.
     preprocessor : Preprocessor, optional
-        How rows are prepared, once that is fitted.
+        The fitted preprocessor, once it exists.
     columns : sequence of str
         The columns of the rows.
     rounds : int
-        Rounds that the preprocessing took.
+        Number of rounds that the preprocessing took.
     """
 
     sites: Sequence[SiteInfo]
@@ -62,7 +62,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the plan of a job returns: its value, and what was asked for besides."""
+    """Return value of a job's plan: its value, and what was requested in addition."""
 
     value: Any
     stability: Stability | None = None
@@ -82,21 +82,21 @@ class JobReport:
     columns : tuple of str
         The columns that were asked about.
     sites : tuple of SiteInfo
-        Who was asked, with their limits.
+        The sites that were asked, with their limits.
     preprocessor : Preprocessor, optional
-        What was done to the rows.
+        The preprocessor of the rows.
     fit_report : FitReport
-        What was met while it was fitted.
+        The findings while it was fitted.
     refusals : tuple of Refusal
-        Who is missing in which round, and why.
+        The sites missing in each round, and why.
     profiles : Profiles, optional
-        What sets the clusters apart, where it was asked.
+        The profiles of the clusters, if requested.
     stability : Stability, optional
-        How stable they are, where it was asked.
+        Their stability, if requested.
     privacy : PrivacySpent, optional
-        What the answers have cost, where there is a privacy budget.
+        The cost of the answers, if there is a privacy budget.
     influence : tuple of Influence
-        How far each site moves the centres of a fit, the farthest first, where that can be told.
+        The influence of each site on the centres of a fit, largest first, if it is known.
     prepare : PreprocessingSpec, optional
         The preprocessing that was fitted, as the job specifies it.
     """
@@ -116,12 +116,12 @@ class JobReport:
 
     @property
     def clustering(self) -> Result:
-        """Clustering that was found or chosen."""
+        """The clustering that was found or chosen."""
         return clustering_of(self.outcome.value)
 
     @property
     def objective(self) -> str:
-        """Name of what a fit made small, whose value is the inertia of its result."""
+        """The name of a fit's objective, whose value is the inertia of its result."""
         how = {"robust": self.job.robust > 0, "noisy": self.privacy is not None}  # type: ignore[union-attr]
         return objective_name(self.clustering.algorithm, **how)
 
@@ -135,7 +135,7 @@ class JobReport:
     def with_decisions(
         self, left_out: Mapping[str, str], notes: Sequence[str], warnings: Sequence[str] = ()
     ) -> Self:
-        """Return the report with what was found before the sites were asked."""
+        """Return the report with findings added from before the sites were asked."""
         return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes, warnings))
 
     def account(self, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class JobReport:
         Parameters
         ----------
         records : sequence of SiteRecord
-            What sites of this machine hold and sent, which is told besides.
+            What local sites hold and sent, which is added.
         """
         sent, here = self.outcome.values_sent(), {record.name: record for record in records}
         return {
@@ -182,7 +182,7 @@ class JobReport:
         }
 
     def described(self) -> dict[str, Any]:
-        """Return profiles and stability of clusters, where they were asked for."""
+        """Return profiles and stability of clusters, if requested."""
         parts = {"profiles": self.profiles, "stability": self.stability}
         return {name: plain(each.plain()) for name, each in parts.items() if each is not None}
 
@@ -194,7 +194,7 @@ class JobReport:
 
 
 class Procedure(ABC):
-    """Procedure of a job of one kind: what it asks of the sites, reports and writes.
+    """Procedure of a job of one kind: its questions to the sites, its report and its files.
 
     Parameters
     ----------
@@ -203,13 +203,13 @@ class Procedure(ABC):
     """
 
     file: ClassVar[str]
-    """The name of the file that holds the content; its format has the same name."""
+    """The name of the file that holds the content, which is also that of its format."""
 
     faults = 0
-    """How many sites that lie, or do not answer, the job allows for."""
+    """The number of sites that may lie, or not answer."""
 
     rows_per_person: int | None = None
-    """The most rows of one person, where a privacy budget depends on it."""
+    """The largest number of rows of a person, if a privacy budget depends on it."""
 
     def __init__(self, job: Any) -> None:
         self.job = job
@@ -217,11 +217,11 @@ class Procedure(ABC):
     @property
     @abstractmethod
     def preprocessing(self) -> PreprocessingSpec | Preprocessor | None:
-        """Preprocessing of the rows: a specification, a fitted preprocessor, or None."""
+        """The preprocessing of the rows: a specification, a fitted preprocessor, or None."""
 
     @abstractmethod
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
-        """Refuse a job that makes no sense, or not for these sites."""
+        """Raise an error for a job that is not possible, in general or for these sites."""
 
     @abstractmethod
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -229,18 +229,18 @@ class Procedure(ABC):
 
     @abstractmethod
     def plan(self, at: Stage) -> Plan[Any]:
-        """Return what to ask about the prepared rows at a stage."""
+        """Return the plan of questions about the prepared rows at a stage."""
 
     def whole_plan(self, at: Stage) -> Plan[Found]:
-        """Plan all that is asked after the preprocessing."""
+        """Plan everything that is asked after the preprocessing."""
         return Found((yield from with_preprocessing(self.plan(at), at.preprocessor)))
 
     @abstractmethod
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return what the file and ``--json`` say of the job, without its rounds."""
+        """Return the content of the job's file and of ``--json``, without its rounds."""
 
     def informed_by(self, _engine: Engine) -> Self:
-        """Return the procedure with what it must know of the sites before it plans anything."""
+        """Return the procedure with the facts about the sites that it needs before planning."""
         return self
 
     def own_code(self) -> list[str]:
@@ -251,7 +251,7 @@ class Procedure(ABC):
         return [name for name in names if isinstance(name, str) and "." in name]
 
     def public_columns(self, _chosen: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the columns of a job that asks no site which it has, else None."""
+        """Return the columns of a job that does not ask the sites for their columns, else None."""
         return None
 
     def with_public(
@@ -268,27 +268,27 @@ class Procedure(ABC):
         return job
 
     def limits(self, _smallest: int | None, *, alone: bool) -> list[Filter]:
-        """Return what sites hold back that say nothing of it themselves; see `limits_of`."""
+        """Return the limits for sites without limits of their own; see `limits_of`."""
         return []
 
     def within(self, _n_rows: float) -> Any:
-        """Return the job with no more numbers of clusters than there are rows for; see `within`."""
+        """Return the job restricted to possible numbers of clusters; see `within`."""
         return self.job
 
     def check_schema(self, schema: Schema) -> None:  # noqa: B027
-        """Refuse columns on which the sites agree, if the job cannot use them."""
+        """Raise an error for agreed columns that the job cannot use."""
 
     def check_width(self, d: int) -> None:  # noqa: B027
-        """Refuse a job for prepared rows of d columns, if it is for another number of them."""
+        """Raise an error for prepared rows with d columns if the job requires another number."""
 
     def influence(
         self, _value: Any, _listener: Listener, _seed: int, _columns: Sequence[str]
     ) -> tuple[Influence, ...]:
-        """Return how far each site moves the centres of a fit."""
+        """Return the influence of each site on the centres of a fit."""
         return ()
 
     def doubts(self, _report: JobReport, _labels: Mapping[str, Labels] | None) -> list[str]:
-        """Return what casts a doubt on clusters that were found; see `doubts_of`."""
+        """Return doubts about the clusters that were found; see `doubts_of`."""
         return []
 
     def write(self, folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
@@ -349,13 +349,13 @@ class Procedure(ABC):
     ) -> tuple[Engine, Plan[Fitted] | None]:
         """Return the engine, and the plan that fits a preprocessing; None if there is none to fit.
 
-        Sites that hold other kinds than most are left out, if so many may be.
+        Sites with other kinds of columns than most are left out, if enough sites remain.
 
         Raises
         ------
         InputError
-            If more hold others, naming site, column and kinds, or if the sites do not agree on
-            columns, or the job cannot use them as they are prepared.
+            If there are too many such sites (the message names site, column and kinds), if the
+            sites do not agree on columns, or if the job cannot use the prepared columns.
         """
         how = self.preprocessing
         if not isinstance(how, PreprocessingSpec):
@@ -407,7 +407,7 @@ def drawn(seed: int | RandomState) -> int:
 def _width_of(
     preprocessor: Preprocessor | None, columns: Sequence[str], sites: Sequence[SiteInfo]
 ) -> int:
-    """Return the number of columns of prepared rows; 0 where it is unknown."""
+    """Return the number of columns of prepared rows; 0 if unknown."""
     if preprocessor is not None:
         return len(preprocessor.names_out)
     return len(columns) or next((site.n_columns for site in sites if site.n_columns), 0)

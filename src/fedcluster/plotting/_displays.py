@@ -44,7 +44,7 @@ LIGHT = 1.3
 
 
 SPREAD = 0.25
-"""How far the dots of replicates are from the line of their cluster, so that none hides another."""
+"""Spread of the replicates' dots about the line of their cluster, so that none hides another."""
 
 
 class ClustersBySiteDisplay:
@@ -55,7 +55,7 @@ class ClustersBySiteDisplay:
     sites : sequence of str
         The names of the sites.
     counts : ndarray of shape (sites, k)
-        The rows of each cluster at each site.
+        The number of rows of each cluster at each site.
 
     Attributes
     ----------
@@ -72,16 +72,16 @@ class ClustersBySiteDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Plot which clusters each site of a fit has; rows without a cluster do not count.
+        """Plot the clusters at each site of a fit; rows without a cluster do not count.
 
         Parameters
         ----------
         estimator : FederatedKMeans or another estimator
-            One fitted to rows of this process.
+            An estimator fitted to rows of this process.
         ax : Axes, optional
             Where to draw, by default a new figure.
         **kwargs : object
-            For the bars, as matplotlib's ``barh`` takes them.
+            Options for the bars, passed to matplotlib's ``barh``.
         """
         labels = fitted(estimator, "site_labels_")
         k = estimator.n_clusters_
@@ -132,18 +132,18 @@ class CenterProfilesDisplay:
     def from_estimator(
         cls, estimator: Any, *, most: int = 20, ax: Any = None, **kwargs: Any
     ) -> Self:
-        """Plot what sets the clusters of a fitted estimator apart.
+        """Plot the differences between the clusters of a fitted estimator.
 
         Parameters
         ----------
         estimator : FederatedKMeans or another estimator
-            A fitted one.
+            A fitted estimator.
         most : int, default=20
-            How many columns are shown, those first in which centres lie farthest apart.
+            The number of columns shown, starting with those in which centres are farthest apart.
         ax : Axes, optional
             Where to draw, by default a new figure.
         **kwargs : object
-            For the heat map, as matplotlib's ``imshow`` takes them.
+            Options for the heat map, passed to matplotlib's ``imshow``.
         """
         features = Run(model=Model.from_estimator(estimator).plain()).features
         features = sorted(features, key=lambda each: -float(np.abs(each.apart).max()))[:most]
@@ -192,16 +192,16 @@ class SilhouetteDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Plot the silhouettes of a fitted estimator, cluster by cluster; no row is needed.
+        """Plot the silhouettes of a fitted estimator by cluster; no rows are needed.
 
         Parameters
         ----------
         estimator : FederatedKMeans or another estimator
-            One fitted with ``profile``.
+            An estimator fitted with ``profile``.
         ax : Axes, optional
             Where to draw, by default a new figure.
         **kwargs : object
-            For the bars, as matplotlib's ``barh`` takes them.
+            Options for the bars, passed to matplotlib's ``barh``.
         """
         profiles = fitted(estimator, "profiles_")
         if profiles is None or profiles.silhouettes is None:
@@ -232,7 +232,7 @@ class StabilityDisplay:
     Parameters
     ----------
     stability : Stability
-        ``stability_`` of an estimator.
+        The ``stability_`` of an estimator.
 
     Attributes
     ----------
@@ -247,16 +247,16 @@ class StabilityDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Plot how stable the clusters of a fitted estimator are.
+        """Plot the stability of the clusters of a fitted estimator.
 
         Parameters
         ----------
         estimator : FederatedKMeans or FederatedFuzzyCMeans
-            One fitted with ``stability``.
+            An estimator fitted with ``stability``.
         ax : Axes, optional
             Where to draw, by default a new figure.
         **kwargs : object
-            For the dots, as matplotlib's ``plot`` takes them.
+            Options for the dots, passed to matplotlib's ``plot``.
         """
         stability = fitted(estimator, "stability_")
         if stability is None:
@@ -280,18 +280,19 @@ class StabilityDisplay:
 
 
 class ConvergenceDisplay:
-    """Inertia and largest shift of a centre, round by round, of the run that won.
+    """Inertia and largest shift of a centre, round by round, of the winning run.
 
     Parameters
     ----------
     rounds : sequence of int
         The numbers of the rounds.
     inertia : ndarray of shape (rounds,)
-        The inertia of the centres that a round began with; nan where it is not known.
+        The inertia of the centres at the beginning of each round; nan if unknown.
     shift : ndarray of shape (rounds,)
-        The largest distance by which a centre moved; nan where it is not known.
+        The largest distance by which a centre moved; nan if unknown.
     measure : str, default="inertia"
-        What ``inertia`` is, such as "fuzzy-objective"; of a mixture, the negative log-likelihood.
+        The name of the measure in ``inertia``, such as "fuzzy-objective"; for a mixture, it is the
+        negative log-likelihood.
 
     Attributes
     ----------
@@ -311,16 +312,16 @@ class ConvergenceDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Plot how a fitted estimator converged.
+        """Plot the convergence of a fitted estimator.
 
         Parameters
         ----------
         estimator : FederatedKMeans or another estimator
-            A fitted one, not read from a file.
+            A fitted estimator that was not read from a file.
         ax : Axes, optional
             Where to draw, by default a new figure.
         **kwargs : object
-            For the lines, as matplotlib's ``plot`` takes them.
+            Options for the lines, passed to matplotlib's ``plot``.
         """
         history = fitted(estimator, "history_")
         rounds, inertia, shift = (
@@ -353,9 +354,9 @@ class KSelectionDisplay:
     Parameters
     ----------
     selection : Selection
-        A choice of k, from `select_k` or ``selection_`` of an estimator.
+        A choice of k, from `select_k` or the ``selection_`` of an estimator.
     index : str, optional
-        Which index, by default that of the rule.
+        The index, by default that of the rule.
 
     Attributes
     ----------
@@ -377,18 +378,18 @@ class KSelectionDisplay:
     def from_estimator(
         cls, estimator: Any, *, index: str | None = None, ax: Any = None, **kwargs: Any
     ) -> Self:
-        """Plot how an estimator with ``n_clusters="auto"`` chose.
+        """Plot how an estimator with ``n_clusters="auto"`` chose the number of clusters.
 
         Parameters
         ----------
         estimator : FederatedKMeans or another estimator
-            A fitted one that chose the number of clusters.
+            A fitted estimator that chose the number of clusters.
         index : str, optional
-            Which index, by default that of the rule.
+            The index, by default that of the rule.
         ax : Axes, optional
             Where to draw, by default a new figure.
         **kwargs : object
-            For the line, as matplotlib's ``plot`` takes them.
+            Options for the line, passed to matplotlib's ``plot``.
         """
         selection = fitted(estimator, "selection_")
         if selection is None:

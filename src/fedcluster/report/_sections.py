@@ -28,7 +28,7 @@ LOADINGS, SLIGHT_LOADING = 3, 0.2
 MOST_SPREAD = 6
 """Columns whose spreads within the clusters are drawn."""
 ALL = 0.995
-"""Share of the scatter from which on a plane shows all of it, in per cent."""
+"""Share of the scatter, in per cent, from which on a plane counts as showing all of it."""
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
 SPREADS = "standard deviations of the column over all rows"
 ESTIMATED = (
@@ -42,7 +42,7 @@ def units(run: Run) -> str:
 
 
 def indices_of(run: Run) -> dict[str, float]:
-    """Return the indices of this clustering, as far as they are known."""
+    """Return the known indices of this clustering."""
     if run.scores:
         scores = run.scores["scores"]
     else:
@@ -53,7 +53,7 @@ def indices_of(run: Run) -> dict[str, float]:
 
 
 def by_site(run: Run) -> Content:
-    """Return the rows of each cluster at each site; known only where the rows are."""
+    """Return the number of rows of each cluster at each site; known only if the rows are local."""
     counts = run.counts
     if counts is None:
         return ()
@@ -82,7 +82,7 @@ def by_site(run: Run) -> Content:
 
 
 def _share_cell(n: float, share: float, usual: float) -> html.Cell:
-    """Return a count with its share, coloured by how far that is from the usual one."""
+    """Return a count with its share, coloured by the deviation from the usual share."""
     spread = math.sqrt(max(usual * (1 - usual), 1e-12))
     return html.Cell(
         [f"{n:,.0f} ", html.element("small", percent(share))],
@@ -153,7 +153,7 @@ def _value_cell(feature: Feature, j: int) -> html.Cell:
 
 
 def plane(run: Run) -> Content:
-    """Return the centres in the plane in which they lie farthest apart."""
+    """Return a chart of the centres in the plane in which they are farthest apart."""
     if run.k < 3 or len(run.features) < 2:
         return ()
     X = np.stack([each.apart for each in run.features], axis=1)
@@ -199,7 +199,7 @@ def _along(run: Run, axis: Floats) -> str:
 
 
 def _rings(run: Run, axes: Floats) -> list[Floats | None]:
-    """Return the covariance of each cluster's rows in a plane, as if columns were unrelated."""
+    """Return the covariance of each cluster's rows in a plane, as if columns were uncorrelated."""
     if not run.own_profiles:
         return [None] * run.k
     units = np.array([each.unit if each.unit > 0 else np.inf for each in run.features])
@@ -209,9 +209,10 @@ def _rings(run: Run, axes: Floats) -> list[Floats | None]:
 
 
 def _axes(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return two principal axes of weighted points, and the shares of all axes; none of equal ones.
+    """Return two principal axes of weighted points, and the shares of all axes; None if equal.
 
-    The sign of an axis is that its largest part is positive, so that a page is the same each time.
+    The sign of an axis is chosen so that its largest coordinate is positive, which makes a page
+    reproducible.
     """
     scaled = (X - weights @ X) * np.sqrt(weights)[:, None]
     _, sizes, axes = np.linalg.svd(scaled, full_matrices=False)
@@ -224,7 +225,7 @@ def _axes(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def stability(run: Run) -> Content:
-    """Return how well each cluster is found again where rows are drawn anew."""
+    """Return how well each cluster is found again in resampled rows."""
     if not run.stability:
         return ()
     clusters = run.stability["clusters"]
@@ -252,7 +253,7 @@ def stability(run: Run) -> Content:
 
 
 def silhouettes(run: Run) -> Content:
-    """Return how much nearer the rows of each cluster are to their centre than to the next."""
+    """Return the silhouettes: rows' distances to their own centre and to the next one."""
     known = [
         (j, finite(each["silhouette"]), finite(each["silhouette_spread"]))
         for j, each in enumerate(run.own_profiles.get("clusters", ()))
@@ -279,7 +280,7 @@ def silhouettes(run: Run) -> Content:
 
 
 def quality(run: Run) -> Content:
-    """Return the indices of the clustering, and what they mean."""
+    """Return the indices of the clustering, and their meaning."""
     scores = indices_of(run)
     if not scores:
         return ()

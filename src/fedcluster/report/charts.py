@@ -1,7 +1,7 @@
-"""Charts of the pages as SVG, which needs no script and no library, and prints as it is.
+"""Charts of the pages as SVG, which needs no script and no library, and can be printed.
 
-Colours are classes of the style sheet, so that they are others in the dark. A chart has a title
-and a description for screen readers; the table beside it has its numbers.
+Colours are classes of the style sheet, so that dark mode can change them. A chart has a title and a
+description for screen readers; the table beside it has its numbers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fedcluster.texts.html import Html, element
 from fedcluster.texts.untrusted import shortened
 
 WIDTH = 480.0
-"""Units of a chart's width: on a phone about one pixel each."""
+"""Width of a chart in units, each about one pixel on a phone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Scale from values to places in a chart.
+    """Scale from values to positions in a chart.
 
     Parameters
     ----------
     low, high : float
         The values at its ends.
     start, end : float
-        Their places.
+        Their positions.
     log : bool
         Whether equal factors have equal lengths.
     """
@@ -42,7 +42,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return the place of a value, to a tenth."""
+        """Return the position of a value, to a tenth."""
         low, high, x = (
             (math.log10(each) if self.log else each) for each in (self.low, self.high, value)
         )
@@ -68,7 +68,7 @@ class Axis:
 
 
 def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, ... that is not below."""
+    """Return the smallest of 1, 2, 5, 10, ... that is at least a number."""
     if not least > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -81,11 +81,11 @@ def figure(name: str, about: str, height: float, *drawn: object) -> Html:
     Parameters
     ----------
     name, about : str
-        What it is called, and what it shows.
+        Its title, and what it shows.
     height : float
         Its height; the width is `WIDTH`.
     *drawn : object
-        What is in it.
+        The content.
     """
     return element(
         "svg",
@@ -109,7 +109,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str = "grid") -> Ht
 
 
 def upright(axis: Axis, bottom: float) -> list[object]:
-    """Return the upright lines of a horizontal axis, with their numbers."""
+    """Return the grid lines of a horizontal axis, with their numbers."""
     return [
         part
         for t in axis.ticks(6)
@@ -126,7 +126,7 @@ def whole(axis: Axis) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Return a number in few signs, for an axis.
+    """Return a number in few characters, for an axis.
 
     Examples
     --------
@@ -140,9 +140,9 @@ def short(value: float) -> str:
 
 
 COLOURS = 8
-"""Colours of clusters; more clusters begin again, and have their numbers."""
+"""Number of colours of clusters; more clusters repeat them, and are told apart by numbers."""
 DEEPEST = 2.0
-"""Spreads at which the colour of a cell is full, in `shade`."""
+"""Distance in spreads at which the colour of a cell is full, in `shade`."""
 SHADES = 5
 
 
@@ -161,13 +161,13 @@ def curve(
     Parameters
     ----------
     name, about : str
-        What it is called, and what it shows.
+        Its title, and what it shows.
     xs, ys : sequence of float
         The points; those that are not finite, or not above 0 on a logarithmic axis, are left out.
     label : str
-        What the horizontal axis is.
+        The label of the horizontal axis.
     marked : float, optional
-        The x whose point stands out.
+        The x of the highlighted point.
     log : bool, default=False
         Whether the vertical axis is logarithmic.
     """
@@ -212,7 +212,7 @@ def _frame(across: Axis, up: Axis, height: float, label: str) -> list[Html]:
 
 
 def shade(apart: float) -> str:
-    """Return the class of a cell's colour: below 0 to h-5, above 0 to h5.
+    """Return the class of a cell's colour: h-5 to below 0, above 0 to h5.
 
     Examples
     --------
@@ -316,7 +316,7 @@ def called(j: int, names: Sequence[str]) -> str:
 
 
 def numbered_dot(j: int, x: float, y: float, words: str) -> Html:
-    """Return the dot of a cluster with its number; words show when it is pointed at."""
+    """Return the dot of a cluster with its number; the words are its tooltip."""
     return element(
         "g",
         element("title", words),
@@ -417,7 +417,7 @@ def _parted(true: Floats, radius: Floats, size: tuple[float, float]) -> Floats:
 
 
 def _ellipse(covariance: Floats, x: float, y: float) -> Html:
-    """Return the ellipse of one standard deviation around a place; y runs down."""
+    """Return the ellipse of one standard deviation around a point; y points down."""
     values, vectors = np.linalg.eigh(covariance)
     wide, narrow = np.sqrt(np.maximum(values[::-1], 0.0))
     turned = -math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
@@ -427,16 +427,16 @@ def _ellipse(covariance: Floats, x: float, y: float) -> Html:
 
 
 def presence(name: str, about: str, sites: Sequence[str], there: Sequence[Sequence[str]]) -> Html:
-    """Return a line for each site with a mark for each round that it answered or missed.
+    """Return a chart with a line for each site, and marks for rounds answered or missed.
 
     Parameters
     ----------
     name, about : str
-        What it is called, and what it shows.
+        Its title, and what it shows.
     sites : sequence of str
         Their names.
     there : sequence of sequence of str
-        Of each site and round "yes", "missing" or "" where it was not asked.
+        For each site and round "yes", "missing", or "" if the site was not asked.
     """
     n = max(map(len, there), default=0)
     height, left = 14.0 * len(sites) + 30, 130.0
@@ -462,7 +462,7 @@ def presence(name: str, about: str, sites: Sequence[str], there: Sequence[Sequen
 def _strip(
     marks: Sequence[str], kind: str, class_: str, left: float, y: float, width: float
 ) -> Html | None:
-    """Return the rounds of one kind as one path, neighbours joined."""
+    """Return the rounds of one kind as one path, with neighbours joined."""
     runs: list[tuple[int, int]] = []
     for r, mark in enumerate(marks):
         if mark == kind:

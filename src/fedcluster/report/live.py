@@ -1,4 +1,4 @@
-"""The page that follows a run: its events, and a server on this machine for who has the address."""
+"""The page that follows a run, made from its events, and its local server."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from fedcluster.report.tables import counted, number
 from fedcluster.texts.html import Table, element, named, paragraphs, section
 
 RESULTS = ("step", "inertia", "shift")
-"""Results of earlier rounds that the event of a round holds."""
+"""Number of results of earlier rounds in the event of a round."""
 MIXTURE = "GaussianMixture"
 """The step whose inertia is the negative log-likelihood."""
 RECENT = 5
-"""Rounds that an estimate rests on."""
+"""Number of rounds on which an estimate is based."""
 REST = 1e-3
-"""Share of its largest shift at which a centre nearly rests."""
+"""Fraction of its largest shift at which a centre has almost converged."""
 LATE = 2.0
-"""A site is late that takes longer than a usual round by this factor."""
+"""Factor of a usual round's duration from which on a site is late."""
 GONE = 2
-"""Rounds in a row that a site has missed when it counts as gone."""
+"""Number of successive rounds missed from which on a site counts as gone."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Events of a run, and the time when they are looked at.
+    """Events of a run, and the time at which they are evaluated.
 
     Parameters
     ----------
     events : sequence of mapping
-        What `WatchedEngine` and the transport noted, in their order.
+        The events that `WatchedEngine` and the transport logged, in order.
     now : float
         The time, in seconds since 1970.
     """
@@ -59,23 +59,23 @@ class Progress:
 
     @cached_property
     def began(self) -> Sequence[Mapping[str, Any]]:
-        """Return the rounds as they began."""
+        """The events of rounds that began."""
         return [event for event in self.events if "asked" in event]
 
     @cached_property
     def ended(self) -> Mapping[int, Mapping[str, Any]]:
-        """Return the rounds that have ended, by their numbers."""
+        """The rounds that have ended, by number."""
         return {event["round"]: event for event in self.events if "answered" in event}
 
     @property
     def open(self) -> Mapping[str, Any] | None:
-        """Return the round that has begun and not ended."""
+        """The round that has begun and not ended."""
         last = self.began[-1] if self.began else None
         return None if last is None or last["round"] in self.ended else last
 
     @cached_property
     def seconds(self) -> float:
-        """Return the median seconds of recent rounds; nan before the first has ended."""
+        """The median duration of recent rounds in seconds; nan before the first has ended."""
         took = [
             self.ended[event["round"]]["at"] - event["at"]
             for event in self.began
@@ -107,10 +107,10 @@ class Progress:
         return f"{'gone' if len(missed) >= GONE else 'missed the last round'}: {missed[0]}"
 
     def left(self) -> str:
-        """Return how long the run may still take, in words; empty where nothing is known.
+        """Return the estimated remaining time in words; empty if unknown.
 
-        Shifts of a centre fall like a geometric series: the estimate is the time until they are
-        small beside the largest one. A search may begin anew at any time.
+        Shifts of a centre decrease like a geometric series: the estimate is the time until they are
+        small compared with the largest one. A search may start again at any time.
         """
         moved = [event["shift"] for event in self.began if event["shift"]]
         if len(moved) < RECENT or math.isnan(self.seconds):
@@ -163,7 +163,7 @@ class Progress:
 
 
 def measured_by(step: str) -> str:
-    """Return the name of the number that a step reports as its inertia.
+    """Return the name of the quantity that a step reports as its inertia.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def measured_by(step: str) -> str:
 
 
 def read_progress(folder: Path, now: float) -> Progress:
-    """Read the events of a run; a line that is being written is left for the next time."""
+    """Read the events of a run, except a last line that is still being written."""
     path, events = folder / PROGRESS, []
     for line in path.read_text("utf-8").splitlines() if path.is_file() else ():
         with suppress(ValueError):
@@ -188,7 +188,7 @@ def read_progress(folder: Path, now: float) -> Progress:
 
 
 def _lasting(seconds: float) -> str:
-    """Return a time in words.
+    """Return a duration in words.
 
     Examples
     --------
@@ -214,15 +214,15 @@ NO_RUN = (
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Run that is followed.
+    """A run that is being followed.
 
     Parameters
     ----------
     folder : Path
-        The folder of a run of a federation, or one that a job wrote; or that of a federation
-        without a run, whose first one is followed when it has begun.
+        The folder of a federation's run, or of a job's files; or that of a federation without runs,
+        whose first run is then followed.
     clock : callable
-        Gives the time, in seconds since 1970.
+        Returns the time, in seconds since 1970.
     """
 
     folder: Path
@@ -230,13 +230,13 @@ class Watched:
 
     @property
     def run(self) -> Path | None:
-        """Return the folder of the run, None before it has begun."""
+        """The folder of the run, None before it has begun."""
         if not is_federation(self.folder):
             return self.folder
         return next(iter(runs_of(self.folder)), None)
 
     def page(self) -> str:
-        """Return the page as it is now: the report where the run has ended well."""
+        """Return the present page, or the report if the run has ended well."""
         run = self.run
         outcome = {} if run is None else outcome_of(run)
         if run is not None and outcome.get("done"):
@@ -286,13 +286,13 @@ def now(progress: Progress, error: str = "") -> Content:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handler of requests for the page, which reloads itself each second, and for nothing else."""
+    """Handler of requests for the page, which reloads itself each second, and nothing else."""
 
     server: Server
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer a request that has the key, from a program of this machine."""
+        """Answer a request that has the key and comes from this machine."""
         ours = {f"{host}:{self.server.server_port}" for host in (LOOPBACK, "localhost")}
         key, _, rest = self.path.removeprefix("/").partition("/")
         known = hmac.compare_digest(key.encode(), self.server.key.encode())
@@ -320,7 +320,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a line would contain the key."""
+        """Log nothing, because a line would contain the key."""
 
 
 class Server(ThreadingHTTPServer):
@@ -331,12 +331,13 @@ class Server(ThreadingHTTPServer):
     run : Watched
         The run.
     port : int
-        Its port; 0 for one that is free.
+        The port; 0 for any free one.
 
     Attributes
     ----------
     key : str
-        What the address holds, so that no other user of this machine can read the page.
+        The secret part of the address, without which other users of this machine cannot read the
+        page.
     """
 
     daemon_threads = True
@@ -351,7 +352,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Return the address of the page."""
+        """The address of the page."""
         return f"http://{LOOPBACK}:{self.server_port}/{self.key}/"
 
 
@@ -361,14 +362,14 @@ def is_federation(folder: Path) -> bool:
 
 
 def runs_of(federation: Path) -> list[Path]:
-    """Return the folders of the runs of a federation, the first one first."""
+    """Return the folders of a federation's runs, oldest first."""
     return sorted(path.parent for path in federation.glob("runs/*/job.json"))
 
 
 def followed(folder: Path) -> Path:
-    """Return the folder of the run to follow: of a federation, its latest run.
+    """Return the folder of the run to follow; for a federation, its latest run.
 
-    Before a federation has a run it is its own folder.
+    If a federation has no runs yet, this is its own folder.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Outcome of a job in sentences and tables."""
+"""The outcome of a job in sentences and tables."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ LIMITS = {
     "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
 }
 UNLIKE = 0.01
-"""The spread of the centres in one column beside that in another, where scales differ much."""
+"""Ratio of the centres' spreads in two columns below which scales differ much."""
 LOSS, FEW_GROUPS = 0.3, 30
-"""Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
+"""Loss of inertia times groups per cluster (docs/quality.md), and number of groups that is too
+small."""
 OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
-"""Share of a cluster's rows that one site has, and how likely that is by chance at most; and rows
-that clusters have where it is only known that others told none."""
+"""Share of a cluster's rows at one site, and largest probability of it by chance; and number of
+rows of clusters for which it is only known that other sites reported none."""
 MEAN_THE_SAME = "see whether columns mean the same there, as after another unit, device or code"
 BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
 ROUNDED = f"counts of rows are rounded to {STEP}"
@@ -45,7 +46,7 @@ GROUPS = (
 
 
 def influence_line(influences: Sequence[Influence]) -> list[str]:
-    """Return the warning of a site with an outstanding influence on the centres, if there is one.
+    """Return the warning of a site with an outstanding influence on the centres, if any.
 
     Examples
     --------
@@ -157,9 +158,9 @@ def notes(
 
 
 def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[str]:
-    """Return what a fit has spent of its privacy budget; nothing of a fit without one.
+    """Return the privacy cost of a fit in lines; none for a fit without a budget.
 
-    ``exact`` adds that files beside the model hold numbers of the rows without noise.
+    ``exact`` adds that files other than the model hold numbers from the rows without noise.
 
     Examples
     --------
@@ -184,7 +185,7 @@ def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[st
 
 
 def _more_than_held(sites: Sequence[SiteRecord]) -> list[str]:
-    """Return the sentence on sites that sent more numbers than they hold, if there are some."""
+    """Return a sentence on sites that sent more numbers than they hold, if any."""
     more = [site for site in sites if 0 < site.values_held < site.values_sent]
     if not more:
         return []
@@ -197,7 +198,7 @@ def _more_than_held(sites: Sequence[SiteRecord]) -> list[str]:
 
 
 def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
-    """Return the limits in plain words, by site where they differ."""
+    """Return the limits in plain words, by site if they differ."""
     by_limit: dict[str, list[str]] = {}
     for site in sites:
         by_limit.setdefault("; ".join(limits_in_words(site.limits)), []).append(site.name)
@@ -253,7 +254,7 @@ def few_line(with_rows: int, k: int) -> list[str]:
 
 
 def alone_lines(influences: Sequence[Influence], weights: Floats) -> list[str]:
-    """Return the warning of clusters of which one site alone told rows, if none is small.
+    """Return the warning of clusters in which only one site reported rows, if none is small.
 
     Examples
     --------
@@ -272,7 +273,7 @@ def alone_lines(influences: Sequence[Influence], weights: Floats) -> list[str]:
 
 
 def one_site_lines(by_site: Mapping[str, Labels], k: int) -> list[str]:
-    """Return the warning of clusters that are one site's, and of sites that are one cluster's.
+    """Return the warning of clusters within one site, and of sites within one cluster.
 
     Parameters
     ----------
@@ -313,9 +314,9 @@ def one_site_lines(by_site: Mapping[str, Labels], k: int) -> list[str]:
 
 
 def _owned(counts: Floats, shares: Floats) -> NDArray[np.bool_]:
-    """Return of each column of counts whether one line has nearly all, which is no chance.
+    """Return for each column of counts whether one line has nearly all, beyond chance.
 
-    ``shares`` are those of the lines in all.
+    ``shares`` are the overall shares of the lines.
     """
     total, first = counts.sum(axis=0), counts.argmax(axis=0)
     nearly = counts.max(axis=0) >= OWNED * np.maximum(total, 1)
@@ -353,9 +354,9 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
 
 
 def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
-    """Return the advice for a run that the limit of rounds ended, if it did.
+    """Return advice for a run that was ended by the limit on rounds, if it was.
 
-    There is none for an algorithm without a test of convergence, which has no other end.
+    There is no advice for an algorithm without a test of convergence, which cannot end otherwise.
 
     Parameters
     ----------
@@ -364,7 +365,7 @@ def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
     result : Result
         Its result.
     options : bool, default=False
-        Whether parameters are named as the command line names them.
+        Whether to use the command line's names of parameters.
     """
     algorithm, step = result.algorithm, type(result.algorithm).__name__
     tol = getattr(algorithm, "tol", None)
@@ -387,7 +388,7 @@ def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
 
 
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the columns of each file that a model does not use, in one line for equal ones."""
+    """Return the columns of each file that a model does not use, one line for equal ones."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for site, columns in ignored.items():
         by_columns.setdefault(tuple(columns), []).append(site)
@@ -400,11 +401,11 @@ def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 MOST_FILES = 6
-"""Written files that a line names."""
+"""Largest number of written files that a line names."""
 
 
 def written_lines(out: Path | None, files: Sequence[str]) -> list[str]:
-    """Return the line that names the written files, if any; of many in a folder, how many.
+    """Return the line that names the written files, if any, or counts those in a folder.
 
     Examples
     --------
@@ -454,13 +455,13 @@ STRUCTURES = (
     (0.26, "Weakly separated", "weak"),
     (-1.0, "Overlapping", "below weak"),
 )
-"""Silhouettes, what they mean, and what Kaufman & Rousseeuw (1990, p. 88) call it."""
+"""Silhouettes, with their meaning and their name in Kaufman & Rousseeuw (1990, p. 88)."""
 AGREEMENTS = ((0.9, "excellent"), (0.8, "good"), (0.65, "moderate"), (-1.0, "poor"))
-"""Adjusted Rand indices, and what Steinley (2004) calls the agreement."""
+"""Adjusted Rand indices, with the name of the agreement in Steinley (2004)."""
 HARDLY = 0.93
-"""What is left to a perfect silhouette, as a share of that of chance, where it is hardly less."""
+"""Ratio to the value by chance, in distance from a perfect silhouette, that is hardly better."""
 JUDGED = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
-"""Indices that have a sentence of their own."""
+"""Indices that have sentences of their own."""
 SUMS = (
     "inertia is the sum of squared distances of the rows to their centres, within that to the "
     "means of the clusters' rows: the same where the centres are these means. Both fall with every "
@@ -473,11 +474,11 @@ OTHERS = (
 
 
 FIRST = (SILHOUETTE, BY_CHANCE, "ari", "nmi", "purity", "mean-site-ari", "inertia", "within")
-"""Indices that a table shows first, after those of one's own."""
+"""Indices that a table shows first, after users' own."""
 
 
 def by_interest(names: Iterable[str]) -> list[str]:
-    """Return names of indices in the order of a table for people.
+    """Return names of indices in their order in tables for people.
 
     Examples
     --------
@@ -489,14 +490,14 @@ def by_interest(names: Iterable[str]) -> list[str]:
 
 
 def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
-    """Return whether the higher or the lower score is the better one, if either is.
+    """Return whether a higher or a lower score is better, if either is.
 
     Parameters
     ----------
     index : str
-        The name of an index, or a metric of one's own as it is written.
+        The name of an index, or a user's own metric as text.
     metrics : sequence of Metric
-        These metrics.
+        The user's own metrics.
     """
     own = {str(metric): bool(metric.maximise) for metric in metrics}
     if index in own:
@@ -509,7 +510,7 @@ def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
 
 
 def meaning(scores: Mapping[str, float]) -> list[str]:
-    """Return what scores mean, a sentence or two each, with the source of each threshold.
+    """Return the meaning of scores, a sentence or two each, with the source of each threshold.
 
     Examples
     --------
@@ -564,7 +565,7 @@ HOLDING_ALL = ("profiles.json", "scores.json", "history.json")
 
 
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
-    """Return the outcome of a job as tables and lines, on a screen so many characters wide."""
+    """Return the outcome of a job as tables and lines for a screen of a given width."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     parts += tables.profiles_shown(outcome, width, file_of(outcome))
     if "weights" in outcome and "profiles" not in outcome:
@@ -588,7 +589,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
 
 
 def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return the table of the sites, if there are some."""
+    """Return the table of the sites, if there are any."""
     missed = Counter(refusal["site"] for refusal in missing)
     rows = tuple(
         (s["name"], _rows_in_words(s), f"{s['values_sent']:,}", str(missed[s["name"]]))
@@ -599,18 +600,18 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
 
 
 def _rows_in_words(site: Mapping[str, Any]) -> str:
-    """Return the number of rows of a site; it is unknown under secure sums or a privacy budget."""
+    """Return the number of rows of a site, unknown under secure sums or a privacy budget."""
     return "not told" if site["weight"] is None else tables.number(site["weight"])
 
 
 def file_of(outcome: Mapping[str, Any]) -> Path | None:
-    """Return the file that has all of the outcome, None where there is none."""
+    """Return the file with the complete outcome, None if there is none."""
     files = [name for name in outcome.get("files", ()) if name in HOLDING_ALL]
     return Path(outcome["out"]) / files[0] if files else None
 
 
 def _absences(missing: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return which rounds went without a site and why, in one line for each site and reason.
+    """Return the rounds that sites missed and why, in one line per site and reason.
 
     Examples
     --------

@@ -30,14 +30,14 @@ from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
 
 BYTES = 8
-"""Bytes of a number on its way."""
+"""Number of bytes of a number in a message."""
 
 
 WON = "the best run, after its start"
 
 
 def convergence(run: Run, of: str = WON) -> Content:
-    """Return how the objective fell and the centres came to rest, and of which run it is."""
+    """Return the convergence of the objective and the centres, and the run it is about."""
     history = run.history["history"] if run.history else ()
     if not history:
         return ()
@@ -95,7 +95,7 @@ def indices(run: Run) -> Content:
 
 
 def data(run: Run) -> Content:
-    """Return how the rows were prepared, and what was noticed in them."""
+    """Return the preparation of the rows, and findings about them."""
     preprocessing = run.account.get("preprocessing", {})
     columns = preprocessing.get("left_out", {})
     out = [[html.named(name), why] for name, why in columns.items()]
@@ -118,7 +118,7 @@ def data(run: Run) -> Content:
 
 
 def taking_part(run: Run) -> Content:
-    """Return who answered in which round."""
+    """Return which sites answered in which rounds."""
     if not run.rounds or not run.sites:
         return ()
     names = [site["name"] for site in run.sites]
@@ -153,7 +153,7 @@ def _mark(done: Mapping[str, Any], name: str) -> str:
 
 
 def reasons(run: Run) -> dict[str, str]:
-    """Return why each site is missing in some rounds, by its name."""
+    """Return the reasons why sites are missing in some rounds, by name."""
     by_site: dict[str, Counter[str]] = {}
     for refusal in run.account.get("missing", ()):
         by_site.setdefault(refusal["site"], Counter())[refusal["reason"]] += 1
@@ -164,7 +164,7 @@ def reasons(run: Run) -> dict[str, str]:
 
 
 def leaving(run: Run) -> Content:
-    """Return what left each site, under which limits, and what that allows to know."""
+    """Return what left each site, under which limits, and what can be inferred from it."""
     if not run.rounds:
         return ()
     rows = [_left(run, i) for i in range(len(run.sites))]
@@ -197,7 +197,7 @@ def _left(run: Run, i: int) -> list[Any]:
 
 
 def _known(run: Run) -> list[str]:
-    """Return what the numbers that left allow to know."""
+    """Return what can be inferred from the numbers that left."""
     if run.history and run.history.get("privacy"):
         here = any("rows" in site for site in run.sites)
         return [
@@ -230,7 +230,7 @@ def _known(run: Run) -> list[str]:
 
 
 def _how_hidden(run: Run) -> list[str]:
-    """Return how it is known how many rows the limits hid, where the rows are elsewhere."""
+    """Return how the number of rows that limits hid is known, if the rows are elsewhere."""
     if all("rows_held_back" in site for site in run.sites):
         return []
     if any(map(math.isfinite, run.hidden)):
@@ -242,7 +242,7 @@ def _how_hidden(run: Run) -> list[str]:
 
 
 def _bytes(n: int) -> str:
-    """Return a number of bytes in few signs.
+    """Return a number of bytes in few characters.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def _bytes(n: int) -> str:
 
 
 def prediction(run: Run) -> Content:
-    """Return how new rows get their clusters."""
+    """Return how new rows are assigned to clusters."""
     if not run.k:
         return ()
     lead = (
@@ -290,7 +290,7 @@ def origin(run: Run) -> Content:
 
 
 def _parameter(value: Any) -> str:
-    """Return a parameter as it is written; a long one is cut."""
+    """Return a parameter as text, shortened if it is long."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{k}={_parameter(v)}" for k, v in value.items() if k != "name" and v)
         return f"{value.get('name', '')}({inner})" if "name" in value else f"{{{inner}}}"
@@ -312,7 +312,7 @@ HEADER = (
 
 
 def influence(run: Run) -> Content:
-    """Return how far each site moves the centres, the farthest first."""
+    """Return the influence of each site on the centres, largest first."""
     sites = run.history.get("influence") if run.history else None
     if not sites:
         return ()
@@ -331,7 +331,7 @@ def influence(run: Run) -> Content:
 
 
 def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
-    """Return a number as the table shows it; an en dash where it is not known."""
+    """Return a number as the table shows it; an en dash if unknown."""
     return "–" if x is None else f"{factor * x:{sign}.3g}{unit}"
 
 
@@ -352,9 +352,9 @@ PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "data": ("Data", "The data", data),
     "leaving": ("What left", "What left the sites", leaving),
 }
-"""The sections in their order, each with its name in the contents, heading and function.
+"""The sections in order: name in the contents, heading and function.
 
-One of which nothing is known is absent.
+A section without content is left out.
 """
 FOLDED: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "quality": ("Quality", "Quality", sections.quality),
@@ -387,7 +387,7 @@ def write_report(folder: Path, run: Run) -> str:
 
 
 def reported(folder: Path, run: Run) -> list[str]:
-    """Write the report beside results; return the name of its file, or nothing and a warning."""
+    """Write the report beside results; return its file name, or only a warning."""
     try:
         return [write_report(folder, replace(run, date=day_of(time.time())))]
     except InputError as error:
@@ -466,7 +466,7 @@ def page(
 
 
 def _policy(style: str, script: str, *, live: bool) -> str:
-    """Return the content security policy: the page may load its own style and script only."""
+    """Return the content security policy: the page may use only its own style and script."""
     hashes = {
         kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for kind, text in (("style", style), ("script", script))

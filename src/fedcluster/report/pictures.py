@@ -18,7 +18,7 @@ INK, PALE_INK = "#1d2733", "#6b7683"
 
 
 def pictured(what: str, path: Path, draw: Callable[[Path], None]) -> list[str]:
-    """Draw a picture into a file; returns its name, or nothing and a warning without matplotlib."""
+    """Draw a picture into a file; return its name, or only a warning without matplotlib."""
     try:
         draw(path)
     except ImportError:
@@ -40,7 +40,7 @@ def picture(
     subtitle: str,
     captions: Mapping[str, str],
 ) -> None:
-    """Draw each centre as an image, and under it the sites whose rows it stands for.
+    """Draw each centre as an image, with the sites that have rows of its cluster below.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def picture(
     sites : sequence of SiteRecord
         For the bars under the centres.
     shape : (int, int)
-        Lines and columns of an image, d in all.
+        Numbers of lines and columns of an image, with product d.
     title, subtitle : str
-        What stands above.
+        The headings.
     captions : mapping of str to str
-        What the legend says of each site.
+        The legend's text for each site.
 
     Raises
     ------

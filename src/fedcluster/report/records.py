@@ -1,9 +1,9 @@
-"""Records of what sites hold and sent, and counts as they are published.
+"""Records of what sites hold and sent, and rounding of published counts.
 
-A site's preset may ask for counts of rows to be rounded. A site's answers stay as exact as the sums
-of its groups: a clustering of rounded sums would be another one. So counts are rounded where a job
-ends, in its files and messages: rows of sites and clusters, values of columns and levels, and the
-weights in a model file. Sums of weights that are no counts stay as they are.
+A site's preset may require counts of rows to be rounded. A site's answers remain exact sums of its
+groups, because rounded sums would change the clustering. So counts are rounded at the end of a job,
+in its files and messages: rows of sites and clusters, values of columns and levels, and the weights
+in a model file. Sums of weights that are not counts are unchanged.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fedcluster.model.profiles import NumberProfile, Profiles
 from fedcluster.selection import Selection
 
 STEP = 5
-"""What published counts are multiples of, as OpenSAFELY has it."""
+"""Base to which published counts are rounded, as in OpenSAFELY."""
 NEARLY = 1e-6
-"""By how much sums of shares may miss a whole number."""
+"""Tolerance by which sums of shares may differ from a whole number."""
 FEWEST = 20
-"""Rows that a site of groups has at least."""
+"""Smallest number of rows of a site with groups."""
 Report = TypeVar("Report", bound=Any)
 
 
@@ -41,15 +41,15 @@ class SiteRecord:
     labels : str
         The file of the rows' labels, relative to the folder of outputs.
     values_sent : int
-        In all rounds together.
+        The number of values sent in all rounds.
     limits : tuple of Limit
-        What the site holds back.
+        The limits of the site.
     rows_held_back : int
-        The most rows that the limits held back in one message.
+        The largest number of rows that limits held back in one message.
     lone_rows : int
-        The most clusters of a single row in one message.
+        The largest number of clusters with a single row in one message.
     values_held : int
-        Rows times columns, where both are known.
+        Number of rows times columns, if both are known.
     """
 
     name: str
@@ -64,7 +64,7 @@ class SiteRecord:
 
     @property
     def took_part(self) -> bool:
-        """Return whether the site sent anything."""
+        """Whether the site sent anything."""
         return self.values_sent > 0
 
     @property
@@ -86,11 +86,11 @@ class Comparison:
     Parameters
     ----------
     name : str
-        Whose it is.
+        The name of the clustering.
     inertia : float
-        Over all rows, in squared units of the rows.
+        The inertia over all rows, in squared units of the rows.
     ratio : float
-        The inertia, as a multiple of that of k-means on the pooled rows.
+        The inertia relative to that of k-means on the pooled rows.
     ari : float
         Adjusted Rand index with the reference labels, 1 for the same groups.
     """
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def plain(value: Any) -> Any:
-    """Return a record, or a value that contains some, for JSON: nan becomes null.
+    """Return a record, or a value with records in it, for JSON; nan becomes null.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def plain(value: Any) -> Any:
 
 
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
-    """Return the record of a site, its rows counted by cluster; the label -1 is in none."""
+    """Return the record of a site with its rows counted by cluster; the label -1 is ignored."""
     parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
     counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
     record = SiteRecord(name, len(labels), tuple(counts.tolist()), file, **sent)
@@ -135,7 +135,7 @@ def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> Si
 
 
 def is_rounded(limits: Iterable[Limit]) -> bool:
-    """Return whether a site with these limits asks for rounded counts.
+    """Return whether a site with these limits requires rounded counts.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def rounded(counts: Any) -> Any:
 
 
 def published(report: Report) -> Report:
-    """Return a report with rounded counts, where a site asks for them."""
+    """Return a report with rounded counts, if a site requires them."""
     sites: Sequence[SiteInfo] = report.sites
     if not any(is_rounded(site.limits) for site in sites):
         return report
@@ -180,7 +180,7 @@ def published(report: Report) -> Report:
 def _if_counts(weights: Any) -> Any:
     """Return weights, rounded if they are counts: whole numbers, or shares of whole rows.
 
-    Those add up to a whole number, of more rows than weights that add up to 1 would.
+    Shares of rows add up to a whole number, which is larger than for weights normalised to 1.
 
     Examples
     --------

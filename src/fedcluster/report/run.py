@@ -1,4 +1,4 @@
-"""Content of a run for its pages, as a job gives it or its files hold it."""
+"""Content of a run for its pages, from a job or from its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILES: Mapping[str, Sequence[str]] = {
     "scores": ("scores",),
     "profiles": ("profiles",),
 }
-"""Files that a page is made of, as far as they exist, and the keys that each must have."""
+"""Files from which a page is made, if they exist, with their required keys."""
 NOTHING: Mapping[str, Any] = {}
 WIDE = 1e9
 """Effect that has no bound, as where nothing spreads."""
@@ -122,49 +122,49 @@ class Run:
 
     @cached_property
     def account(self) -> Mapping[str, Any]:
-        """Return the content that describes rounds and sites."""
+        """The content that describes rounds and sites."""
         return self.history or self.selection or self.scores
 
     @cached_property
     def rounds(self) -> Sequence[Mapping[str, Any]]:
-        """Return the rounds with the sites."""
+        """The rounds with the sites."""
         return list(self.account.get("communication_rounds", ()))
 
     @cached_property
     def sites(self) -> Sequence[Mapping[str, Any]]:
-        """Return the sites, with their metadata and what each sent."""
+        """The sites, with their metadata and what each sent."""
         return list(self.account.get("sites", self.model.get("sites", ())))
 
     @cached_property
     def weights(self) -> Floats:
-        """Return the weight of the rows behind each centre, (k,)."""
+        """The weight of the rows of each cluster, (k,)."""
         return np.array(self.model.get("weights", ()), dtype=np.float64)
 
     @property
     def k(self) -> int:
-        """Return the number of clusters, 0 where there is no model."""
+        """The number of clusters, 0 if there is no model."""
         return len(self.weights)
 
     @cached_property
     def own_profiles(self) -> Mapping[str, Any]:
-        """Return the profiles of these clusters; empty without any."""
+        """The profiles of these clusters; empty if there are none."""
         files = (self.profiles, self.scores, self.history)
         profiles = (file.get("profiles") or NOTHING for file in files)
         return next((each for each in profiles if self._is_of_these(each)), NOTHING)
 
     @cached_property
     def stability(self) -> Mapping[str, Any]:
-        """Return how stable these clusters are; empty if it is not known."""
+        """The stability of these clusters; empty if unknown."""
         stability = self.history.get("stability") or NOTHING
         return stability if self._is_of_these(stability) else NOTHING
 
     def _is_of_these(self, content: Mapping[str, Any]) -> bool:
-        """Return whether a content describes as many clusters as there are."""
+        """Return whether a content describes the same number of clusters."""
         return len(content.get("clusters", ())) == self.k > 0
 
     @cached_property
     def counts(self) -> Floats | None:
-        """Return the rows of each site in each cluster, (sites, k); None where it is not known."""
+        """The number of rows of each site in each cluster, (sites, k); None if unknown."""
         by_site = [site.get("clusters") for site in self.sites]
         if by_site and all(each is not None and len(each) == self.k for each in by_site):
             return np.array(by_site, dtype=np.float64)
@@ -178,10 +178,10 @@ class Run:
 
     @cached_property
     def hidden(self) -> Sequence[float]:
-        """Return the share of each site's rows that limits hid, nan where it is not known.
+        """The share of each site's rows that limits hid, nan if unknown.
 
-        Where the rows are it is the largest share in one message; over a network, that of the rows
-        which no sum of the profiles stands for.
+        For local rows, it is the largest share in one message; over a network, the share of the
+        rows that are in no sum of the profiles.
         """
         there = None if self.counts is None else self.counts.sum(axis=1)
         shares = []
@@ -196,13 +196,13 @@ class Run:
 
     @cached_property
     def sizes(self) -> Floats:
-        """Return the rows of each cluster, (k,), or what they weigh where only that is known."""
+        """The number of rows of each cluster, (k,), or their weight if only that is known."""
         sizes: Floats = self.weights if self.counts is None else self.counts.sum(axis=0)
         return sizes
 
     @cached_property
     def n_rows(self) -> float:
-        """Return the rows of all sites, those in no cluster too, as far as it is known."""
+        """The number of rows of all sites, including rows of no cluster if these are known."""
         rows = [float(site.get("rows", math.nan)) for site in self.sites]
         known = bool(rows) and math.isfinite(sum(rows))
         return sum(rows) if known else float(self.sizes.sum())
@@ -285,7 +285,7 @@ def read_run(folder: Path, title: str = "") -> Run:
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:
-    """Return how a run ended and where its files are; nothing while it goes on."""
+    """Return how a run ended and where its files are; nothing if it has not ended."""
     if not (folder / "job.json").is_file():  # a folder that a job wrote
         return {"done": True, "out": str(folder)}
     path = folder / "outcome.json"
@@ -296,7 +296,7 @@ def outcome_of(folder: Path) -> dict[str, Any]:
 
 
 def written_by(folder: Path) -> Path:
-    """Return where the files of a run are: in the folder itself, or where its outcome says."""
+    """Return where a run's files are: in the folder itself, or where its outcome says."""
     if not (outcome := outcome_of(folder)):
         raise InputError(f"{folder} has not ended; follow it with fedcluster watch {folder}")
     with damaged(folder / "outcome.json"):
@@ -307,7 +307,7 @@ def written_by(folder: Path) -> Path:
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """Raise an error which says that a file is damaged, for one that cannot be understood."""
+    """Raise an error that calls a file damaged, for one that cannot be understood."""
     try:
         yield
     except InputError:
@@ -328,7 +328,7 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
 
 
 def finite(x: Any) -> float:
-    """Return a number of a file, where null stands for nan."""
+    """Return a number from a file, in which null stands for nan."""
     return math.nan if x is None else float(x)
 
 
@@ -338,7 +338,7 @@ def _standard(model: Mapping[str, Any]) -> bool:
 
 
 def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how the rows were to be prepared; for an estimator, that may be the scale alone."""
+    """Return the specified preparation of rows; for an estimator, possibly only the scale."""
     prepare = model["algorithm"].get("prepare") or NOTHING
     return {"scale": prepare} if isinstance(prepare, str) else prepare
 
@@ -460,5 +460,5 @@ def _effect(column: Mapping[str, Any]) -> float:
 
 
 def _array(own: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    """Return a number of each cluster, nan if it is not known."""
+    """Return a number of each cluster, nan if unknown."""
     return np.array([finite(each[key]) for each in own])

@@ -1,4 +1,4 @@
-"""Tables of results, as wide as a screen."""
+"""Tables of results, fitted to the width of a screen."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fedcluster.texts.html import Table
 from fedcluster.texts.untrusted import shortened
 
 MOST_ROWS = 12
-"""Rows of a table on a screen; it says how many more there are, and where."""
+"""Number of rows of a table on a screen, which says how many more there are, and where."""
 
 GAP = 2
-"""Blanks between two columns."""
+"""Number of blanks between two columns."""
 
 LONGEST_SITE = 32
-"""Characters that a screen shows of the name of a site or column."""
+"""Number of characters of a site's or column's name that a screen shows."""
 
 NOTHING = "–"
-"""What stands for a number that is not known."""
+"""Placeholder for an unknown number."""
 
 
 def number(x: float) -> str:
@@ -48,7 +48,7 @@ def number(x: float) -> str:
 
 
 def shown(x: float | None) -> str:
-    """Return a number as a table shows it; an en dash where it is not known.
+    """Return a number as a table shows it; an en dash if unknown.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def shown(x: float | None) -> str:
 
 
 def short_number(x: float | None) -> str:
-    """Return a number to four significant digits, and whole where it is large.
+    """Return a number to four significant digits, without decimals if it is large.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def short_number(x: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, an en dash where it is not known.
+    """Return a share in percent, an en dash if unknown.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def percent(share: float) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """Return a number and its noun, in the plural where needed.
+    """Return a number and its noun, in the plural if needed.
 
     Examples
     --------
@@ -96,13 +96,13 @@ def counted(n: int, what: str) -> str:
 
 
 def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
-    """Return the number of first columns that fit on a screen."""
+    """Return how many of the first columns fit on a screen."""
     widths = [max(map(len, column)) + GAP for column in columns]
     return int((np.cumsum(widths) <= width).sum())
 
 
 def cut_off(table: Table, elsewhere: str) -> Table:
-    """Return the first rows of a table for a screen; its title says where all of them are.
+    """Return the first rows of a table for a screen; its title says where all rows are.
 
     Examples
     --------
@@ -120,9 +120,9 @@ def cut_off(table: Table, elsewhere: str) -> Table:
 
 
 def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Table:
-    """Return rows by site and cluster, and numbers sent, in a table that fits the screen.
+    """Return a table, fitted to the screen, of rows by site and cluster and of values sent.
 
-    What does not fit is summed up in one line or column, with a hint where to find it.
+    What does not fit is summarised in one line or column that says where to find it.
     """
     most = len(sites) if len(sites) <= MOST_ROWS else MOST_ROWS - 1
     lines = [(shortened(site.name, LONGEST_SITE), [site]) for site in sites[:most]]
@@ -152,7 +152,7 @@ def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Ta
 
 
 def _counts(sites: Sequence[SiteRecord]) -> tuple[int, ...]:
-    """Return the rows of some sites by cluster, all of their rows, and the numbers they sent."""
+    """Return, for some sites, the rows by cluster, all rows, and the numbers of values sent."""
     each = [(*site.clusters, site.rows, site.values_sent) for site in sites]
     return tuple(map(sum, zip(*each, strict=True)))
 
@@ -235,22 +235,22 @@ def index_table(
     scores: Mapping[int, Mapping[str, float | None]],
     elsewhere: str,
 ) -> Table:
-    """Return a table of the indices of each k; a star marks the k that an index chooses.
+    """Return a table of the indices for each k, with a star at the k that an index chooses.
 
-    Of many k, it shows those that an index chooses and those near the verdict.
+    If there are many k, it shows those that an index chooses and those near the verdict.
 
     Parameters
     ----------
     n_clusters : int
         The verdict.
     rule : str
-        By which rule.
+        The rule.
     says : mapping of str to int
-        The k that each index takes for the best.
+        The best k by each index.
     scores : mapping of int to mapping of str to float
-        All indices of each k; nan or None where an index says nothing.
+        All indices for each k; nan or None if an index is undefined.
     elsewhere : str
-        Where all of them are found.
+        Where all of them can be found.
 
     Examples
     --------
@@ -291,7 +291,7 @@ def verdict_line(n_clusters: int, reason: str) -> str:
 
 
 def _digits(x: float | None) -> str:
-    """Return four digits of small numbers, and whole numbers where they are large."""
+    """Return four digits of small numbers, and large numbers without decimals."""
     if x is None or math.isnan(x):
         return "-"
     if abs(x) < 1e5:
@@ -300,7 +300,7 @@ def _digits(x: float | None) -> str:
 
 
 MOST_CLUSTERS, MOST_COLUMNS = MOST_ROWS, 5
-"""Clusters that have a table, and columns in it."""
+"""Largest number of clusters with a table, and of columns in it."""
 SMALL = 0.2
 """Effect, as Cohen's d, below which a column is not shown."""
 HOW_TO_READ = (
@@ -312,16 +312,16 @@ Plain = Mapping[str, Any]
 
 
 def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | str]:
-    """Return profiles as tables, that of each cluster with the columns that set it apart most.
+    """Return a table for each cluster, with the columns in which it differs most.
 
     Parameters
     ----------
     profiles : mapping
-        What ``profiles.json`` says.
+        The content of ``profiles.json``.
     width : int
         The width of the screen.
     elsewhere : str
-        Where the rest is found.
+        Where the rest can be found.
     """
     clusters, longest = profiles["clusters"], max(20, width - 40)
     sizes = tuple(
@@ -354,7 +354,7 @@ def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table 
 
 
 def _profile_table(cluster: Plain, overall: Sequence[Plain]) -> Table:
-    """Return the columns that set a cluster apart."""
+    """Return the columns in which a cluster differs."""
     of_all = {column["column"]: column for column in overall}
     telling = [each for each in cluster["columns"] if _tells(each)][:MOST_COLUMNS]
     rows = tuple(_line(each, of_all[each["column"]]) for each in telling)
@@ -363,7 +363,7 @@ def _profile_table(cluster: Plain, overall: Sequence[Plain]) -> Table:
 
 
 def _tells(column: Plain) -> bool:
-    """Return whether a column sets a cluster apart; an effect without bound is null in a file."""
+    """Return whether a column differs in a cluster; an infinite effect is null in a file."""
     effect = column["effect"]
     bound = column.get("difference", column.get("association"))
     return effect >= SMALL if effect is not None else bound is None or bound == 1
@@ -386,7 +386,7 @@ def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:
 
 
 def _median(column: Plain) -> str:
-    """Return the median of a column to the digits that are known.
+    """Return the median of a column with its significant digits.
 
     Examples
     --------

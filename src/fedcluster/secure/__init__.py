@@ -1,5 +1,5 @@
-"""Secure sums: a coordinator learns sums of all sites, and nothing of a single one.
+"""Secure sums: a coordinator learns only sums over all sites, and nothing about a single one.
 
-`cohort` says which sites take part on which terms, `_masks` turns numbers into masked integers that
-add up, `site` is the part of a site and `engine` that of the coordinator.
+`cohort` defines the participating sites and their terms, `_masks` turns numbers into masked
+integers that can be added, `site` is the site's part and `engine` the coordinator's.
 """

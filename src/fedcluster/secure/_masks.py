@@ -1,27 +1,28 @@
-"""Masks of secure sums: what hides a site's numbers, and vanishes in the sum of all sites.
+"""Masks of secure sums, which hide a site's numbers and cancel in the sum over all sites.
 
 K. Bonawitz et al., Practical secure aggregation for privacy-preserving machine learning, CCS 2017:
 
     y_u = x_u + p_u + sum_{v > u} p_uv - sum_{v < u} p_uv        modulo 2^64, word by word
 
-p_uv is a stream that only u and v can make, from a key that they agree on (section 4.0.1). p_u,
-its own mask, protects x_u where the coordinator has received y_u, says that u has dropped out, and
-learns the p_uv from the others (section 4.0.2). The secrets behind both are shared among the sites
-by A. Shamir, How to share a secret, CACM 22 (1979), so that t of them can give one of the two.
+p_uv is a stream that only u and v can compute, from a key that they agree on (section 4.0.1). p_u,
+the site's own mask, protects x_u if the coordinator has received y_u, claims that u has dropped
+out, and learns the p_uv from the others (section 4.0.2). The secrets behind both are shared among
+the sites by A. Shamir, How to share a secret, CACM 22 (1979), so that t of them can recover one of
+the two.
 
-Deviations: (1) where sites may drop out, all secrets are for one sum. They are drawn anew for each,
-and their shares travel with the answer before, sealed. Those of the paper are for a single sum as
-well: to reveal one that served a whole run would reveal the masks of all its rounds. (2) Where all
-sites must answer, nothing is ever revealed: there is no p_u, and p_uv of all sums come from one
-agreement.
+Deviations: (1) if sites may drop out, all secrets are for one sum. They are drawn anew for each
+sum, and their sealed shares travel with the previous answer. The paper's secrets are for a single
+sum as well: revealing one that served a whole run would reveal the masks of all its rounds. (2) If
+all sites must answer, nothing is ever revealed: there is no p_u, and the p_uv of all sums come from
+one agreement.
 
 Primitives are those of `cryptography` (X25519, HKDF, ChaCha20, ChaCha20-Poly1305, Ed25519) and of
 `pycryptodome` (Shamir's sharing).
 
-Before it is masked, each value becomes a few integers modulo 2^64, which add up. A value x is
-written in base 2^48, ``x = sum_w word_w 2^(48 w - fraction)``, in words that have its sign and, but
-for the last, lie within 2^48. So the words of up to 2^15 sites are added independently of each
-other modulo 2^64, and no carry is lost.
+Before masking, each value becomes a few integers modulo 2^64, which can be added. A value x is
+written in base 2^48, ``x = sum_w word_w 2^(48 w - fraction)``, in words that have its sign and,
+except for the last, are below 2^48 in magnitude. So the words of up to 2^15 sites are added
+independently of each other modulo 2^64, and no carry is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from fedcluster.secure.cohort import Cohort
 Words = NDArray[np.uint64]
 
 DIGIT = 48
-"""Bits of a word that a value fills; the other 16 are room for the sum of the sites' words."""
+"""Bits of a word that a value fills; the other 16 leave room for the sum over the sites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,9 @@ class FixedPoint:
     Parameters
     ----------
     n_words : int
-        Words of one value.
+        The number of words of a value.
     fraction : int
-        Bits below the point: values are multiples of 2^-fraction.
+        The number of fractional bits: values are multiples of 2^-fraction.
 
     Examples
     --------
@@ -75,15 +76,15 @@ class FixedPoint:
 
     @property
     def limit(self) -> float:
-        """Bound that sums are below where they are what they seem to be."""
+        """The bound below which sums are correct."""
         power = 63 + DIGIT * (self.n_words - 1) - self.fraction
         return math.ldexp(1.0, power) if power < 1024 else math.inf
 
     def encode(self, values: Floats) -> Words:
         """Return values as words, rounded to the nearest multiple of 2^-fraction.
 
-        A value that has no room is taken modulo 2^64 in its last word, as the sum is. It is not
-        refused, which would tell how large it is: see `size_of`.
+        A value that does not fit is taken modulo 2^64 in its last word, like the sum. It is not
+        refused, as this would reveal its size: see `size_of`.
 
         Parameters
         ----------
@@ -124,7 +125,7 @@ class FixedPoint:
 
 
 def _ratio(total: int, one: int) -> float:
-    """Return a ratio, rounded once; infinite where no float64 is as large."""
+    """Return a ratio, rounded once; infinite if it exceeds all float64 numbers."""
     try:
         return total / one
     except OverflowError:
@@ -150,20 +151,20 @@ def _rounded(values: Floats, fraction: int) -> Floats:
 
 
 NARROW = FixedPoint(3, 72)
-"""For rows of ordinary size: multiples of 2.1e-22, up to 1.5e26."""
+"""Format for rows of ordinary size: multiples of 2.1e-22, up to 1.5e26."""
 
 WIDE = FixedPoint(6, 144)
-"""For rows of any size: multiples of 4.5e-44, up to 7e47."""
+"""Format for rows of any size: multiples of 4.5e-44, up to 7e47."""
 
 SIZE = FixedPoint(25, 144)
-"""For the size of all values of an answer together: up to the largest float64."""
+"""Format for the size of all values of an answer: up to the largest float64."""
 
 ORDINARY = 2.0**-10, 2.0**20
-"""Where the largest centre of each column lies if rows are of ordinary size."""
+"""Range of each column's largest centre coordinate if rows are of ordinary size."""
 
 
 def format_for(state: State) -> FixedPoint:
-    """Return the format for the answers about a state, which all sites know.
+    """Return the format for the answers about a state, which all sites can derive.
 
     Examples
     --------
@@ -178,11 +179,11 @@ def format_for(state: State) -> FixedPoint:
 
 
 def size_of(values: Floats) -> Floats:
-    """Return the sum of absolute values, (1,), that tells whether sums of such values have room.
+    """Return the sum of absolute values, (1,), which shows whether sums of such values fit.
 
-    Sites cannot refuse what has no room: whoever asks could scale the rows until one site refuses,
-    and so measure its sums. The sum over all sites of this size is below the limit only if that of
-    each value is, and each is then what it seems to be.
+    Sites cannot refuse values that do not fit: a coordinator could scale the rows until one site
+    refuses, and so measure its sums. If the sum of this size over all sites is below the limit, so
+    is the sum of each value, which is then correct.
     """
     with np.errstate(over="ignore"):
         size: Floats = np.minimum(np.abs(values).sum(keepdims=True), np.finfo(np.float64).max)
@@ -190,11 +191,11 @@ def size_of(values: Floats) -> Floats:
 
 
 SECRET = 16
-"""Bytes of a secret that is shared, as of a share of it."""
+"""Number of bytes of a shared secret, and of each share."""
 
 
 def derived(secret: bytes, *context: object, size: int = 32) -> bytes:
-    """Return a key for one purpose only, which the context names."""
+    """Return a key for one purpose only, named by ``context``."""
     info = "\0".join(["fedcluster secure sum", *map(str, context)]).encode()
     return HKDF(SHA256(), size, salt=None, info=info).derive(secret)
 
@@ -211,26 +212,26 @@ def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
     Raises
     ------
     ValueError
-        If the other's is no key, or one for which the secret is known to all.
+        If the other key is invalid, or one for which everybody knows the secret.
     """
     return private.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 @dataclass(frozen=True, slots=True)
 class SumSecrets:
-    """Secrets of one site for one sum: what makes its key, and what makes its own mask."""
+    """Secrets of one site for one sum, from which its key and its own mask are derived."""
 
     key_seed: bytes = field(default_factory=lambda: os.urandom(SECRET), repr=False)
     own_seed: bytes = field(default_factory=lambda: os.urandom(SECRET), repr=False)
 
     @property
     def private(self) -> X25519PrivateKey:
-        """Return the key by which the site agrees with each of the others, for one sum."""
+        """The key by which the site agrees with each of the others, for one sum."""
         return X25519PrivateKey.from_private_bytes(derived(self.key_seed, "key"))
 
     @property
     def public(self) -> bytes:
-        """Return the public half of that key."""
+        """The public half of that key."""
         return self.private.public_key().public_bytes_raw()
 
 
@@ -242,12 +243,12 @@ def own_mask(own_seed: bytes, n_words: int) -> Words:
 def agreements(
     site: str, private: X25519PrivateKey, publics: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """Return the secrets that a site shares with each other one, by their public keys."""
+    """Return the secrets that a site shares with each of the others, from their public keys."""
     return {name: agreed(private, key) for name, key in publics.items() if name != site}
 
 
 def pair_mask(site: str, secrets: Mapping[str, bytes], context: str, n_words: int) -> Words:
-    """Return the sum of the masks that a site shares with others, with their signs at the site.
+    """Return the sum of the masks that a site shares with others, signed for this site.
 
     Parameters
     ----------
@@ -269,9 +270,9 @@ def pair_mask(site: str, secrets: Mapping[str, bytes], context: str, n_words: in
 
 
 def shares(secrets: SumSecrets, threshold: int, n_sites: int) -> list[bytes]:
-    """Return a share of both secrets for each of the sites, in their order.
+    """Return one share of both secrets for each of the sites, in order.
 
-    So many of them as the threshold says are needed to find one of the secrets.
+    ``threshold`` shares are needed to recover a secret.
     """
     keys, own = (
         Shamir.split(threshold, n_sites, secret, ssss=False)
@@ -281,7 +282,7 @@ def shares(secrets: SumSecrets, threshold: int, n_sites: int) -> list[bytes]:
 
 
 def combined(parts: Mapping[int, bytes]) -> bytes:
-    """Return the secret of shares, by the places of the sites in their order, from 0."""
+    """Return the secret from its shares, given by the positions of the sites, from 0."""
     return Shamir.combine([(place + 1, part) for place, part in parts.items()], ssss=False)
 
 
@@ -293,28 +294,28 @@ def remaining(
     disclosed: Mapping[str, Mapping[str, bytes]],
     n_words: int,
 ) -> Words:
-    """Return the masks that are left in the sum of the survivors' words.
+    """Return the masks that remain in the sum of the survivors' words.
 
     Parameters
     ----------
     cohort : Cohort
         The terms.
     context : str
-        The run, the sum and what was asked.
+        The run, the sum and the question.
     keys : mapping of str to bytes
         The public keys of all sites that were asked for the sum.
     survivors : sequence of str
-        Those that answered.
+        The sites that answered.
     disclosed : mapping of str to mapping of str to bytes
-        By site that tells it and by site that it is of: the share of the own mask of a survivor,
-        or of the key of another.
+        By sending site and by concerned site: the share of the own mask of a survivor, or of the
+        key of a site that dropped out.
     n_words : int
         The number of words.
 
     Raises
     ------
     ValueError
-        If shares are wrong, where the keys show it, or too few were told.
+        If the keys show that shares are wrong, or there are too few.
     """
     if len(disclosed) < cohort.threshold:
         raise ValueError(f"{len(disclosed)} sites told shares, where {cohort.threshold} are needed")
@@ -333,7 +334,7 @@ def remaining(
 
 
 class Sealer:
-    """Encryption from one site to another, which the coordinator carries and cannot read.
+    """Encryption from one site to another, carried by the coordinator, who cannot read it.
 
     Parameters
     ----------
@@ -346,15 +347,15 @@ class Sealer:
 
     @property
     def public(self) -> bytes:
-        """Return the public half of the key."""
+        """The public half of the key."""
         return self._private.public_key().public_bytes_raw()
 
     def agreements(self, site: str, publics: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return the secrets that the site shares with each other one for the whole run."""
+        """Return the secrets that the site shares with each of the others for the whole run."""
         return agreements(site, self._private, publics)
 
     def seal(self, content: bytes, public: bytes, context: Sequence[object]) -> bytes:
-        """Encrypt content for the holder of a public key; a context serves one content only."""
+        """Encrypt content for the holder of a public key; each context is for one content only."""
         return self._cipher(public, context).encrypt(bytes(12), content, None)
 
     def open(self, sealed: bytes, public: bytes, context: Sequence[object]) -> bytes:
@@ -363,7 +364,7 @@ class Sealer:
         Raises
         ------
         ValueError
-            If it was changed, or sealed by another, for another or for another purpose.
+            If it was changed, or sealed by another site, for another site or for another purpose.
         """
         try:
             return self._cipher(public, context).decrypt(bytes(12), sealed, None)

@@ -1,7 +1,7 @@
-"""Terms of the secure sums of one run, and the record of cohorts that a site has answered in.
+"""Terms of the secure sums of one run, and the record of a site's earlier cohorts.
 
-Two totals also reveal their difference. So a site keeps a permanent record of the cohorts whose
-totals it was part of: `earlier_cohorts` and `add_cohort`.
+Two totals reveal their difference. So a site keeps a permanent record of the cohorts in whose
+totals it took part: `earlier_cohorts` and `add_cohort`.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import Any, Self
 from fedcluster.privacy.site_state import SiteState
 
 MOST_SITES = 1 << 15
-"""The most sites of a total: the words of so many are added without a carry."""
+"""Largest number of sites in a total: the words of so many are added without a carry."""
 
 MIN_SITES = 3
-"""The fewest sites that a total is told of: of two, each knows the other's sums."""
+"""Smallest number of sites in a disclosed total: each of two could infer the other's sums."""
 
 Names = tuple[str, ...]
-"""Names of the sites of a cohort, in order."""
+"""Sorted names of the sites of a cohort."""
 
 Earlier = Sequence[Sequence[str]]
-"""Cohorts that a site has answered in before."""
+"""Cohorts in which a site has answered before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the owner of a site says of its secure sums, in the site file.
+    """Terms of a site's owner for its secure sums, from the site file.
 
     Parameters
     ----------
     min_sites : int, default=3
-        The fewest sites whose total may be found with the site's help.
+        The smallest number of sites in a total that the site helps to compute.
     colluders : int, optional
-        How many other sites may work with the coordinator. With it, the noise of answers is shared
-        by the others; without it, the site adds all of it itself.
+        The number of other sites that may collude with the coordinator. If given, the noise of
+        answers is shared by the others; otherwise, the site adds all of it itself.
     allow_dropouts : bool, default=False
-        Whether a run may go on without some of its sites. A coordinator that lies can then find
-        the sums of single ones.
+        Whether a run may continue without some of its sites. A lying coordinator can then find the
+        sums of single sites.
     allow_alone : collection of str
-        Sites whose own sums may be found, as they alone join or leave.
+        Sites whose own sums may be inferred because they join or leave alone.
     """
 
     min_sites: int = MIN_SITES
@@ -53,23 +53,23 @@ class Terms:
 
 
 def fewest(n_sites: int, threshold: int, n_all: int, colluders: int = 0) -> int:
-    """Return the fewest honest sites that a total is over, whatever each site is told.
+    """Return the smallest number of honest sites in a total, whatever each site is told.
 
-    To leave m sites out, a coordinator needs for each of them `threshold` sites that say that it
-    has dropped out. Those that work with it say so of any; another says so of as many as it was
-    named sites beyond the threshold, and never of itself. This site was named n, the others maybe
-    all.
+    To leave m sites out, a coordinator needs, for each of them, `threshold` sites that treat it as
+    dropped out. Colluding sites do so for any; an honest site does so for at most as many as the
+    sites named to it exceed the threshold, and never for itself. n sites were named to this one,
+    possibly all to the others.
 
     Parameters
     ----------
     n_sites : int
-        n: how many sites this one was named.
+        n, the number of sites that were named to this one.
     threshold : int
-        t: how many must be left.
+        t, the number of sites that must remain.
     n_all : int
-        How many began the run.
+        The number of sites that began the run.
     colluders : int, default=0
-        How many of them work with the coordinator.
+        The number of these that collude with the coordinator.
 
     Examples
     --------
@@ -90,17 +90,17 @@ def fewest(n_sites: int, threshold: int, n_all: int, colluders: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The sites that take part in the secure sums of a run, and on which terms.
+    """The sites that take part in the secure sums of a run, with their terms.
 
     Parameters
     ----------
     run : str
         The run.
     sites : tuple of str
-        Their names, in order.
+        Their names, sorted.
     threshold : int
-        t: so many of them must be left for a sum. Where it is their number, all must answer, and
-        there is nothing to recover.
+        t, the number of sites that must remain for a sum. If it is the number of all, all must
+        answer, and there is nothing to recover.
     """
 
     run: str
@@ -109,12 +109,12 @@ class Cohort:
 
     @classmethod
     def from_plain(cls, run: Any, content: Mapping[str, Any]) -> Self:
-        """Return the cohort that `plain` gave, of a run.
+        """Return the cohort of a run from the result of `plain`.
 
         Raises
         ------
         ValueError
-            If it is something else.
+            If the content has another form.
         """
         sites, threshold = content.get("cohort"), content.get("threshold")
         if not isinstance(run, str) or not are_names(sites) or type(threshold) is not int:
@@ -122,21 +122,21 @@ class Cohort:
         return cls(run, tuple(sites or ()), threshold)
 
     def plain(self) -> dict[str, Any]:
-        """Return the cohort as JSON can hold it, without the run."""
+        """Return the cohort as JSON-compatible values, without the run."""
         return {"cohort": list(self.sites), "threshold": self.threshold}
 
     @property
     def is_whole(self) -> bool:
-        """True if all must answer."""
+        """True if all sites must answer."""
         return self.threshold == len(self.sites)
 
     def check(self, sites: Collection[str], min_sites: int) -> None:
-        """Check that a sum over these sites tells of enough of them.
+        """Check that a sum over these sites includes enough of them.
 
         Raises
         ------
         ValueError
-            If not, or they are not of the cohort.
+            If not, or if they do not belong to the cohort.
         """
         if len(self.sites) > MOST_SITES:
             raise ValueError(f"secure sums are for {MOST_SITES:,} sites at most")
@@ -155,19 +155,19 @@ class Cohort:
             )
 
     def signed(self, site: str, key: str, earlier: Earlier) -> bytes:
-        """Return what a site signs: its key in this run, these terms, and its earlier cohorts."""
+        """Return the bytes that a site signs: its key in this run, the terms, earlier cohorts."""
         signed = ["fedcluster secure sums", self.run, list(self.sites), self.threshold, site, key]
         return json.dumps([*signed, earlier]).encode()
 
 
 def are_names(value: Any) -> bool:
-    """Return whether a value that was JSON is a list of different texts, in order."""
+    """Return whether a JSON value is a sorted list of distinct texts."""
     texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
     return texts and value == sorted(set(value))
 
 
 def earlier_cohorts(state: SiteState) -> frozenset[Names]:
-    """Return the cohorts that a site has answered in.
+    """Return the cohorts in which a site has answered.
 
     Raises
     ------
@@ -181,16 +181,16 @@ def earlier_cohorts(state: SiteState) -> frozenset[Names]:
 def add_cohort(
     state: SiteState, sites: Names, check: Callable[[Collection[Names]], object]
 ) -> None:
-    """Write down that a site answers in a cohort; it is on the disk when this returns.
+    """Record durably that a site answers in a cohort.
 
     Parameters
     ----------
     state : SiteState
         The state of the site.
     sites : tuple of str
-        The sites of the cohort, in order.
+        The sites of the cohort, sorted.
     check : callable taking the cohorts so far
-        What it raises is passed on, and nothing is written; no other process writes meanwhile.
+        If it raises an error, nothing is recorded; no other process writes meanwhile.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Engine that learns sums of all sites only: what a site sends is masked, and the masks cancel.
+"""Engine that learns only sums over all sites: answers are masked, and the masks cancel.
 
-See `fedcluster.secure._masks` for the protocol. Where all sites must answer, a sum takes one
-exchange, as without masks; where some may drop out (a quorum), a second one recovers the masks of
-those that did, and frees the others of their own.
+See `fedcluster.secure._masks` for the protocol. If all sites must answer, a sum takes one exchange,
+as without masks; if some may drop out (a quorum), a second exchange recovers the masks of those
+that did, and removes the own masks of the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Masked:
-    """Reply of a site to a sum: the shapes of its answers, and their masked words."""
+    """Reply of a site for a sum: the shapes of its answers, and their masked words."""
 
     shapes: tuple[tuple[int, int], ...]
     words: Words
@@ -53,27 +53,27 @@ class _Offer:
 
 
 class SecureEngine(RemoteEngine):
-    """Ask sites over a network for sums that are added under masks.
+    """Engine that asks sites over a network for masked answers and learns only their sums.
 
     Parameters
     ----------
     transport : Transport
-        Who carries the messages.
+        The carrier of the messages.
     sites : iterable of str
         The names of the sites.
     quorum : int, optional
-        The threshold t of the secure sums: so many sites must be left. By default all.
+        The threshold t of the secure sums: the number of sites that must remain. By default all.
     largest : int
-        Bytes of the largest reply that is read.
+        Size in bytes of the largest reply that is read.
     permit : str, optional
         The permit under which the sites are asked.
     bounds : ReplyBounds, optional
-        The public ranges of columns; how many rows a site has is not known.
+        The public ranges of columns; the number of rows of a site is unknown.
 
     Raises
     ------
     ValueError
-        As of `RemoteEngine`.
+        As in `RemoteEngine`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SecureEngine(RemoteEngine):
         self._sums, self._content = 0, ""
 
     def introduce(self, **request: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites, see `Engine`; of their rows, the total.
+        """Return the metadata of the sites, with the total number of rows; see `Engine`.
 
         Raises
         ------
@@ -118,12 +118,12 @@ class SecureEngine(RemoteEngine):
         return tuple(replace(site, answered=name in self._left) for name, site in sites)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Carry all tasks of one round to all sites that are left; return their sums.
+        """Carry all tasks of one round to all remaining sites; return their sums.
 
         Raises
         ------
         InputError
-            If a sample of the sites is asked: the differences of samples tell of single sites.
+            If a sample of the sites is asked: differences between samples reveal single sites.
         SiteError
             If fewer sites than the quorum gave a valid answer.
         """
@@ -145,7 +145,7 @@ class SecureEngine(RemoteEngine):
         return [Answers({ALL_SITES: total}, missing, summed=names) for total in totals]
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
-        """From now on ask about these columns, in this order, see `RemoteEngine`."""
+        """Ask about these columns, in this order, from now on; see `RemoteEngine`."""
         super().choose(columns, raw=raw)
         self._public = False
         for name, site in self._sites.items():
@@ -153,19 +153,19 @@ class SecureEngine(RemoteEngine):
             self._sites[name] = replace(site, total_rows=total)
 
     def choose_publicly(self, columns: Sequence[str]) -> None:
-        """From now on ask about these columns, and not for the number of rows."""
+        """Ask about these columns, and not for the number of rows, from now on."""
         super().choose_publicly(columns)
         self._public = True
         self._total = SiteInfo(ALL_SITES, n_columns=len(columns))
 
     @property
     def _unknown(self) -> bool:
-        """True if the sites are still to be asked how many rows they have."""
+        """Whether the number of rows is still to be asked for."""
         untold = any(site.total_rows is None for site in self._sites.values())
         return untold and not self._public
 
     def _begin(self, request: Fields) -> None:
-        """Let the sites introduce themselves and give keys; see that they can read each other."""
+        """Let the sites introduce themselves and send keys; check that they can read each other."""
         self._left = tuple(self._sites)
         replies = self._tell(request, {"stage": "keys", **self._cohort.plain()})
         sites = self._left
@@ -177,7 +177,7 @@ class SecureEngine(RemoteEngine):
             self._offers = {name: _offer(part, sites) for name, part in replies.items()}
 
     def _tell(self, request: Fields, secure: Fields | None = None) -> dict[str, Fields]:
-        """Ask the sites that are left about themselves, or for keys or shares."""
+        """Ask the remaining sites for metadata, keys or shares."""
         header = {**self._header(), **request, **({} if secure is None else {"sums": secure})}
         question = Question(header)
 
@@ -192,7 +192,7 @@ class SecureEngine(RemoteEngine):
         return self._replies(dict.fromkeys(self._left, question), read)
 
     def _checked_part(self, request: Fields, part: Fields) -> Fields:
-        """Return what a site says of keys or shares, if all of it is there."""
+        """Return a site's message about keys or shares, after checking that it is complete."""
         with _whole():
             if request["stage"] == "keys":
                 key, signature, earlier = part["sealer"]
@@ -205,7 +205,7 @@ class SecureEngine(RemoteEngine):
     def _replies(
         self, questions: Mapping[str, Question], read: Callable[[str, bytes], T]
     ) -> dict[str, T]:
-        """Return what could be read of the replies; there must be enough of them."""
+        """Return the replies that could be read, of which there must be enough."""
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
         least = self._cohort.threshold if self._sealers else len(questions)  # all give keys
@@ -222,7 +222,7 @@ class SecureEngine(RemoteEngine):
         )
 
     def _masked(self, tasks: Sequence[Task]) -> dict[str, _Masked]:
-        """Return the masked answers of the sites to tasks; the others have left the run."""
+        """Return the masked answers of the sites to tasks; sites without one have left the run."""
         sites, self._sums = self._left, self._sums + 1
         request: Fields = {"stage": "masked", "sum": self._sums, "sites": list(sites)}
         several, questions, offers = not self._cohort.is_whole, {}, {}
@@ -253,7 +253,7 @@ class SecureEngine(RemoteEngine):
         return masked
 
     def _totals(self, tasks: Sequence[Task], masked: Mapping[str, _Masked]) -> list[Summary]:
-        """Return the sums of answers, whose masks are taken off."""
+        """Return the sums of answers, with the masks removed."""
         shapes = next(iter(masked.values())).shapes
         words: Words = reduce(add, (each.words for each in masked.values()))
         if not self._cohort.is_whole:
@@ -273,7 +273,7 @@ class SecureEngine(RemoteEngine):
         return totals
 
     def _remaining(self, survivors: tuple[str, ...], n_words: int) -> Words:
-        """Return the masks that do not cancel, from shares that the sites tell."""
+        """Return the masks that do not cancel, from shares that the sites send."""
         request = {"stage": "unmask", "sum": self._sums, "survivors": list(survivors)}
         question = Question({**self._header(), "sums": request})
 
@@ -294,7 +294,7 @@ class SecureEngine(RemoteEngine):
             ) from error
 
     def _learn(self, total: Summary) -> None:
-        """Keep how many rows and columns all sites have."""
+        """Store the total numbers of rows and columns of all sites."""
         try:
             whole = sized(SiteInfo(ALL_SITES), [total], self._bounds)
         except WireError as error:
@@ -309,14 +309,14 @@ class SecureEngine(RemoteEngine):
         self._total = replace(whole, columns=self._sites[self._left[0]].columns)
 
     def _check(self, task: Task, total: Summary) -> None:
-        """Check a total as one site's answer is checked."""
+        """Check a total in the same way as one site's answer."""
         try:
             check_answer(task, total, self._total, self._bounds, self._chosen.get("columns"))
         except WireError as error:
             raise self._disbelieved(task, error) from error
 
     def _disbelieved(self, task: Task, error: WireError) -> SiteError:
-        """Return the error about a total that is impossible; whose it was cannot be told."""
+        """Return the error about an impossible total, which cannot be attributed to a site."""
         return SiteError(
             f"round {self._exchanges}, {type(task.step).__name__}: the sum of all sites is not "
             f"believed: {error}; which site's answer is wrong cannot be told under masks"
@@ -325,7 +325,7 @@ class SecureEngine(RemoteEngine):
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """Refuse a reply that lacks something, or has something else in its place."""
+    """Raise an error for a reply in which something is missing or wrong."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -333,7 +333,7 @@ def _whole() -> Iterator[None]:
 
 
 def _secure(reply: Fields) -> Fields:
-    """Return what a reply says of secure sums."""
+    """Return the part of a reply about secure sums."""
     part = reply.get("sums")
     if not isinstance(part, Mapping):
         raise WireError("it answers without secure sums: write secure = true in its site.toml")
@@ -361,7 +361,7 @@ def _read_masked(tasks: Sequence[Task], part: Fields, arrays: Mapping[str, Float
 
 
 def _check_alike(masked: Mapping[str, _Masked]) -> None:
-    """Check that all sites' answers have the same shapes, or no sum means anything."""
+    """Check that all sites' answers have the same shapes, without which a sum is meaningless."""
     (first, one), *others = masked.items()
     for name, each in others:
         if each.shapes != one.shapes:
@@ -376,7 +376,7 @@ def _plain(shapes: Sequence[tuple[int, int]]) -> str:
 
 
 def _summary(how: FixedPoint, words: Words, lines: int, width: int) -> Summary:
-    """Return the total whose words are given; a line of weight 0 says nothing."""
+    """Return the total from its words; a line of weight 0 carries no information."""
     values = how.decode(words.reshape(-1, how.n_words))
     sums, weights = values[: lines * width].reshape(lines, width), values[lines * width :]
     return Summary(np.where(weights[:, None] == 0, 0.0, sums), weights)

@@ -1,13 +1,13 @@
-"""Site's part in secure sums: it gives keys, masks its answers, and tells shares of dropped ones.
+"""A site's part in secure sums: keys, masked answers, and shares for dropped-out sites.
 
-The coordinator carries everything and is not trusted. So a site takes keys only with the signature
-of a site that it knows; it masks one answer with the secrets of one sum, by masks that cancel only
-if all sites were asked the same; it says of each other site either that it has dropped out or that
-it has not, once; and sites that have left a run stay out.
+The coordinator carries everything and is not trusted. So a site accepts keys only if they are
+signed by a site that it knows; it masks one answer with the secrets of one sum, by masks that
+cancel only if all sites were asked the same; it treats each other site either as dropped out or as
+present, once; and sites that have left a run stay out.
 
-Between runs, totals over other sites could be subtracted. So a site answers over all sites that it
-knows, or that a permit names, and remembers over whom (`add_cohort`). With its key, each site
-signs in which cohorts it has answered before, and two rules hold, whoever else takes part:
+Totals over different cohorts could be subtracted. So a site takes part only in sums over all sites
+that it knows, or that a permit names, and remembers these cohorts (`add_cohort`). Each site signs
+its earlier cohorts with its key, and two rules hold, whichever other sites take part:
 
 1. *Nobody is left out.* A site answers in no cohort without a site that it has answered with.
 2. *Nobody stands alone.* A site answers only if enough sites, with itself, have been in exactly the
@@ -55,7 +55,7 @@ from fedcluster.secure.cohort import (
 )
 
 RUNS = 8
-"""Runs whose secrets are held, the last ones."""
+"""Number of most recent runs whose secrets are kept."""
 
 Fields = dict[str, Any]
 Keys = dict[str, bytes]
@@ -63,34 +63,34 @@ Keys = dict[str, bytes]
 
 @dataclass(slots=True)
 class _Run:
-    """What a site holds of one run.
+    """State of a site for one run.
 
     Parameters
     ----------
     cohort : Cohort
-        Who takes part.
+        The participating sites.
     permit : str
-        The permit under which it began, empty if none.
+        The permit under which the run began, empty if none.
     earlier : tuple of tuple of str
-        The other cohorts that the site had answered in when it began.
+        The other cohorts in which the site had answered when the run began.
     sealer : Sealer
-        Its key for what others are to read.
+        Its encryption of messages to other sites.
     sites : tuple of str
-        Those that are left.
+        The remaining sites.
     sealers : dict of str to bytes
-        The others' public keys for that.
+        The others' public keys for encryption.
     pairs : dict of str to bytes
-        What it shares with each of them where all must answer.
+        The secrets that it shares with each of them, if all must answer.
     secrets : dict of int to SumSecrets
-        Its secrets for a sum to come.
+        Its secrets for future sums.
     offers : dict of int to dict
-        What it told the others of them.
+        The shares of these that it offered to others.
     number : int
-        The last sum that it answered, from 1.
+        The number of the last sum that it answered, from 1.
     received : dict of str to bytes
-        The shares of that sum's secrets, by the site whose secrets they are.
+        The shares of that sum's secrets, by the owner of the secrets.
     survivors : tuple of str
-        Those that were said to have answered.
+        The sites reported to have answered.
     """
 
     cohort: Cohort
@@ -108,23 +108,23 @@ class _Run:
 
 
 class SecureSite:
-    """Site that answers with masked sums only.
+    """A site that only sends masked answers.
 
     Parameters
     ----------
     name : str
         Its name.
     identity : Ed25519PrivateKey
-        The key by which the others know it.
+        The key that identifies it to the others.
     peers : mapping of str to Ed25519PublicKey
-        The keys by which it knows the others, and itself.
+        The keys that identify the others, and itself.
     terms : Terms
-        What its owner says.
+        The terms of its owner.
     state : SiteState, optional
-        What says in which cohorts it has answered; without one, it remembers as long as the program
-        runs.
+        The record of its cohorts; without one, they are remembered as long as the program runs.
     permitted : callable taking a str, optional
-        Returns the sites of a permit. Then a sum is over these, else over all that the site knows.
+        Returns the sites of a permit. With a permit, a sum is over its sites; otherwise over all
+        that the site knows.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class SecureSite:
 
     @classmethod
     def strangers(cls, names: Collection[str]) -> dict[str, Self]:
-        """Return sites that know each other by new keys, and remember as long as the program runs.
+        """Return sites with new keys that know each other, and remember while the program runs.
 
         Examples
         --------
@@ -158,12 +158,12 @@ class SecureSite:
     def check(
         self, request: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
     ) -> Fields | None:
-        """Return what a request says of secure sums, None if it is about the site alone.
+        """Return a request's terms for secure sums, None if it concerns only this site.
 
         Raises
         ------
         WireError
-            If tasks are asked otherwise, or what is or will be asked does not add up.
+            If tasks are not asked under secure sums, or a present or planned step is not additive.
         """
         if request is None and not tasks:
             return None
@@ -175,15 +175,15 @@ class SecureSite:
         return request
 
     def noise_shares(self, header: Mapping[str, Any], request: Fields | None) -> int:
-        """Return by how many sites the noise on a sum is shared, 1 where this one adds all of it.
+        """Return the number of sites that share the noise on a sum, 1 if this site adds all of it.
 
-        So many sites are surely in the total, and do not work with the coordinator: the noise that
-        these add together is all of it, whoever else takes part or drops out.
+        At least this many sites are in the total and do not collude with the coordinator: together
+        they add the full noise, whoever else takes part or drops out.
 
         Raises
         ------
         WireError
-            If the sum is not allowed, or of too few sites.
+            If the sum is not allowed, or is over too few sites.
         """
         colluders = self._terms.colluders
         if colluders is None or request is None or request.get("stage") != "masked":
@@ -200,12 +200,12 @@ class SecureSite:
         return left
 
     def reply(self, header: Mapping[str, Any], request: Fields) -> Fields:
-        """Return the answer to a question that has no tasks.
+        """Return the answer to a request without tasks.
 
         Raises
         ------
         WireError
-            If it breaks a rule.
+            If the request breaks a rule.
         """
         stages = {"keys": self._keys, "shares": self._shares, "unmask": self._unmask}
         with _refusing():
@@ -244,7 +244,7 @@ class SecureSite:
         return words + masks, {"shapes": shapes, **self._offer(known, known.number + 1)}
 
     def _pairs(self, known: _Run, request: Fields, received: Keys) -> Keys:
-        """Return the secrets that the site shares with each other one for this sum."""
+        """Return the secrets that the site shares with each of the others for this sum."""
         if known.cohort.is_whole:
             return known.pairs
         publics = {name: part[2 * SECRET :] for name, part in received.items()}
@@ -252,7 +252,7 @@ class SecureSite:
         return agreements(self.name, secrets.private, publics)
 
     def _keys(self, header: Mapping[str, Any], request: Fields) -> Fields:
-        """Begin a run: give the key by which others write to this site, and its earlier cohorts."""
+        """Begin a run: return the site's public key for encryption, and its earlier cohorts."""
         cohort, permit = Cohort.from_plain(header.get("run"), request), _permit(header)
         if unknown := sorted(set(cohort.sites) - self._peers.keys()):
             raise ValueError(f"{unknown[0]} is not among the sites that are known here by a key")
@@ -275,7 +275,7 @@ class SecureSite:
         return {"sealer": [key, signature.hex(), [list(each) for each in known.earlier]]}
 
     def _check_cohort(self, cohort: Cohort, permit: str) -> None:
-        """Refuse a cohort of other sites than those of the permit, or all that are known."""
+        """Raise an error for a cohort that is not that of the permit, or of all known sites."""
         known, where = set(self._peers), "peers.toml"
         if self._permitted is not None:
             known, where = set(self._permitted(permit)), f"permit {permit!r}"
@@ -289,7 +289,7 @@ class SecureSite:
             )
 
     def _check_left_out(self, sites: Names, earlier: Collection[Names]) -> None:
-        """Refuse a cohort without a site that this one has answered with, by the first rule."""
+        """Raise an error, by the first rule, for a cohort without a site from an earlier cohort."""
         if sites in earlier:
             return
         before = {name for cohort in earlier for name in cohort}
@@ -301,7 +301,7 @@ class SecureSite:
             )
 
     def _shares(self, header: Mapping[str, Any], request: Fields) -> Fields:
-        """Take the others' keys if nobody stands alone; give shares of the first sum's secrets."""
+        """Accept the others' keys if no site stands alone; return shares for the first sum."""
         known, sites = self._runs[header["run"]], tuple(request["sites"])
         if not known.sealers:
             known.cohort.check(sites, self._min_sites)
@@ -312,7 +312,7 @@ class SecureSite:
         return self._offer(known, 1)
 
     def _check_alone(self, sites: Names, pasts: Collection[Names]) -> None:
-        """Refuse a cohort in which too few were where this site was, by the second rule."""
+        """Raise an error, by the second rule, if too few sites have this site's earlier cohorts."""
         if self.name in self._terms.allow_alone:
             return
         own = {past for past in pasts if self.name in past}
@@ -325,7 +325,7 @@ class SecureSite:
             )
 
     def _remember(self, known: _Run) -> None:
-        """Record the cohort before the first sum of a run leaves; earlier ones must be unchanged.
+        """Record the cohort before the first sum of a run leaves; check that none was added.
 
         The other sites have checked the earlier cohorts that this site signed.
         """
@@ -340,9 +340,9 @@ class SecureSite:
             add_cohort(self._state, sites, check)
 
     def _unmask(self, header: Mapping[str, Any], request: Fields) -> Fields:
-        """Tell shares: of the own masks of sites that answered, of the keys of those that did not.
+        """Return shares of the own masks of sites that answered, and of the keys of the others.
 
-        Once told, nothing else is told of this sum.
+        This is done only once for each sum.
         """
         known, survivors = self._runs[header["run"]], tuple(request["survivors"])
         if request["sum"] != known.number or known.cohort.is_whole:
@@ -360,7 +360,7 @@ class SecureSite:
         return {"shares": {name: share.hex() for name, share in disclosed.items()}}
 
     def _begun(self, header: Mapping[str, Any], request: Fields) -> _Run:
-        """Return the run of a sum that is asked for, if its sites and its number are allowed."""
+        """Return the run of a requested sum, after checking its sites and its number."""
         run = header.get("run")
         if run not in self._runs:
             raise ValueError("this site has no keys of the run, as it was started anew: begin anew")
@@ -375,7 +375,7 @@ class SecureSite:
         return known
 
     def _sealers(self, known: _Run, keys: Fields) -> tuple[Keys, set[Names]]:
-        """Return the public keys of all sites, signed by each, and all their earlier cohorts."""
+        """Return all sites' public keys and all their earlier cohorts, checking signatures."""
         checked: Keys = {}
         pasts: set[Names] = set()
         for name in known.cohort.sites:
@@ -398,7 +398,7 @@ class SecureSite:
         return checked, pasts
 
     def _offer(self, known: _Run, number: int) -> Fields:
-        """Return the sealed shares of the secrets for a sum, where sites may drop out."""
+        """Return the sealed shares of the secrets for a sum, if sites may drop out."""
         cohort = known.cohort
         if cohort.is_whole:
             return {}
@@ -428,7 +428,7 @@ class SecureSite:
         return opened
 
     def _masks(self, known: _Run, what: str, pairs: Keys, n_words: int) -> Words:
-        """Return the masks of a sum, whose secrets then are used up."""
+        """Return the masks of a sum, whose secrets are deleted."""
         masks = pair_mask(self.name, pairs, f"{known.cohort.run} {what}", n_words)
         if not known.cohort.is_whole:
             masks += own_mask(known.secrets.pop(known.number + 1).own_seed, n_words)
@@ -437,7 +437,7 @@ class SecureSite:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Refuse a question that lacks something, or breaks a rule."""
+    """Refuse a question that is incomplete, or breaks a rule."""
     try:
         yield
     except InputError:  # a file of the site, which is nobody else's business
@@ -454,7 +454,7 @@ def _permit(header: Mapping[str, Any]) -> str:
 
 
 def encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
-    """Return answers to tasks as words, one after the other, each followed by its size."""
+    """Return answers to tasks as concatenated words, each answer followed by its size."""
     words = []
     for task, answer in zip(tasks, answers, strict=True):
         numbers = np.concatenate([answer.sums.ravel(), answer.weights])
@@ -464,9 +464,9 @@ def encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
 
 
 def _size(task: Task, numbers: Floats) -> Floats:
-    """Return the size of an answer, 0 of one with noise: see `size_of`.
+    """Return the size of an answer, 0 for one with noise; see `size_of`.
 
-    An answer with noise always has room, by the bounds of rows and of the noise. The noise that a
-    site shares with others is not all of it, and the sum of the sites' sizes would see that.
+    An answer with noise always fits, by the bounds of rows and of the noise. If noise is shared, a
+    site adds only a part of it, and the exact sum of the sizes would reveal too much.
     """
     return np.zeros(1) if task.noise is not None else size_of(numbers)

@@ -1,1 +1,1 @@
-"""Texts that people read: tables and HTML, and what texts of other machines may hold."""
+"""Texts for people: tables and HTML, and checks of texts from other machines."""

@@ -10,9 +10,9 @@ from typing import Any
 from fedcluster.texts.untrusted import printable, shortened
 
 LONGEST_NAME = 120
-"""Characters that are shown of a name."""
+"""Number of characters of a name that are shown."""
 VOID = {"br", "input", "meta"}
-"""Elements without an end."""
+"""Elements without a closing tag."""
 
 
 class Html(str):
@@ -22,14 +22,14 @@ class Html(str):
 
 
 def element(name: str, /, *content: Any, **attributes: Any) -> Html:
-    r"""Return an element; what it holds, and its attributes, are escaped unless they are `Html`.
+    r"""Return an element; content and attributes are escaped unless they are `Html`.
 
     Parameters
     ----------
     name : str
         Such as "td" or "path".
     *content : object
-        Texts and elements, one after the other; lists of them, too. None is nothing.
+        Texts and elements, or lists of them, in order. None is skipped.
     **attributes : object
         Such as ``class_`` or ``stroke_width``: an underscore at the end is dropped, others become
         hyphens. None and False leave an attribute out, True has no value.
@@ -52,7 +52,7 @@ def element(name: str, /, *content: Any, **attributes: Any) -> Html:
 
 
 def joined(*content: Any) -> Html:
-    """Return texts and elements, and lists of them, one after the other as HTML."""
+    """Return texts and elements, or lists of them, concatenated as HTML."""
     parts = (
         joined(*each) if isinstance(each, list | tuple) else "" if each is None else _safe(each)
         for each in content
@@ -61,7 +61,7 @@ def joined(*content: Any) -> Html:
 
 
 def _safe(value: Any) -> str:
-    """Return a value escaped for HTML, with control characters as their codes."""
+    """Return a value escaped for HTML, with control characters replaced by their codes."""
     return value if isinstance(value, Html) else html.escape(printable(str(value)), quote=True)
 
 
@@ -88,13 +88,13 @@ class Table:
     Parameters
     ----------
     title : str
-        What it shows.
+        What the table shows.
     header : sequence
         The heads of the columns.
     rows : sequence of sequence
-        Texts; on a page also HTML or `Cell`. What is not in the first column is a number.
+        Texts; on a page also HTML or `Cell`. All columns except the first hold numbers.
     total : sequence, optional
-        A last line that stands out, and that a page does not sort.
+        A highlighted last line, which is not sorted on a page.
 
     Examples
     --------
@@ -108,12 +108,12 @@ class Table:
     total: Sequence[Any] = ()
 
     def html(self, class_: str = "", *, sites: bool = False) -> Html:
-        """Return the table for a page, where a script lets its columns sort; nothing without rows.
+        """Return the table for a page, where a script can sort its columns; empty without rows.
 
         Parameters
         ----------
         class_ : str
-            A class of the style sheet besides.
+            An additional class of the style sheet.
         sites : bool, default=False
             Whether the rows are the sites of a run in their order, which can be hidden.
         """
@@ -165,12 +165,12 @@ def paragraphs(*lines: Any) -> Html:
 
 
 def listed_items(items: Sequence[Any]) -> Html:
-    """Return items as a list, nothing where there are none."""
+    """Return items as an HTML list, empty if there are none."""
     return element("ul", [element("li", each) for each in items]) if items else Html()
 
 
 def named(name: Any) -> Html:
-    """Return an untrusted name, cut to length and isolated from the direction of other text."""
+    """Return an untrusted name, shortened and isolated from the direction of other text."""
     return element("bdi", shortened(str(name), LONGEST_NAME))
 
 
@@ -188,12 +188,12 @@ def names_listed(names: Sequence[Any], most: int | None = None) -> list[Any]:
 
 
 def titled(heading: str, chart: Html) -> Html:
-    """Return a chart under a heading, nothing where there is none."""
+    """Return a chart under a heading, empty if there is none."""
     return element("div", element("h3", heading), chart, class_="small") if chart else chart
 
 
 def beside(chart: Html, numbers: Html) -> Html:
-    """Return a chart and the table with its numbers, side by side where there is room."""
+    """Return a chart and the table with its numbers, side by side if there is room."""
     if not chart:
         return numbers
     drawn = element("figure", chart, class_="scroll", tabindex=0, role="group", aria_label="Chart")

@@ -1,4 +1,4 @@
-"""Texts of other machines: checks for control characters, and forms that are safe to show."""
+"""Texts from other machines: checks for control characters, and forms that are safe to show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 4_000
-"""Characters of the longest text that is taken."""
+"""Largest number of characters of an accepted text."""
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0 and C1, with escape sequences and ends of lines
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # ends of lines and directions of writing
@@ -29,7 +29,7 @@ def is_plain(text: str, longest: int = LONGEST) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with control characters written as codes, cut to length.
+    r"""Return a text with control characters replaced by codes, shortened if it is long.
 
     Examples
     --------
@@ -40,14 +40,14 @@ def printable(text: str) -> str:
 
 
 def replace_unknown_signs() -> None:
-    """Let standard output and error show a ``?`` for each sign that their encoding lacks."""
+    """Let standard output and error replace characters that their encoding lacks by ``?``."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text, cut to so many characters with an ellipsis.
+    """Return a text, shortened to so many characters with an ellipsis.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def first_not_plain(value: Any, longest: int = LONGEST) -> str | None:
-    """Return the first text or key in the content of JSON that is not plain, else None."""
+    """Return the first text or key in JSON content that is not plain, else None."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
