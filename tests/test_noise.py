@@ -260,6 +260,13 @@ def test_limits_decide_nothing_about_an_answer_with_noise():
     assert (exact.held_back, exact.noise) == (5, None)
 
 
+def test_lines_that_noise_makes_negative_are_not_held_back():
+    """Their exact rows would stand in the log, too."""
+    client = site()
+    assert any((client.answer(task(100.0)).weights < 0).any() for _ in range(20))
+    assert {each.held_back for each in client.audit_log} == {0}
+
+
 def test_rows_that_are_all_dropped_answer_like_any_others():
     """That there are none left is an exact count, too."""
     nothing = Data(np.full((3, 2), np.nan))

@@ -1,0 +1,315 @@
+"""Leaves that hold all rows, clusters and mixtures that are made of them, and what is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.spatial.distance import cdist
+
+from fedcluster import FederatedGaussianMixture, FederatedKMeans
+from fedcluster.core import Column, Data, State
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
+from fedcluster.metrics.external import adjusted_rand_index
+from fedcluster.metrics.gaussians import variance_within
+from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.privacy import Groups
+from fedcluster.rounds import run_plan, with_preprocessing
+from fedcluster.selection._agglomeration import Parts, agglomerated
+from fedcluster.selection._judgement import _agree, _by_means
+from fedcluster.selection._on_leaves import LeafRows, Search
+from fedcluster.selection._table import KINDS, Kind, Table, table_plan, with_noise
+
+HOW = Preprocessor(
+    (
+        NumericColumn("age", shift=50.0, scale=9.0),
+        NumericColumn("weight", shift=70.0, scale=3.0),
+        NumericColumn("group", shift=4.0, scale=2.0),
+        Category("ward", ("a", "b", "c"), scale=2.0),
+    )
+)
+
+
+def wards(n: int = 90) -> tuple[Table, np.ndarray, np.ndarray]:
+    """What is known of two numbers, one of two values and a text; the rows as mixtures see them."""
+    rng = np.random.default_rng(5)
+    kind = rng.integers(0, 3, n)
+    numbers = np.array([[30.0, 60], [50, 75], [70, 60]])[kind] + rng.normal(0, [4, 2], (n, 2))
+    X = np.column_stack(
+        [numbers, np.where(kind == 1, 2.0, 6.0), (kind + rng.integers(0, 2, n)) % 3]
+    )
+    columns = (*map(Column, ("age", "weight", "group")), Column("ward", "text", ("a", "b", "c")))
+    engine = LocalEngine([Client(str(i), Data(X[i::2], columns=columns), ()) for i in (0, 1)])
+    table: Table = run_plan(with_preprocessing(table_plan(HOW), HOW), engine).value
+    table = run_plan(with_preprocessing(with_noise(table), HOW), engine).value
+    assert table.preprocessor is not None
+    seen = np.asarray(table.preprocessor.apply(Data(X, columns=columns)).X, dtype=np.float64)
+    return table, seen, rng.uniform(0.5, 2.0, n)
+
+
+def of_rows(table: Table, seen: np.ndarray, weights: np.ndarray) -> Leaves:
+    """A leaf of each row."""
+    p = table.n_numbers
+    return Leaves(weights, seen, np.zeros((len(seen), p, p)))
+
+
+def fitted(kind: Kind, rows: LeafRows, k: int = 3) -> State:
+    """A mixture of which each component is one of the clusters that leaves are cut into."""
+    count, centers = len(rows.leaves.weights), rows.leaves.means[:k]
+    hard = np.eye(k + kind[1])[np.arange(count) % k]
+    return rows.next(rows.table.step(kind), rows.table.start(kind, centers), hard, np.zeros(count))
+
+
+def same_state(one: State, other: State) -> None:
+    assert_allclose(one.centers, other.centers, atol=1e-9)
+    assert_allclose(one.weights, other.weights, rtol=1e-9)
+    assert_allclose(one.inertia, other.inertia, rtol=1e-9)
+    assert one.memory.keys() == other.memory.keys()
+    for name, each in one.memory.items():
+        assert_allclose(each, other.memory[name], rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mixture_of_leaves_of_one_row_each_is_that_of_the_rows(kind: Kind) -> None:
+    """With a text, a column of two values, weights, and noise: a step of both is the same."""
+    table, seen, weights = wards()
+    rows, step = LeafRows(of_rows(table, seen, weights), table), table.step(kind)
+    state, rng = fitted(kind, rows), np.random.default_rng(0)
+    for _ in range(3):
+        of_leaves = rows.next(step, state, *rows.posteriors(step, state))
+        answer = step.client_step(state, Data(seen, weights), rng)
+        state = table.with_common(step.server_step(state, [answer], rng))
+        same_state(of_leaves, state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_leaf_has_the_mean_log_density_of_its_rows_and_adds_what_they_add(kind: Kind) -> None:
+    table, seen, weights = wards()
+    single, step = LeafRows(of_rows(table, seen, weights), table), table.step(kind)
+    labels = (np.arange(len(seen)) % 12).astype(np.intc)
+    rows = LeafRows(single.leaves.merged(labels, 12, single.numeric), table)
+    state = fitted(kind, single)
+    logs = single.logs(step, state) * weights[:, None]
+    sums = np.array([logs[labels == i].sum(axis=0) for i in range(12)])
+    assert_allclose(rows.logs(step, state), sums / rows.leaves.weights[:, None], rtol=1e-8)
+    tau, likelihood = rows.posteriors(step, state)
+    alike = single.next(step, state, tau[labels], likelihood[labels])
+    same_state(rows.next(step, state, tau, likelihood), alike)
+
+
+def asked(table: Table, seen: np.ndarray, k: int = 7) -> State:
+    return begun(seen[:k], table.unit, table.texts)
+
+
+@pytest.mark.parametrize("products", [True, False])
+def test_leaves_have_the_moments_of_the_rows_nearest_to_their_points(products: bool) -> None:
+    table, seen, weights = wards()
+    state, step, rng = asked(table, seen), LeafMoments(products), np.random.default_rng(0)
+    parts = [Data(seen[i::2], weights[i::2]) for i in (0, 1)]
+    total = step.client_step(state, parts[0], rng) + step.client_step(state, parts[1], rng)
+    found = Leaves.from_total(step, state, total, table.covariance, 0.0)
+    apart = (seen[:, None] - state.centers) / table.unit
+    labels = (apart**2).sum(axis=2).argmin(axis=1).astype(np.intc)
+    numeric = np.flatnonzero(table.texts == 0)
+    exact = of_rows(table, seen, weights).merged(labels, 7, numeric)
+    assert_allclose(found.weights, exact.weights)
+    assert_allclose(found.means, exact.means, atol=1e-12)
+    variances = np.einsum("lii->li", exact.covariances)
+    if products:
+        assert_allclose(found.covariances, exact.covariances, atol=1e-9)
+        return
+    assert_allclose(np.einsum("lii->li", found.covariances), variances, atol=1e-9)
+    share = exact.weights / exact.weights.sum()
+    centered = exact.means[:, numeric] - share @ exact.means[:, numeric]
+    between = table.covariance - (centered.T * share) @ centered
+    off = ~np.eye(len(numeric), dtype=bool)
+    assert_allclose(found.covariances[:, off], np.broadcast_to(between[off], (7, off.sum())))
+
+
+def test_leaves_of_groups_have_the_variance_within_the_groups() -> None:
+    """The rows of a group count as at its mean, with the variance that all groups share."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3)) * [1.0, 5.0, 2.0]
+    grouped = Client("one", Data(X), (), Groups(5)).data
+    state = begun(np.zeros((1, 3)), np.ones(3), np.zeros(3))
+    total = LeafMoments().client_step(state, grouped, rng)
+    leaves = Leaves.from_total(LeafMoments(), state, total, np.eye(3), 0.0)
+    means = np.asarray(grouped.X)
+    within = (
+        np.diag(leaves.covariances[0])
+        - np.cov(means.T, aweights=grouped.sample_weight, ddof=0).diagonal()
+    )
+    assert np.allclose(within, np.asarray(variance_within(grouped)))
+    assert (within > 0.05 * X.var(axis=0)).all()
+
+
+def test_leaves_of_rows_with_gaps_have_the_moments_of_what_is_there() -> None:
+    rng = np.random.default_rng(2)
+    X = np.concatenate([rng.normal(size=(60, 2)), 20 + rng.normal(size=(60, 2))])
+    X[rng.random(X.shape) < 0.3] = np.nan
+    X = X[~np.isnan(X).all(axis=1)]
+    step, state = (
+        LeafMoments(gaps=True),
+        begun(np.array([[1.0, 1], [18, 18]]), np.ones(2), np.zeros(2)),
+    )
+    total = step.client_step(state, Data(X), rng)
+    leaves = Leaves.from_total(step, state, total, np.eye(2), 0.0)
+    for i, part in enumerate((X[np.nanmax(X, axis=1) < 10], X[np.nanmax(X, axis=1) > 10])):
+        assert leaves.weights[i] == len(part)
+        assert_allclose(leaves.means[i], np.nanmean(part, axis=0), atol=1e-10)
+        assert_allclose(np.diag(leaves.covariances[i]), np.nanvar(part, axis=0), atol=1e-9)
+    assert_allclose(np.asarray(leaves.missing), np.isnan(X).mean(axis=0), atol=1e-12)
+
+
+def test_a_small_leaf_is_part_of_the_nearest_one_in_units() -> None:
+    means = np.array([[0.0, 0.0], [30.0, 9.0], [20.0, 0.0]])
+    leaves = Leaves(np.array([9.0, 9.0, 1.0]), means, np.zeros((3, 2, 2)))
+    numeric = np.arange(2)
+    assert_allclose(leaves.joined(np.ones(2), numeric, 5.0).weights, [9, 10])
+    assert_allclose(leaves.joined(np.array([100.0, 1.0]), numeric, 5.0).weights, [10, 9])
+
+
+def test_a_leaf_is_halved_along_its_first_axis_in_units() -> None:
+    unit, turn = np.array([100.0, 2.0]), np.array([[0.6, -0.8], [0.8, 0.6]])
+    own = turn @ np.diag([9.0, 1.0]) @ turn.T * unit[:, None] * unit
+    leaf = Leaves(np.array([50.0]), np.array([[5.0, 7.0]]), own[None])
+    points = leaf.halved(2, unit, np.arange(2), 5.0)
+    step = np.sqrt(2 * 9.0 / np.pi) * turn[:, 0] * unit
+    assert_allclose(
+        np.sort(points, axis=0), np.sort([leaf.means[0] - step, leaf.means[0] + step], axis=0)
+    )
+
+
+# Leaves that are joined
+
+
+def loss_by_hand(members: Sequence[int], parts: Parts, prior: np.ndarray, criterion: str) -> float:
+    """Of a cluster of leaves, from the formulas at the top of the module."""
+    w, x = parts.weights[[*members]], parts.means[[*members]]
+    n, p = w.sum(), x.shape[1]
+    apart = x - w @ x / n
+    between = (apart.T * w) @ apart
+    wide = parts.scatters.ndim == 2
+    scatter = parts.scatters[[*members]].sum(axis=0) + (np.diag(between) if wide else between)
+    trace = scatter.sum() if wide else np.trace(scatter)
+    shrunk = (scatter + (p + 2) * prior) / (n + p + 2)
+    log_det = np.log(shrunk).sum() if wide else np.linalg.slogdet(shrunk)[1]
+    unit = (prior if wide else np.diag(prior)).mean()
+    loss = trace / (2 * unit) if criterion == "ward" else n / 2 * log_det
+    for counts in parts.counts:
+        own, shares = counts[[*members]].sum(axis=0), counts.sum(axis=0) / parts.weights.sum()
+        loss -= (own * np.log((own + shares / 2) / (own.sum() + 0.5))).sum()
+    return float(loss)
+
+
+def prior_by_hand(parts: Parts) -> np.ndarray:
+    """Half the pooled covariance of the leaves, half that of all rows in a leaf's volume."""
+    (count, p), share = parts.means.shape, parts.weights / parts.weights.sum()
+    apart = parts.means - share @ parts.means
+    within, between = parts.scatters.sum(axis=0) / parts.weights.sum(), (apart.T * share) @ apart
+    between = np.diag(between) if within.ndim == 1 else between
+    return np.asarray(within / 2 + (within + between) * count ** (-2 / p) / 2)
+
+
+@pytest.mark.parametrize("criterion", ["likelihood", "ward"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_two_clusters_are_joined_that_lose_least(criterion: Any, wide: bool) -> None:
+    rng = np.random.default_rng(3)
+    roots = rng.normal(size=(9, 2, 2))
+    w = rng.uniform(3, 9, 9)
+    scatters = roots @ np.swapaxes(roots, 1, 2) * w[:, None, None]
+    scatters = np.einsum("lii->li", scatters) if wide else scatters
+    counts = rng.dirichlet(np.full(3, 0.3), 9) * w[:, None]
+    parts = Parts(w, 3 * rng.normal(size=(9, 2)), scatters, [counts])
+    found, prior = agglomerated(parts, criterion, 9), prior_by_hand(parts)
+    for k in range(9, 1, -1):
+        more = [np.flatnonzero(found[k] == i).tolist() for i in range(k)]
+        less = {frozenset(np.flatnonzero(found[k - 1] == i).tolist()) for i in range(k - 1)}
+        lost = {
+            (i, j): loss_by_hand(more[i] + more[j], parts, prior, criterion)
+            - loss_by_hand(more[i], parts, prior, criterion)
+            - loss_by_hand(more[j], parts, prior, criterion)
+            for i, j in combinations(range(k), 2)
+        }
+        i, j = min(lost, key=lost.__getitem__)
+        assert frozenset(more[i] + more[j]) in less
+
+
+# What is judged
+
+
+def blobs(k: int, n: int = 60, d: int = 2) -> np.ndarray:
+    rng = np.random.default_rng(4)
+    return np.asarray(20 * np.arange(k)[:, None, None] + rng.normal(size=(k, n, d))).reshape(-1, d)
+
+
+def test_merged_components_have_the_shape_and_the_noise_that_were_asked_for() -> None:
+    """Rows along an oblique line are likelier under full covariances, and none is noise."""
+    rng = np.random.default_rng(6)
+    line = rng.normal(size=(300, 1)) * [8.0, 8.0] + rng.normal(size=(300, 2))
+    far = rng.uniform(-200, 200, (20, 2))
+    rows = np.concatenate([line, far])
+    fit = FederatedGaussianMixture("auto", merge=True, covariance_type="diag", noise=True)
+    model = fit.fit({"a": rows[::2], "b": rows[1::2]})
+    assert model.state_.memory["precisions_cholesky"].ndim == 2
+    labels = np.concatenate([model.site_labels_[name] for name in "ab"])
+    assert 5 < (labels == -1).sum() < 40
+
+
+@pytest.mark.parametrize(("k", "ks"), [(5, (2, 3)), (5, (1, 2)), (2, (5, 6))])
+def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(k: int, ks: Any) -> None:
+    rows = blobs(k)
+    model = FederatedKMeans(ks, random_state=0).fit({"a": rows[::2], "b": rows[1::2]})
+    assert len(model.cluster_centers_) == model.n_clusters_
+    assert model.n_clusters_ in ks
+
+
+def test_clusters_agree_by_the_rows_behind_the_leaves() -> None:
+    table, seen, _ = wards()
+    weights = np.where(seen[:, 0] > np.median(seen[:, 0]), 50.0, 1.0)
+    rows, kind = LeafRows(of_rows(table, seen, weights), table), KINDS[1]
+    state, centers = fitted(kind, rows), table.clustered(seen[[0, 1, 5]])
+    best = SimpleNamespace(state=state, covariance_type=kind[0], noise=None)
+    verdict: Any = SimpleNamespace(mixture=best, groups=((0,), (1,), (2,)))
+    by_means: Any = SimpleNamespace(state=State.at(centers))
+    near = cdist(table.clustered(seen), centers).argmin(axis=1)
+    own = rows.posteriors(table.step(kind), state)[0].argmax(axis=1)
+    both = np.zeros((3, 3))
+    np.add.at(both, (own, near), weights)
+    assert _agree(rows, verdict, by_means) == pytest.approx(adjusted_rand_index(both))
+    alike = np.zeros((3, 3))
+    np.add.at(alike, (own, near), 1.0)
+    assert abs(adjusted_rand_index(both) - adjusted_rand_index(alike)) > 0.01
+
+
+@pytest.mark.parametrize(("p", "kinds"), [(30, 7), (31, 5)])
+def test_covariances_of_single_components_are_not_tried_in_many_columns(p: int, kinds: int) -> None:
+    rows: Any = SimpleNamespace(table=SimpleNamespace(n_numbers=p))
+    assert len(Search(rows, KINDS).kinds) == kinds
+
+
+def test_leaves_count_the_levels_of_texts_and_what_is_left_of_them() -> None:
+    """Of a column of 0 and 1 the rows of both, and of a text those of no level that is told."""
+    table, seen, weights = wards()
+    parts = LeafRows(of_rows(table, seen, weights), table).parts()
+    (level,) = np.flatnonzero(table.texts == table.texts.max())
+    assert_allclose([each.sum(axis=1) for each in parts.counts], [weights, weights])
+    assert_allclose(
+        parts.counts[-1], np.stack([seen[:, level], 1 - seen[:, level]], 1) * weights[:, None]
+    )
+    assert_allclose(parts.means.std(axis=0), 1.0, rtol=0.2)
+
+
+def test_k_means_of_leaves_starts_in_the_columns_that_are_clustered() -> None:
+    table, seen, weights = wards()
+    rows = LeafRows(of_rows(table, seen[:4], weights[:4]), table)
+    [task] = next(_by_means(rows, 4, 0))
+    assert_allclose(task.state.centers, table.clustered(seen[:4]))
+    assert not np.allclose(task.state.centers, seen[:4])
