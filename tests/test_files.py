@@ -120,7 +120,7 @@ def test_one_file_is_parted_by_the_column_of_sites():
 
 def test_sites_are_named_after_files_or_as_they_are_told():
     found = named_sources(["d/South.csv.gz", "Upper North=d/a=b.csv", "x.y.parquet"])
-    assert [(site, source.path.as_posix()) for site, source in found.items()] == [
+    assert [(site, Path(str(source)).as_posix()) for site, source in found.items()] == [
         ("South", "d/South.csv.gz"),
         ("Upper North", "d/a=b.csv"),
         ("x.y", "x.y.parquet"),
@@ -290,7 +290,8 @@ def test_a_file_that_cannot_be_read_is_named(name, content, message):
 
 
 def test_a_folder_and_a_forbidden_file_are_no_files(monkeypatch):
-    with pytest.raises(InputError, match=r"^site '\.': \. is a folder; give one file for each"):
+    refused = r"^\. is a folder; give one file for each site, or write \./ if"
+    with pytest.raises(InputError, match=refused):
         read_sites(named_sources(["."]))
 
     def forbidden(*args, **kwargs):
@@ -365,7 +366,9 @@ def test_two_sites_of_one_name_are_refused():
 
 @pytest.mark.parametrize("argument", ["postgresql+psycopg://me:s3cr3t@db/x", "north=sqlite:///x"])
 def test_the_address_of_a_database_belongs_into_a_site_file(argument):
-    with pytest.raises(InputError, match=r"^(postgresql\+psycopg|sqlite)://\.\.\. is the address"):
+    with pytest.raises(
+        InputError, match=r"^(postgresql\+psycopg|sqlite)://\.\.\.: a database needs"
+    ):
         named_sources([argument])
 
 

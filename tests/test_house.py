@@ -63,6 +63,7 @@ GUESTS = {
     "scipy": ANYWHERE,
     "starlette": "coordinator.service transports.flower",
     "uvicorn": "coordinator.service transports.flower",
+    "click": "cli._reading",
     "dask": "cli._dask engines._dask",
     "distributed": "cli._dask engines._dask",
     "duckdb": "io._files",

@@ -50,7 +50,9 @@ def test_options_stand_behind_the_file_that_they_are_for():
 
 def test_a_file_that_is_called_like_one_with_options_is_that_file():
     Path("a.csv:decimal=,").write_text("x\n1\n")
-    assert named_sources(["a.csv:decimal=,"])["a.csv:decimal=,"].decimal is None
+    assert named_sources(["a.csv:decimal=,"])["a.csv:decimal=,"] == FileSource(
+        Path("a.csv:decimal=,")
+    )
     assert str(named_sources(["ward:3=x.csv"])["ward:3"]) == "x.csv"
 
 

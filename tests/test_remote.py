@@ -14,6 +14,7 @@ from test_cli import run
 from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io.remote import fetched
+from fedcluster.io.rows import FileSource
 
 ROWS = "key;age\nk1;1,5\nk2;2,5\nk3;90,25\nk4;91,5\n"
 
@@ -65,6 +66,7 @@ def test_an_address_of_a_store_is_read_by_arrow(tmp_path):
     Path("a b.csv").write_text("x\n1\n2\n")
     [(site, source)] = named_sources([f"it=file://{tmp_path}/a b.csv".replace(" ", "%20")]).items()
     assert site == "it"
+    assert isinstance(source, FileSource)
     assert source.path.name == "a b.csv"
     assert read_sites({site: source})["it"].data.X.tolist() == [[1], [2]]
 
@@ -105,6 +107,7 @@ def test_other_stores_are_read_by_fsspec(monkeypatch):
     fsspec.register_implementation("sftp", shelf, clobber=True)
     given = ["sftp://me@x.example/d/north.csv:decimal=,"]
     [(site, source)] = named_sources(given).items()
+    assert isinstance(source, FileSource)
     assert (site, source.path.name, source.path.read_text()) == ("north", "north.csv", ROWS)
     with pytest.raises(InputError, match=r"^sftp://x.example/secret.csv .* fetched: LookupError;"):
         fetched("sftp://me:s3cr3t@x.example/secret.csv")

@@ -159,7 +159,10 @@ def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
             'names, as in ["age", "bmi"], not',
         ),
         ('name = "n"\ncolumns = ["a"]\nweight_column = "a"\n[source]\npath = "a"', "named twice"),
-        ('name = "n"\n[source]\nurl = "sqlite:///a"', "[source], 'query' is missing"),
+        (
+            'name = "n"\n[source]\nurl = "sqlite:///a"',
+            "[source]: a database needs a table or a query, and not both",
+        ),
         ('name = "n"\n[source]\npath = "a"\nquery = "b"', "[source], unknown key 'query'"),
         ('name = "n"\n[source]\npath = 3', "path must be a text, not 3"),
         ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_row = 3', "did you mean 'min_rows'?"),

@@ -14,7 +14,7 @@ import pytest
 from databases import PASSWORD, Server
 
 from fedcluster.errors import InputError
-from fedcluster.io import SqlSource
+from fedcluster.io import WarehouseSource
 from fedcluster.io import rows as reading
 from fedcluster.io import table_rows as spool
 from fedcluster.io._sql import Query
@@ -42,7 +42,7 @@ def sqlite(tmp_path):
             ],
         )
     connection.close()
-    return lambda query: Query(SqlSource("sqlite:///clinic.db", query, folder=tmp_path))
+    return lambda query: Query(WarehouseSource("sqlite:///clinic.db", query, folder=tmp_path))
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +59,7 @@ def visits(postgres: Server) -> Server:
 
 
 def asked(server: Server, query: str, **more: Any) -> Query:
-    return Query(SqlSource(server.url, query, **more), ENVIRONMENT)
+    return Query(WarehouseSource(server.url, query, **more), ENVIRONMENT)
 
 
 def complaint(table: Query, columns: list[str] | ColumnRoles | None = None) -> str:
@@ -142,7 +142,7 @@ def test_what_is_no_question_is_refused(sqlite) -> None:
 
 def test_sqlite_does_not_make_a_file_that_is_not_there(tmp_path) -> None:
     assert "none.db does not exist" in complaint(
-        Query(SqlSource("sqlite:///none.db", "SELECT 1", None, tmp_path))
+        Query(WarehouseSource("sqlite:///none.db", "SELECT 1", None, tmp_path))
     )
     assert not list(tmp_path.iterdir())
 
@@ -157,8 +157,8 @@ def test_a_password_comes_from_the_environment_or_a_file(visits: Server, tmp_pat
     whole = {"URL": visits.url.replace("${FED_PASSWORD}", "s3cr3t%3A%2F%40%25w%20rd")}
     for query in (
         asked(visits, "SELECT 1 AS one"),
-        Query(SqlSource(bare, "SELECT 1 AS one", file), {}),
-        Query(SqlSource("${URL}", "SELECT 1 AS one"), whole),
+        Query(WarehouseSource(bare, "SELECT 1 AS one", file), {}),
+        Query(WarehouseSource("${URL}", "SELECT 1 AS one"), whole),
     ):
         assert cached_rows(query).load().X.tolist() == [[1.0]]
         assert PASSWORD not in repr(query) + str(query) + repr(vars(query).get("_live"))
@@ -169,7 +169,7 @@ def test_a_wrong_password_is_said_once_and_shown_nowhere(visits, monkeypatch, ca
     monkeypatch.setattr(reading, "PAUSES", (60.0,))
     caplog.set_level(logging.DEBUG)
     url = visits.url.replace("FED_PASSWORD", "NOBODY")
-    said = complaint(Query(SqlSource(url, "SELECT 1"), ENVIRONMENT))
+    said = complaint(Query(WarehouseSource(url, "SELECT 1"), ENVIRONMENT))
     assert "cannot be reached" in said
     assert "password authentication failed" in said
     assert ENVIRONMENT["NOBODY"] not in caplog.text + said
@@ -186,12 +186,14 @@ def test_a_wrong_password_is_said_once_and_shown_nowhere(visits, monkeypatch, ca
 )
 def test_a_password_in_the_url_is_refused_and_not_repeated(url) -> None:
     with pytest.raises(InputError) as caught:
-        Query(SqlSource(url, "SELECT 1"))
+        Query(WarehouseSource(url, "SELECT 1"))
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
-    said = complaint(Query(SqlSource("postgresql+psycopg://fed:${NO_SUCH}@db/x", "SELECT 1"), {}))
+    said = complaint(
+        Query(WarehouseSource("postgresql+psycopg://fed:${NO_SUCH}@db/x", "SELECT 1"), {})
+    )
     assert "the environment has no variable NO_SUCH" in said
 
 
@@ -204,14 +206,14 @@ def test_what_a_driver_says_is_searched_for_passwords() -> None:
 
 def test_an_unknown_driver_is_named() -> None:
     assert "no database 'postgresql+nosuch' is known here" in (
-        complaint(Query(SqlSource("postgresql+nosuch://db/x", "SELECT 1")))
+        complaint(Query(WarehouseSource("postgresql+nosuch://db/x", "SELECT 1")))
     )
 
 
 @pytest.mark.skipif(find_spec("cx_Oracle") is not None, reason="this driver is installed")
 def test_a_driver_that_is_not_installed_is_named() -> None:
     assert "needs the driver cx_Oracle, which is not here; install it" in (
-        complaint(Query(SqlSource("oracle+cx_oracle://db/x", "SELECT 1")))
+        complaint(Query(WarehouseSource("oracle+cx_oracle://db/x", "SELECT 1")))
     )
 
 
@@ -220,7 +222,10 @@ def test_a_driver_that_is_not_installed_is_named() -> None:
 
 def test_a_database_that_is_down_is_tried_four_times() -> None:
     said = complaint(
-        Query(SqlSource("postgresql+psycopg://fed:${P}@127.0.0.1:1/x", "SELECT 1"), {"P": PASSWORD})
+        Query(
+            WarehouseSource("postgresql+psycopg://fed:${P}@127.0.0.1:1/x", "SELECT 1"),
+            {"P": PASSWORD},
+        )
     )
     assert said.startswith("site 'north': the database postgresql+psycopg://fed:${P}@127.0.0.1:1/x")
     assert said.endswith("(tried 4 times)")

@@ -21,7 +21,7 @@ from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Turns
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
-from fedcluster.io import SqlSource, _sql
+from fedcluster.io import WarehouseSource, _sql
 from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.site.audit_log import read_log
@@ -144,8 +144,8 @@ def test_a_database_is_asked_once_for_each_version(database, monkeypatch):
     asked: list[str] = []
 
     class Counted(_sql.Query):
-        def __init__(self, source: SqlSource) -> None:
-            asked.append(source.query)
+        def __init__(self, source: WarehouseSource) -> None:
+            asked.append(str(source.query))
             super().__init__(source)
 
     monkeypatch.setattr(_sql, "Query", Counted)

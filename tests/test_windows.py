@@ -105,7 +105,7 @@ class WindowsPath(PureWindowsPath):
 def test_a_drive_is_no_option_and_no_address(monkeypatch, argument, site, path, options):
     monkeypatch.setattr(reading, "Path", WindowsPath)
     [(name, source)] = reading.named_sources([argument]).items()
-    assert (name, str(source.path)) == (site, path)
+    assert (name, str(source)) == (site, path)
     given = {option: getattr(source, option) for option in FILE_OPTIONS}
     assert {option: value for option, value in given.items() if value is not None} == options
 

@@ -258,13 +258,15 @@ def _parquet(frame: pd.DataFrame, folder: Path) -> list[str]:
 
 
 def _sqlite(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """A table, with a filter that all rows pass."""
     if "seen" in frame:
         frame = frame.assign(seen=frame["seen"].dt.strftime("%Y-%m-%d"))
     (folder / "rows.db").unlink(missing_ok=True)
     connection = sqlite3.connect(folder / "rows.db")
     frame.to_sql("rows", connection, index=False)
     connection.close()
-    return ['path = "rows.db"']
+    column = next(name for name in map(str, frame) if not frame[name].isna().any())
+    return ['path = "rows.db"', 'table = "rows"', f'where = "{column}!=-1e9"']
 
 
 def _npz(frame: pd.DataFrame, folder: Path) -> list[str]:

@@ -7,10 +7,12 @@ import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from os.path import isdir
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from click import get_current_context
 
 from fedcluster.cli._options import FileOptions, JoinOptions, ValueOptions
 from fedcluster.cli._screen import Doing, silent
@@ -42,12 +44,21 @@ from fedcluster.io.reader import (
     warn_of_shares,
     warn_of_totals,
 )
-from fedcluster.io.remote import SCHEMES, fetched
-from fedcluster.io.rows import FILE_OPTIONS, FileSource, SiteRows, StreamedRows, chunks_of
+from fedcluster.io.remote import SCHEMES, WEB, fetched
+from fedcluster.io.rows import (
+    FILE_OPTIONS,
+    FileSource,
+    SiteRows,
+    StreamedRows,
+    WarehouseSource,
+    chunks_of,
+    error_prefix,
+)
 from fedcluster.io.sources import (
     CSV,
     FORMATS,
     OwnTable,
+    hold,
     load,
     names_of,
     open_source,
@@ -55,6 +66,7 @@ from fedcluster.io.sources import (
     read_as,
     suffix_of,
 )
+from fedcluster.io.table_rows import has_partitions
 from fedcluster.model import Model
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
@@ -67,7 +79,8 @@ if TYPE_CHECKING:
     from fedcluster.site.file import SiteFile
 
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]{2,})://")  # C:// is a drive
-OPTION = re.compile(rf":({'|'.join(FILE_OPTIONS)})=")
+OPTION = re.compile(rf":({'|'.join((*FILE_OPTIONS, 'query'))})=")
+OneSource = FileSource | WarehouseSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,10 +360,10 @@ def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], 
 
 
 def _site_files(files: Sequence[str]) -> list[SiteFile]:
-    """Read site files."""
+    """Read site files, and now the rows of databases that they name."""
     from fedcluster.site.file import SiteFile  # rows of files need none of a site's machinery
 
-    return [SiteFile.load(file) for file in files]
+    return [SiteFile.load(file).kept(_now) for file in files]
 
 
 def _open_sites(
@@ -409,7 +422,7 @@ def _in_common_names(
 
 
 def read_sites(
-    sources: Mapping[str, FileSource],
+    sources: Mapping[str, OneSource],
     columns: ColumnRoles | Sequence[str] | None = None,
     doing: Doing = silent,
 ) -> dict[str, SiteRows]:
@@ -417,7 +430,7 @@ def read_sites(
 
     Parameters
     ----------
-    sources : mapping of str to FileSource
+    sources : mapping of str to FileSource or WarehouseSource
         The files by site; only one if ``columns`` names a column of sites.
     columns : ColumnRoles or sequence of str, optional
         The columns to read, in this order; by default all, which must then be the same at every
@@ -443,7 +456,7 @@ def read_sites(
     values = _values(sources, names, roles)
     read: dict[str, SiteRows] = {}
     for site, source in sources.items():
-        doing(f"reading {source.path.name}")
+        doing(f"reading {source.path.name if isinstance(source, FileSource) else site}")
         own = replace(roles, values=values[site])
         by_name = roles.values is not None
         read |= _rows_of(site, source, opened.pop(site), own, own_of[site], by_name=by_name)
@@ -511,7 +524,7 @@ def _common_names(
 
 def _rows_of(
     site: str,
-    source: FileSource,
+    source: OneSource,
     opened: list[Table] | Matrix,
     roles: ColumnRoles,
     own: Mapping[str, str],
@@ -526,7 +539,7 @@ def _rows_of(
     ----------
     site : str
         The site.
-    source : FileSource
+    source : FileSource or WarehouseSource
         Its file.
     opened : list of Table or Matrix
         The opened tables.
@@ -573,14 +586,12 @@ def _rows_of(
     return rows
 
 
-def _one_file(site: str, source: FileSource) -> list[Table] | Matrix:
-    if source.path.is_dir():
-        raise InputError(f"site {site!r}: {source} is a folder; give one file for each site")
+def _one_file(site: str, source: OneSource) -> list[Table] | Matrix:
     return open_source(source, f"site {site!r}")
 
 
 def _values(
-    sources: Mapping[str, FileSource], names: Mapping[str, Sequence[str]], roles: ColumnRoles
+    sources: Mapping[str, OneSource], names: Mapping[str, Sequence[str]], roles: ColumnRoles
 ) -> dict[str, tuple[str, ...]]:
     """Return the columns of each site to cluster by."""
     if roles.values is not None:
@@ -727,7 +738,7 @@ def named_sources(
     decimal: str | None = None,
     encoding: str | None = None,
     skip: int | None = None,
-) -> dict[str, FileSource]:
+) -> dict[str, OneSource]:
     """Return the files by site: ``path`` is named by its stem, and ``name=path`` sets a name.
 
     Parameters
@@ -744,7 +755,7 @@ def named_sources(
 
     Returns
     -------
-    dict of str to FileSource
+    dict of str to FileSource or WarehouseSource
         The files, sorted by name.
 
     Raises
@@ -761,7 +772,7 @@ def named_sources(
     >>> str(source), source.decimal, source.encoding
     ('east_de.csv', ',', 'latin-1')
     """
-    sources: dict[str, FileSource] = {}
+    sources: dict[str, OneSource] = {}
     for argument in arguments:
         site, source = _named(argument)
         if site in sources:
@@ -769,6 +780,9 @@ def named_sources(
                 f"two sites are called {site!r} ({sources[site]} and {source}); give one of them "
                 f"another name, as in {shlex.quote(f'{site}-2={source}')}"
             )
+        if isinstance(source, WarehouseSource):
+            sources[site] = source
+            continue
         format = FORMATS.get(suffix_of(source.path.name) or "")
         if format is not None and "skip" in format.options and source.skip is None:
             source = replace(source, skip=skip)
@@ -779,7 +793,7 @@ def named_sources(
     return dict(sorted(sources.items()))
 
 
-def _named(argument: str) -> tuple[str, FileSource]:
+def _named(argument: str) -> tuple[str, OneSource]:
     """Return the name of a site and its file, with the options of that file."""
     options: dict[str, Any] = {}
     if not Path(argument).exists():
@@ -789,24 +803,43 @@ def _named(argument: str) -> tuple[str, FileSource]:
     if scheme := ADDRESS.search(argument):
         return _remote(argument, scheme[1], options)
     name, equals, path = argument.partition("=")
-    if equals and not Path(argument).exists():
-        if not name.strip() or not path:
-            raise InputError(f"{argument!r} must be FILE or NAME=FILE")
-        return name.strip(), FileSource(Path(path), **options)
-    return _stem(argument), FileSource(Path(argument), **options)
-
-
-def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, FileSource]:
-    """Return the name of a site and a copy of the file at an address."""
-    if scheme not in SCHEMES:  # the address is not shown, there may be a password in it
+    if not equals or Path(argument).exists():
+        name, path = _stem(argument), argument
+    if not name.strip() or not path:
+        raise InputError(f"{argument!r} must be FILE or NAME=FILE")
+    if isdir(path) and not path.endswith("/") and not has_partitions(Path(path)):
         raise InputError(
-            f"{scheme}://... is the address of a database; name a site.toml whose [source] has "
-            "the url and a query"
+            f"{path} is a folder; give one file for each site, or write {path}/ if its Parquet "
+            "files are the rows of one"
         )
+    return name.strip(), FileSource(Path(path), **options)
+
+
+def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, OneSource]:
+    """Return the name of a site and what is at an address: a copy of a file, or a warehouse."""
     before, _, rest = argument.partition("://")
-    name = before.rpartition("=")[0]
-    path = fetched(f"{scheme}://{rest}")
-    return name.strip() or _stem(path.name), FileSource(path, **options)
+    name, address = before.rpartition("=")[0].strip(), f"{scheme}://{rest}"
+    place = rest.partition("?")[0].rstrip("/")
+    if scheme in WEB or (scheme in SCHEMES and suffix_of(place)):
+        path = fetched(address)
+        return name or _stem(path.name), FileSource(path, **options)
+    if other := options.keys() - {"query", "table", "where", "order"}:
+        raise InputError(f"{scheme}://...: the option {min(other)} is for files")
+    source = WarehouseSource(address, **options)
+    with error_prefix(f"{scheme}://..."):
+        source.check()
+    return name or str(options.get("table", PurePosixPath(place).name)), _now(source)
+
+
+def _now(source: WarehouseSource, columns: Sequence[str] | None = None) -> WarehouseSource:
+    """Return a source with the rows that it holds now: once in a command."""
+    context = get_current_context(silent=True)
+    held = {} if context is None else context.meta.setdefault(__name__, {})
+    key = source, tuple(columns or ())
+    if key not in held:
+        held[key] = hold(source, columns)
+    found: WarehouseSource = held[key]
+    return found
 
 
 def _stem(path: str) -> str:

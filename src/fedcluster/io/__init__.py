@@ -8,11 +8,12 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.io.reader import ColumnRoles
-    from fedcluster.io.rows import FileSource, SqlSource
+    from fedcluster.io.rows import FileSource, WarehouseSource
     from fedcluster.io.sources import open_rows
 
-__all__ = ["ColumnRoles", "FileSource", "SqlSource", "open_rows"]
+__all__ = ["ColumnRoles", "FileSource", "WarehouseSource", "open_rows"]
 
 __getattr__ = names_from(  # arrays in memory need none of pyarrow
-    __name__, {"ColumnRoles": "reader", "FileSource SqlSource": "rows", "open_rows": "sources"}
+    __name__,
+    {"ColumnRoles": "reader", "FileSource WarehouseSource": "rows", "open_rows": "sources"},
 )

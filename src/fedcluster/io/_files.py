@@ -2,7 +2,8 @@
 
 Arrow reads a CSV file into columns, which then are copied into rows: this takes twice the memory,
 and time. Large files are therefore read in blocks of lines, each of which is put in its place while
-it is in the cache. All other formats are read whole, by their own libraries, in read-only mode.
+it is in the cache. Tables of databases are read in batches, and all other formats whole, by their
+own libraries, in read-only mode.
 """
 
 from __future__ import annotations
@@ -37,8 +38,17 @@ from fedcluster.io.cells import (
     is_written_number,
 )
 from fedcluster.io.columns import first_twice
-from fedcluster.io.reader import ArrowTable, TablePart
-from fedcluster.io.rows import FileFingerprint, in_order, readable, reading_with
+from fedcluster.io.reader import ArrowTable, BatchTable, TablePart
+from fedcluster.io.rows import (
+    FileFingerprint,
+    FileSource,
+    check_chosen,
+    in_order,
+    in_quotes,
+    readable,
+    reading_with,
+    statement,
+)
 
 # CSV
 
@@ -693,55 +703,86 @@ def _is_fine(values: Floats, *, missing: bool) -> bool:
 # SQLite and DuckDB
 
 
+MOST = 1 << 17
+"""Rows that DuckDB gives at a time."""
 TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' "
     "ESCAPE '~' ORDER BY name"
 )
 
 
-def open_sqlite(path: Path, table: str | None = None) -> ArrowTable:
-    """Read a table or a view of an SQLite file, by default its only one.
+def open_sqlite(path: Path, **options: Any) -> BatchTable:
+    """Open a table or a view of an SQLite file, by default its only one.
 
     Raises
     ------
     InputError
-        If the file is not an SQLite file, or has no such table.
+        If the file is not an SQLite file, or has no such table; later, if a row cannot be read.
     """
     with readable(path):
         path.open("rb").close()
+    source = FileSource(path, **options)
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as database:
-            name = _chosen([name for (name,) in database.execute(TABLES)], table, path)
-            answer = database.execute(f"SELECT * FROM {_quoted(name)}")
-            names = [str(each[0]) for each in answer.description]
-            rows = answer.fetchall()
-    except sqlite3.Error as error:
-        raise InputError(f"{path} cannot be read as SQLite: {error}") from error
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return ArrowTable(path, pa.Table.from_arrays([column_of(cells) for cells in columns], names))
+
+    @contextmanager
+    def opened() -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as database:
+                yield database
+        except sqlite3.Error as error:
+            raise InputError(f"{path} cannot be read as SQLite: {error}") from error
+
+    def batches(columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        with opened() as database:
+            answer = database.execute(statement(in_quotes(name), columns, source))
+            while rows := answer.fetchmany(n_rows):
+                cells = map(column_of, zip(*rows, strict=True))
+                yield pa.Table.from_arrays(list(cells), list(columns))
+
+    with opened() as database:
+        name = _chosen([name for (name,) in database.execute(TABLES)], source.table, path)
+        answer = database.execute(f"SELECT * FROM {in_quotes(name)} LIMIT 0")
+        names = tuple(str(each[0]) for each in answer.description)
+    check_chosen(source, names)
+    return BatchTable(path, names, batches, FileFingerprint.now(path))
 
 
-def open_duckdb(path: Path, table: str | None = None) -> ArrowTable:
-    """Read a table or a view of a DuckDB file, by default its only one.
+def open_duckdb(path: Path, **options: Any) -> BatchTable:
+    """Open a table or a view of a DuckDB file, by default its only one.
 
     Raises
     ------
     InputError
         If the file is not a DuckDB file or has no such table, or if the extra ``duckdb`` is not
-        installed.
+        installed; later, if a row cannot be read.
     """
     with reading_with("duckdb", path):
         import duckdb  # an optional extra
-    try:
-        with closing(duckdb.connect(str(path), read_only=True)) as database:
-            held = database.execute("SHOW TABLES").fetchall()
-            name = _chosen([each for (each,) in held], table, path)
-            rows = database.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table()
-            return ArrowTable(path, rows)
-    except duckdb.Error as error:
-        first = str(error).partition("\n")[0]
-        raise InputError(f"{path} cannot be read as DuckDB: {first}") from error
+    source = FileSource(path, **options)
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        try:
+            with closing(duckdb.connect(str(path), read_only=True)) as database:
+                yield database
+        except duckdb.Error as error:
+            first = str(error).partition("\n")[0]
+            raise InputError(f"{path} cannot be read as DuckDB: {first}") from error
+
+    def batches(columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        with opened() as database:
+            answer = database.sql(statement(in_quotes(name), columns, source))
+            read = getattr(answer, "to_arrow_reader", None) or answer.fetch_arrow_reader
+            for batch in read(min(n_rows, MOST)):
+                yield pa.Table.from_batches([batch])
+
+    with opened() as database:
+        held = database.execute("SHOW TABLES").fetchall()
+        name = _chosen([each for (each,) in held], source.table, path)
+        columns = database.execute(f"SELECT * FROM {in_quotes(name)} LIMIT 0").description
+    names = tuple(str(each[0]) for each in columns)
+    check_chosen(source, names)
+    return BatchTable(path, names, batches, FileFingerprint.now(path))
 
 
 def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
@@ -752,10 +793,6 @@ def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
     if wanted is None and len(names) != 1:
         raise InputError(f"{path} has the tables {have}; name one, as in {path.name}:table=NAME")
     return names[0] if wanted is None else wanted
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 # SAS, SPSS and Stata

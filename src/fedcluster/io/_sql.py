@@ -1,7 +1,7 @@
-"""Rows of a query to a database, through SQLAlchemy.
+"""Rows of a database: by ADBC or DuckDB as Arrow, else through SQLAlchemy.
 
-Rows are fetched in parts through a server-side cursor. Passwords come from the environment or from
-a file, and are removed from every message.
+All rows come from one statement, so that they are those of one moment, and are fetched in parts.
+Passwords come from the environment or from a file, and are removed from every message.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
 
 import numpy as np
@@ -24,7 +25,15 @@ from fedcluster.errors import InputError
 from fedcluster.io.cells import column_of
 from fedcluster.io.columns import first_twice
 from fedcluster.io.reader import TablePart
-from fedcluster.io.rows import SqlSource, UnreachableError, patiently, readable
+from fedcluster.io.rows import (
+    UnreachableError,
+    WarehouseSource,
+    check_chosen,
+    in_quotes,
+    patiently,
+    readable,
+    statement,
+)
 
 try:
     import sqlalchemy
@@ -38,6 +47,9 @@ except ImportError as error:
 
 HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
 """Execution options: a server-side cursor, small buffers, and read-only access."""
+IO = 10
+"""The status of ADBC where a connection fails."""
+NO_TABLE = "the query answers without a table; write a SELECT"
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 SECRET = re.compile(r"pass|pwd|secret|token|key$", re.IGNORECASE)
 REFUSED = re.compile(r"password|authentication|access denied|login failed", re.IGNORECASE)
@@ -48,7 +60,7 @@ class Query:
 
     Parameters
     ----------
-    source : SqlSource
+    source : WarehouseSource
         The address of the database, and the query. A password may not be written in the URL.
     environment : mapping, optional
         The environment, by default this process's.
@@ -64,8 +76,11 @@ class Query:
     decimal = None  # numbers need not be written as text
     fingerprint = None  # a database is asked once
 
-    def __init__(self, source: SqlSource, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, source: WarehouseSource, environment: Mapping[str, str] = os.environ
+    ) -> None:
         _no_password(source.url)
+        source.check()
         self._source, self._environment = source, environment
         self._live: _Answer | None = None
 
@@ -74,45 +89,64 @@ class Query:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the columns; this runs the query, whose result is read later."""
-        self._live = patiently(self._asked)
-        return self._live.names
+        """Return the names of the columns; this runs the query, whose result is read later.
+
+        Of a table, no row is asked for.
+        """
+        answer = patiently(lambda: self._asked(none=True))
+        if self._source.query is None:
+            answer.close()
+            check_chosen(self._source, answer.names)
+        else:
+            self._live = answer
+        return answer.names
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
         """Read columns by name, ``n_rows`` rows at a time, without keeping any."""
-        answer, self._live = self._live or self._asked(), None
-        start, place = 0, [answer.names.index(name) for name in columns]
+        answer, self._live = self._live or self._asked(columns), None
+        start = 0
         try:
-            raw = answer.connection.connection.dbapi_connection
-            with self._translating(answer.secrets, answer.connection.dialect, raw):
-                for rows in _batches(answer.result, n_rows):
-                    yield TablePart(self, start, pa.table(_columns(rows, place), list(columns)))
-                    start += len(rows)
+            with answer.translating():
+                for rows in answer.tables(columns, n_rows):
+                    yield TablePart(self, start, rows)
+                    start += rows.num_rows
         finally:
-            _close(answer.connection, answer.result)
+            answer.close()
 
     def where(self, row: int) -> str:
         """Return where a row, counted from 0, is in the result."""
         return f"row {row + 1} of the query's answer"
 
-    def _asked(self) -> _Answer:
+    def _asked(self, columns: Sequence[str] | None = None, *, none: bool = False) -> _Answer:
         """Run the query; its result is read later."""
         url, secrets = self._resolved()
-        engine = self._engine(url)
-        with self._translating(secrets, engine.dialect):
-            connection, result = engine.connect(), None
-            try:
-                result = connection.execution_options(**HOW).execute(
-                    sqlalchemy.text(self._source.query.replace(":", "\\:"))
-                )
-                answer = _Answer(connection, result, _names(result), secrets)
-                weakref.finalize(answer, _close, connection, result)  # should nobody read it
-                return answer
-            except BaseException:
-                _close(connection, result)
-                raise
+        kind = url.get_backend_name()
+        if kind == "duckdb" or url.drivername.endswith("+adbc"):
+            connect, errors = _duckdb(url) if kind == "duckdb" else _adbc(url)
+            quoted = (lambda name: f"`{name}`") if kind == "bigquery" else in_quotes
+            asked: Any = partial(_ArrowAnswer, connect)
+            is_away: Any = partial(_is_away, kind)
+        else:
+            engine = self._engine(url)
+            quoted = engine.dialect.identifier_preparer.quote_identifier
+            errors = (SQLAlchemyError, engine.dialect.loaded_dbapi.Error)
+            asked, is_away = partial(_RowAnswer, engine), partial(_is_lost, engine.dialect)
+        translating = partial(_translating, self._source.url, secrets, errors, is_away)
+        with translating():
+            answer: _Answer = asked(self._statement(columns, quoted, none=none), translating)
+            return answer
+
+    def _statement(
+        self, columns: Sequence[str] | None, quoted: Callable[[str], str], *, none: bool
+    ) -> str:
+        if self._source.query is not None:
+            return self._source.query
+        table = ".".join(map(quoted, str(self._source.table).split(".")))
+        wanted = replace(self._source, order=None) if none else self._source
+        text = statement(table, columns, wanted, quoted)
+        return f"SELECT * FROM ({text}) AS rows_of WHERE 1 = 0" if none else text
 
     def _engine(self, url: URL) -> Engine:
         try:
@@ -161,46 +195,174 @@ class Query:
         return PLACEHOLDER.sub(lambda name: self._environment[name[1]], text)
 
     def _existing(self, url: URL) -> URL:
-        """Return the URL; for SQLite, which would create a missing file, with an existing path."""
+        """Return the URL; of a file, which might be created if it is missing, with its path."""
         name = url.database
-        if url.get_backend_name() != "sqlite" or not name or name.startswith((":", "file:")):
+        if (
+            url.get_backend_name() not in ("sqlite", "duckdb")
+            or not name
+            or name.startswith((":", "file:"))
+        ):
             return url
         path = self._source.folder / name
         if not path.is_file():
             raise InputError(f"{path} does not exist; check the path")
         return url.set(database=str(path))
 
-    @contextmanager
-    def _translating(self, secrets: Sequence[str], dialect: Any, raw: Any = None) -> Iterator[None]:
-        """Turn an error of a database or its driver into one line without passwords."""
-        try:
-            yield
-            return
-        except (SQLAlchemyError, dialect.loaded_dbapi.Error) as error:
-            failed: InputError = self._complaint(error, secrets, dialect, raw)
-        raise failed  # outside: what the driver said, password and all, is not its context
 
-    def _complaint(self, error: Any, secrets: Sequence[str], dialect: Any, raw: Any) -> InputError:
-        """Return the error in one line, of a class that shows whether it may be temporary."""
-        cause = getattr(error, "orig", None) or error
-        reason = _without(secrets, cause)
-        connected = getattr(error, "statement", "fetched") is not None
-        lost = getattr(error, "connection_invalidated", False)
-        if connected and not lost and not dialect.is_disconnect(cause, raw, None):
-            return InputError(f"the database says: {reason}")
-        away = f"the database {self._source.url} cannot be reached: {reason}"
-        passes = dialect.name != "sqlite" and not REFUSED.search(reason)
-        return UnreachableError(away) if passes else InputError(away)
+@contextmanager
+def _translating(
+    url: str, secrets: Sequence[str], errors: Any, is_away: Callable[..., bool], raw: Any = None
+) -> Iterator[None]:
+    """Turn an error of a database or its driver into one line without passwords."""
+    try:
+        yield
+        return
+    except errors as error:
+        reason = _without(secrets, getattr(error, "orig", None) or error)
+        failed = InputError(f"the database says: {reason}")
+        if is_away(error, raw):
+            away = f"the database {url} cannot be reached: {reason}"
+            passes = not url.startswith("sqlite") and not REFUSED.search(reason)
+            failed = UnreachableError(away) if passes else InputError(away)
+    raise failed  # outside: what the driver said, password and all, is not its context
 
 
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """Result of a query that has not been read yet, and the secrets of its URL."""
+# Answers
 
-    connection: Connection
-    result: CursorResult[Any]
+
+class _Answer(Protocol):
+    """Result of a query that is still to be read."""
+
     names: tuple[str, ...]
-    secrets: Sequence[str] = field(repr=False)
+    translating: Callable[[], AbstractContextManager[None]]
+
+    def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield some columns, about so many rows at a time."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class _RowAnswer:
+    """Result that SQLAlchemy gives as rows."""
+
+    def __init__(self, engine: Engine, asked: str, translating: Any) -> None:
+        connection, result = engine.connect(), None
+        try:
+            result = connection.execution_options(**HOW).execute(
+                sqlalchemy.text(asked.replace(":", "\\:"))
+            )
+            self.names = _names(result)
+        except BaseException:
+            _close(connection, result)
+            raise
+        self._result, self.close = result, partial(_close, connection, result)
+        raw = connection.connection.dbapi_connection
+        self.translating = partial(translating, raw=raw)
+        weakref.finalize(self, self.close)  # should nobody read it
+
+    def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield some columns, as many rows at a time as are asked for."""
+        place = [self.names.index(name) for name in columns]
+        for rows in _batches(self._result, n_rows):
+            yield pa.table(_columns(rows, place), list(columns))
+
+
+class _ArrowAnswer:
+    """Result that a driver gives in batches of Arrow."""
+
+    def __init__(self, connect: Callable[[], Any], asked: str, translating: Any) -> None:
+        self.translating = translating
+        held = ExitStack()
+        self.close = held.close
+        weakref.finalize(self, self.close)  # should nobody read it
+        try:
+            connection = held.enter_context(closing(connect()))
+            self._reader = _arrow_of(connection, held, asked)
+            self.names = _different(self._reader.schema.names)
+        except BaseException:
+            self.close()
+            raise
+
+    def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield some columns in parts of at most so many rows."""
+        for name in columns:
+            _check_kind(self._reader.schema.field(name))
+        for batch in self._reader:
+            kept = [_plain(batch.column(name)) for name in columns]
+            for start in range(0, batch.num_rows, n_rows):
+                few = [each.slice(start, n_rows) for each in kept]
+                yield pa.Table.from_arrays(few, list(columns))
+
+
+def _arrow_of(connection: Any, held: ExitStack, asked: str) -> Any:
+    """Return what reads the batches of a query's result."""
+    if hasattr(connection, "sql"):  # of DuckDB
+        if (found := connection.sql(asked)) is None:
+            raise InputError(NO_TABLE)
+        read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
+        return read()
+    cursor = held.enter_context(closing(connection.cursor()))
+    cursor.execute(asked)
+    if cursor.description is None:
+        raise InputError(NO_TABLE)
+    return cursor.fetch_record_batch()
+
+
+def _adbc(url: URL) -> tuple[Callable[[], Any], Any]:
+    """Return what connects by ADBC, only to read where that can be said, and its errors."""
+    kind = url.get_backend_name()
+    try:
+        driver = import_module(f"adbc_driver_{kind}.dbapi")
+    except ImportError:
+        raise InputError(
+            f"{kind}+adbc:// needs the driver adbc_driver_{kind}, which is not here: "
+            f"pip install adbc-driver-{kind}"
+        ) from None
+    if kind == "sqlite":
+        address = f"file:{quote(str(url.database))}?mode=ro"
+    else:
+        more = {"options": "--default_transaction_read_only=on"} if kind == "postgresql" else {}
+        whole = url.set(drivername=kind).update_query_dict(more)
+        address = whole.render_as_string(hide_password=False).replace(" ", "%20")
+    return partial(driver.connect, address), (driver.Error, pa.ArrowException, OSError)
+
+
+def _duckdb(url: URL) -> tuple[Callable[[], Any], Any]:
+    """Return what opens a file of DuckDB, only to read, and its errors."""
+    try:
+        duckdb = import_module("duckdb")
+    except ImportError:
+        raise InputError('duckdb:// needs pip install "fedcluster[duckdb]"') from None
+    return partial(duckdb.connect, str(url.database), read_only=True), (duckdb.Error,)
+
+
+def _is_away(kind: str, error: Any, _raw: Any) -> bool:
+    """Return whether an error of a driver of Arrow says that the database cannot be reached."""
+    lost = isinstance(error, OSError) or getattr(error, "status_code", None) == IO
+    return kind not in ("sqlite", "duckdb") and lost
+
+
+def _is_lost(dialect: Any, error: Any, raw: Any) -> bool:
+    """Return whether an error of SQLAlchemy says that the database cannot be reached."""
+    connected = getattr(error, "statement", "fetched") is not None
+    lost = getattr(error, "connection_invalidated", False)
+    cause = getattr(error, "orig", None) or error
+    return not connected or bool(lost or dialect.is_disconnect(cause, raw, None))
+
+
+def _check_kind(column: pa.Field) -> None:
+    """Refuse amounts of money, which PostgreSQL gives in hundredths without saying so."""
+    if (column.metadata or {}).get(b"POSTGRESQL:type") == b"money":
+        raise InputError(
+            f"column {column.name!r} is of type money; leave it out, or write a query that casts "
+            "it to numeric"
+        )
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column of a type that only databases have as what it is stored as."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _close(connection: Connection, result: CursorResult[Any] | None) -> None:
@@ -242,10 +404,15 @@ def _secrets(url: URL) -> list[str]:
 
 
 def _names(result: CursorResult[Any]) -> tuple[str, ...]:
-    """Return the names of the columns of a result, which must differ."""
+    """Return the names of the columns of a result."""
     if not result.returns_rows:
-        raise InputError("the query answers without a table; write a SELECT")
-    names = tuple(map(str, result.keys()))
+        raise InputError(NO_TABLE)
+    return _different(result.keys())
+
+
+def _different(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of columns, which must differ."""
+    names = tuple(map(str, names))
     if twice := first_twice(names):
         raise InputError(f"the query answers with two columns {twice!r}; name one AS another")
     return names

@@ -30,12 +30,14 @@ from fedcluster.io.columns import (
     own_names,
 )
 from fedcluster.io.reader import ColumnRoles, Reader, TablePart
-from fedcluster.io.rows import check_finite, side_by_side
+from fedcluster.io.rows import FileSource, WarehouseSource, check_finite, side_by_side
 
 # Data frames and arrays
 
 
 FLOATS = (np.float64, np.float32)
+PLACES = (str, Path, FileSource, WarehouseSource)
+"""What says where the rows of a site lie."""
 SHOWN = 6
 """Number of columns that a message about an array lists."""
 OWNER = "the table"
@@ -172,6 +174,10 @@ def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
     """
     if isinstance(table, Frame):
         return table
+    if hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__array__"):
+        table = pa.table(table)  # of DuckDB, or batches
+    if hasattr(table, "to_batches") and not hasattr(table, "shape"):
+        table = table.to_table()  # a data set of pyarrow
     if hasattr(table, "collect") and not hasattr(table, "shape"):
         raise InputError(f"{owner}: it is lazy; give what its collect() returns")
     if isinstance(table, Mapping) and not hasattr(table, "shape"):
@@ -365,8 +371,8 @@ def column_names(table: Any) -> list[str] | None:
 # Sites
 
 
-ReadPath = Callable[[Path, str], Data]
-"""``read_path(path, owner)`` reads the rows of a file; its errors begin with the owner."""
+ReadPath = Callable[[Any, str], Data]
+"""``read_path(path, owner)`` reads the rows of a source; its errors begin with the owner."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -488,8 +494,9 @@ def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
 
 def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
     """Return a table as an array, a `Frame` or `Data`."""
-    if isinstance(table, str | Path) and read_path is not None:
-        return read_path(Path(table), where.removesuffix(", ") or str(table))
+    if isinstance(table, PLACES) and read_path is not None:
+        path = Path(table) if isinstance(table, str) else table
+        return read_path(path, where.removesuffix(", ") or str(table))
     if hasattr(table, "var_names") and hasattr(table, "to_df"):
         table = table.to_df()  # AnnData
     if hasattr(table, "toarray"):
@@ -555,7 +562,7 @@ def _is_mapping(X: Any) -> bool:
 def _is_list_of_tables(X: Any) -> bool:
     if not isinstance(X, list | tuple) or not X:
         return False
-    return isinstance(X[0], str | Path) or len(getattr(X[0], "shape", ())) == 2
+    return isinstance(X[0], PLACES) or len(getattr(X[0], "shape", ())) == 2
 
 
 def _from_tables(

@@ -366,6 +366,51 @@ class TablePart:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTable:
+    """A table that gives its rows in batches of Arrow, each time those that are there.
+
+    Parameters
+    ----------
+    path : Path
+        What messages call it.
+    names : tuple of str
+        The names of the columns.
+    batches : callable
+        ``batches(columns, n_rows)`` yields columns by name, in batches of about so many rows.
+    fingerprint : FileFingerprint, optional
+        Its file as it was when it was opened.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    batches: Callable[[Sequence[str], int], Iterator[pa.Table]] = field(repr=False)
+    fingerprint: FileFingerprint | None = None
+    decimal: None = None
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
+        """Read columns by name, all rows."""
+        columns = list(dict.fromkeys(columns))
+        every = list(self.batches(columns, (1 << 31) - 1)) or [
+            pa.table({name: [] for name in columns})
+        ]
+        return TablePart(self, 0, pa.concat_tables(every, promote_options="permissive"))
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
+        start = 0
+        for rows in self.batches(list(dict.fromkeys(columns)), n_rows):
+            if rows.num_rows:
+                yield TablePart(self, start, rows)
+                start += rows.num_rows
+
+    def where(self, row: int) -> str:
+        """Return where a row, counted from 0, is found."""
+        return f"row {row + 1} of {self.path.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class ArrowTable:
     """A table that is read at once, for formats that cannot be read in parts.
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
@@ -18,11 +20,9 @@ import pyarrow as pa
 import pyarrow.fs
 
 from fedcluster.errors import InputError
+from fedcluster.io.rows import OTHERS, STORES
 
 WEB = ("http", "https")
-STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
-OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
-"""Schemes that only fsspec can read, with further packages."""
 SCHEMES = (*WEB, *STORES, *OTHERS)
 """Schemes of file addresses; addresses with other schemes are databases."""
 SECONDS = 60.0
@@ -38,27 +38,49 @@ def fetched(address: str) -> Path:
     InputError
         If the file cannot be fetched.
     """
-    parts = urlsplit(address)
-    name = PurePosixPath(unquote(parts.path)).name
-    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    name = PurePosixPath(unquote(urlsplit(address).path)).name
     if not name:
-        raise InputError(f"{shown} names no file")
+        raise InputError(f"{shown(address)} names no file")
     copy = Path(_folder().name, f"{len(list(Path(_folder().name).iterdir()))}", name)
     copy.parent.mkdir()
-    try:
+    with reachable(address):
         _copy(address, copy)
+    return copy
+
+
+def shown(address: str) -> str:
+    """Return an address without the parts that may be secret."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+@contextmanager
+def reachable(address: str) -> Iterator[None]:
+    """Turn what can go wrong at an address into one line."""
+    try:
+        yield
     except HTTPError as error:
         error.close()
         raise InputError(
-            f"{shown} cannot be fetched: the server answers {error.code}; check the address"
+            f"{shown(address)} cannot be fetched: the server answers {error.code}; check the "
+            "address"
         ) from None
     except ImportError as error:
-        raise InputError(f"{shown} cannot be fetched: {error}".split("\n")[0]) from None
+        raise InputError(f"{shown(address)} cannot be fetched: {error}".split("\n")[0]) from None
     except Exception as error:  # file systems of fsspec raise those of the libraries they use
         raise InputError(
-            f"{shown} cannot be fetched: {type(error).__name__}; check the address"
+            f"{shown(address)} cannot be fetched: {type(error).__name__}; check the address"
         ) from error
-    return copy
+
+
+def store_at(address: str) -> tuple[pa.fs.FileSystem, str]:
+    """Return the store that an address is of, and the path there."""
+    with reachable(address):
+        if urlsplit(address).scheme not in OTHERS:
+            found: tuple[pa.fs.FileSystem, str] = pa.fs.FileSystem.from_uri(address)
+            return found
+        store, path = _fsspec().core.url_to_fs(address)
+        return pa.fs.PyFileSystem(pa.fs.FSSpecHandler(store)), path
 
 
 def _copy(address: str, copy: Path) -> None:
@@ -68,21 +90,20 @@ def _copy(address: str, copy: Path) -> None:
             with urlopen(address, timeout=SECONDS) as answer:
                 shutil.copyfileobj(answer, file)
         elif scheme in OTHERS:
-            _copy_by_fsspec(address, file)
+            with _fsspec().open(address, "rb") as stream:
+                shutil.copyfileobj(stream, file)
         else:
             store, path = pa.fs.FileSystem.from_uri(address)
             with store.open_input_stream(path, compression=None) as stream:
                 shutil.copyfileobj(stream, file)
 
 
-def _copy_by_fsspec(address: str, file: BinaryIO) -> None:
-    """Copy a file by fsspec."""
+def _fsspec() -> Any:
     try:
-        import fsspec  # an optional extra
+        import fsspec.core  # an optional extra
     except ImportError:
         raise ImportError('that needs pip install "fedcluster[fsspec]"') from None
-    with fsspec.open(address, "rb") as stream:
-        shutil.copyfileobj(stream, file)
+    return fsspec
 
 
 @cache

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Filter, Rows, RowStream
 from fedcluster.errors import InputError, reason
-from fedcluster.io.columns import Coding, called
+from fedcluster.io.columns import Coding, called, column_list, has_columns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,7 +33,11 @@ AHEAD = 2
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before each further attempt to reach a source."""
 BLOCK = 1 << 17
-"""Number of values that are converted from columns to rows while they are in the cache."""
+"""Values that are turned from columns into rows while they stay in the cache."""
+STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
+"""Schemes of stores that pyarrow reads."""
+OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
+"""Schemes that only fsspec reads, with further packages."""
 CHUNK = 1 << 20
 """Number of values in a chunk, few enough to stay in a cache on their way to the kernels."""
 
@@ -58,8 +63,11 @@ class FileSource:
     table : str, optional
         For SQLite and DuckDB, the table or view; by default the only one.
     skip : int, optional
-        For CSV and Excel, the number of lines above the table; by default inferred from the first
-        lines.
+        Of CSV and Excel, how many lines stand above the table; by default as the first lines show.
+    where : str, optional
+        Of SQLite, DuckDB and Parquet, which rows: comparisons, as in "year>=2020,ward=B".
+    order : str, optional
+        Of SQLite and DuckDB, the columns by which the rows are ordered.
     """
 
     path: Path
@@ -70,6 +78,8 @@ class FileSource:
     sheet: str | None = None
     table: str | None = None
     skip: int | None = None
+    where: str | None = None
+    order: str | None = None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -80,35 +90,60 @@ FILE_OPTIONS = tuple(each.name for each in fields(FileSource) if each.name != "p
 
 
 @dataclass(frozen=True, slots=True)
-class SqlSource:
-    """Rows that a query to a database returns.
+class WarehouseSource:
+    """Rows of a database, or of Parquet files in a store.
 
     Parameters
     ----------
     url : str
-        The database URL in SQLAlchemy's form; ``${NAME}`` stands for an environment variable. It
-        must not hold a password.
-    query : str
-        The query.
+        A database as SQLAlchemy writes it, as in ``postgresql+psycopg://reader@db/clinic``; with
+        ``+adbc`` it is read by ADBC. Or a folder in a store, as in ``s3://bucket/visits/``.
+        ``${NAME}`` stands for a variable of the environment. It holds no password itself.
+    query : str, optional
+        What is asked, instead of a table.
     password_file : Path, optional
         A file that holds the password.
     folder : Path
-        The folder to which a relative path of SQLite refers.
+        Where a relative path of SQLite and DuckDB begins.
     version : str, optional
         A query whose result changes with the rows, such as the time of the last entry.
     held : Table, optional
-        The result, if it has been read already.
+        The answer, where it was read already.
+    table : str, optional
+        The table or view, as in "clinic.visits"; only the columns that are needed are read.
+    where : str, optional
+        Which rows of it: comparisons, as in "year>=2020,ward=B".
+    order : str, optional
+        The columns by which they are ordered; by default the database gives them in any order.
     """
 
     url: str
-    query: str
+    query: str | None = None
     password_file: Path | None = None
     folder: Path = Path()
     version: str | None = None
     held: Any = field(default=None, repr=False, compare=False)
+    table: str | None = None
+    where: str | None = None
+    order: str | None = None
 
     def __str__(self) -> str:
         return self.url
+
+    @property
+    def is_store(self) -> bool:
+        """Whether the address is that of files, and not of a database."""
+        return self.url.partition("://")[0] in (*STORES, *OTHERS)
+
+    def check(self) -> None:
+        """Refuse what does not go together: a query is whole, and a store has no tables."""
+        asked = [name for name in ("query", "table") if getattr(self, name) is not None]
+        if self.is_store and (asked or self.version or self.order):
+            raise InputError("a store holds files: it takes where, and no query, table or order")
+        if len(asked) != 1 and not self.is_store:
+            raise InputError("a database needs a table or a query, and not both")
+        if asked == ["query"] and (self.where or self.order):
+            raise InputError("where and order go with a table; write them into the query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +171,71 @@ class FederationSource:
         return f"the federation {self.path}"
 
 
-Source = FileSource | SqlSource | FederationSource
+Source = FileSource | WarehouseSource | FederationSource
+COMPARISON = re.compile(r"(.+?)\s*(<=|>=|!=|=|<|>)\s*(.+)")
+
+
+def comparisons(where: str | None) -> list[tuple[str, str, str]]:
+    """Return the comparisons that choose rows: a column, a sign and a value.
+
+    Examples
+    --------
+    >>> comparisons("year>=2020, ward=B")
+    [('year', '>=', '2020'), ('ward', '=', 'B')]
+    """
+    found = []
+    for part in next(csv.reader([where or ""], skipinitialspace=True), []):
+        if (each := COMPARISON.fullmatch(part.strip())) is None:
+            raise InputError(f"where: {part!r} must be as in year>=2020, with commas between")
+        found.append((each[1], each[2], each[3]))
+    return found
+
+
+def check_chosen(source: FileSource | WarehouseSource, names: Sequence[str]) -> None:
+    """Refuse a filter or an order by a column that is not there, which SQLite takes for a text."""
+    by = column_list(source.order, "order") or []
+    has_columns(
+        f"where or order of {source}", names, [*(n for n, *_ in comparisons(source.where)), *by]
+    )
+
+
+def in_quotes(name: str) -> str:
+    """Return the name of a table or a column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def statement(
+    table: str,
+    columns: Sequence[str] | None,
+    source: FileSource | WarehouseSource,
+    quoted: Callable[[str], str] = in_quotes,
+) -> str:
+    r"""Return the SELECT of some rows of a table, whose name is quoted already.
+
+    Examples
+    --------
+    >>> statement("visits", ["age"], WarehouseSource("", where="year>=2020,ward=B", order="id"))
+    'SELECT "age" FROM visits WHERE "year" >= 2020 AND "ward" = \'B\' ORDER BY "id"'
+    >>> statement("visits", None, WarehouseSource(""))
+    'SELECT * FROM visits'
+    """
+    chosen = "*" if columns is None else ", ".join(map(quoted, columns))
+    rules = [f"{quoted(n)} {sign} {_literal(x)}" for n, sign, x in comparisons(source.where)]
+    by = ", ".join(map(quoted, column_list(source.order, "order") or ()))
+    more = (" WHERE " + " AND ".join(rules)) if rules else ""
+    return f"SELECT {chosen} FROM {table}{more}" + (f" ORDER BY {by}" if by else "")
+
+
+def _literal(value: str) -> str:
+    """Return a value as SQL writes it: a number, or a text, which may stand in quotes already."""
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", value):
+        return value
+    return "'" + unquoted(value).replace("'", "''") + "'"
+
+
+def unquoted(value: str) -> str:
+    """Return a value without the quotes around it."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -407,8 +506,13 @@ class FileFingerprint:
     def now(cls, path: Path) -> FileFingerprint:
         """Return the present fingerprint of a file."""
         with readable(path):
-            status = path.stat()
-        return cls(path, status.st_size, status.st_mtime_ns)
+            size, changed = path.stat().st_size, path.stat().st_mtime_ns
+        for log in (f"{path}-wal", f"{path}.wal"):  # what a database has not moved to its file yet
+            with suppress(OSError):
+                status = Path(log).stat()
+                size += status.st_size
+                changed = max(changed, status.st_mtime_ns) if status.st_size else changed
+        return cls(path, size, changed)
 
     def check(self) -> None:
         """Raise an error if the file has changed."""

@@ -44,16 +44,19 @@ from fedcluster.io.rows import (
     FederationSource,
     FileSource,
     Source,
-    SqlSource,
     StreamedRows,
+    WarehouseSource,
     error_prefix,
+    patiently,
     readable,
 )
 from fedcluster.io.table_rows import (
     ParquetFile,
     QuerySnapshot,
     cached_rows,
+    has_partitions,
     listed_parquet,
+    open_dataset,
     parquet_files,
     parquet_rows,
 )
@@ -82,7 +85,8 @@ class Format:
 
 
 CSV = Format("CSV", CsvFile.open, ("decimal", "encoding", "skip"))
-PARQUET = Format("Parquet", ParquetFile.open)
+PARQUET = Format("Parquet", ParquetFile.open, ("where",))
+DATABASE = ("table", "where", "order")
 FORMATS: dict[str, Format] = {
     ".csv": CSV,
     ".csv.gz": CSV,
@@ -94,8 +98,8 @@ FORMATS: dict[str, Format] = {
     ".npy": Format(".npy", open_npy, ("names",)),
     ".npz": Format(".npz", open_npz, ("names",)),
     ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),
-    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), Format("SQLite", open_sqlite, ("table",))),
-    ".duckdb": Format("DuckDB", open_duckdb, ("table",)),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), Format("SQLite", open_sqlite, DATABASE)),
+    ".duckdb": Format("DuckDB", open_duckdb, DATABASE),
     **dict.fromkeys(READERS, Format("SAS, SPSS and Stata", open_statistics)),
 }
 """Formats by the ending of a file's name, in lower case."""
@@ -124,12 +128,16 @@ def open_source(source: Source, owner: str) -> list[Table] | Matrix:
     with error_prefix(owner):
         if isinstance(source, FederationSource):
             raise InputError("it is a relay, which has no rows of its own; its sites have them")
-        if isinstance(source, SqlSource):
+        if isinstance(source, WarehouseSource):
             return [source.held or _query(source)]
         format = FORMATS.get(suffix_of(source.path.name) or "")
-        _check_options(source, format)
         if source.path.is_dir():
-            tables: list[Table] = list(map(ParquetFile.open, parquet_files(source.path)))
+            format = PARQUET
+        _check_options(source, format)
+        if format is PARQUET and (source.where or has_partitions(source.path)):
+            tables: list[Table] = [open_dataset(source)]
+        elif source.path.is_dir():
+            tables = list(map(ParquetFile.open, parquet_files(source.path)))
         else:
             opened = _open(source, format)
             if isinstance(opened, Matrix):
@@ -140,28 +148,38 @@ def open_source(source: Source, owner: str) -> list[Table] | Matrix:
     return tables
 
 
-def _query(source: SqlSource) -> Table:
+def _query(source: WarehouseSource) -> Table:
+    if source.is_store:
+        return open_dataset(source)
     from fedcluster.io._sql import Query  # an optional extra
 
     return Query(source)
 
 
-def hold(source: SqlSource) -> SqlSource:
-    """Return a source with the stored result of its query, which every pass then reads.
+def hold(source: WarehouseSource, columns: Sequence[str] | None = None) -> WarehouseSource:
+    """Return a source with the rows that are there now, which every pass then reads.
+
+    Parameters
+    ----------
+    source : WarehouseSource
+        A database or a store.
+    columns : sequence of str, optional
+        The columns to read; by default all.
 
     Raises
     ------
     InputError
         If the database cannot be reached, or refuses the query.
     """
-    return replace(source, held=QuerySnapshot(_query(source)))
+    return replace(source, held=patiently(lambda: QuerySnapshot(_query(source), columns)))
 
 
-def version_of(source: SqlSource) -> str:
+def version_of(source: WarehouseSource) -> str:
     """Return a hash of the result of the version query; "" without such a query."""
     if source.version is None:
         return ""
-    return str(hold(replace(source, query=source.version)).held.digest)
+    asked = replace(source, query=source.version, table=None, where=None, order=None)
+    return str(hold(asked).held.digest)
 
 
 def _open(source: FileSource, format: Format | None) -> Table | Matrix:
@@ -170,7 +188,8 @@ def _open(source: FileSource, format: Format | None) -> Table | Matrix:
             source.path.open("rb").close()
         raise InputError(f"{source.path} is of an unknown kind; known are {', '.join(FORMATS)}")
     with readable(source.path):
-        options = {option: getattr(source, option) for option in format.options}
+        unused = {"where"} if format is PARQUET else set()
+        options = {name: getattr(source, name) for name in {*format.options} - unused}
         opened: Table | Matrix = format.open(source.path, **options)
         return opened
 
@@ -217,7 +236,7 @@ def open_rows(
 
     Parameters
     ----------
-    source : FileSource, SqlSource, path, list of paths, array or sparse matrix
+    source : FileSource, WarehouseSource, path, list of paths, array or sparse matrix
         The source of the rows: a file of any format, a folder of Parquet files, several Parquet
         files, a database, or rows (n, d) in memory, such as a `numpy.memmap`.
     columns : ColumnRoles or sequence of str, or callable, optional
@@ -399,10 +418,10 @@ def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advis
     return Loaded(data, sites, notations=reader.notations)
 
 
-def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]:
+def read_as(opened: list[Table] | Matrix, source: Source) -> tuple[str, ...]:
     """Return the detected dialect of a file, if it is not the usual one."""
     file = None if isinstance(opened, Matrix) else opened[0]
-    if not isinstance(file, CsvFile):
+    if not (isinstance(file, CsvFile) and isinstance(source, FileSource)):
         return ()
     decimals = [NAMES[COMMA]] if source.decimal is None and file.decimal == COMMA else []
     is_usual = source.encoding is not None or file.encoding not in TITLES
@@ -425,19 +444,19 @@ def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
     return tuple(name for name, each in cells.items() if any(map(has_padding, each)))
 
 
-def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
-    """Read all rows of a file or a folder at once.
+def read_file(roles: ColumnRoles, path: Path | Source, owner: str) -> Data:
+    """Read all rows of a source at once.
 
     Parameters
     ----------
     roles : ColumnRoles
         The columns to read; by default all except the index of a data frame.
-    path : Path
-        The file, or a folder of Parquet files.
+    path : Path, FileSource or WarehouseSource
+        The file, a folder of Parquet files, or what describes a source.
     owner : str
         The beginning of an error message, such as "site 'north'".
     """
-    opened = open_source(FileSource(path), owner)
+    opened = open_source(FileSource(path) if isinstance(path, Path) else path, owner)
     names = [name for name in names_of(opened) if not is_index(name)]
     roles = ColumnRoles.from_columns(roles, names)
     return load(opened, roles, owner, other_columns).data
@@ -452,7 +471,7 @@ class OwnTable:
 
     Parameters
     ----------
-    source : FileSource
+    source : FileSource or WarehouseSource
         Its file.
     opened : list of Table or Matrix
         The table, of which only the names need to be in memory.
@@ -460,13 +479,13 @@ class OwnTable:
         The column of the rows' keys.
     """
 
-    source: FileSource
+    source: Source
     opened: list[Table] | Matrix
     id_column: str | None = None
 
     @classmethod
-    def open(cls, source: FileSource, owner: str, id_column: str | None = None) -> OwnTable:
-        """Open a file or a folder of Parquet files, checking that it has the column of keys.
+    def open(cls, source: Source, owner: str, id_column: str | None = None) -> OwnTable:
+        """Open a file, or a folder of Parquet files, that has a column of keys if one is named.
 
         Raises
         ------

@@ -6,10 +6,11 @@ disappears when it is closed or the process ends, however it ends.
 
 from __future__ import annotations
 
+import operator
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,21 +21,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs
 import pyarrow.parquet
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io.cells import Notation
 from fedcluster.io.columns import Coding, choose, first_twice, has_columns
-from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, TablePart
+from fedcluster.io.reader import Advise, BatchTable, ColumnRoles, Reader, Table, TablePart
+from fedcluster.io.remote import reachable, shown, store_at
 from fedcluster.io.rows import (
     FileFingerprint,
+    FileSource,
     StreamedRows,
+    WarehouseSource,
+    check_chosen,
     chunk_rows_of,
+    comparisons,
     error_prefix,
     patiently,
     prefetch,
     readable,
+    unquoted,
 )
 
 READ = 1 << 16
@@ -49,6 +58,17 @@ MANY_CORES = pa.cpu_count() > 2
 
 
 # Parquet
+
+
+READING = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": MANY_CORES}
+SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +201,114 @@ def listed_parquet(paths: Sequence[str | Path]) -> list[ParquetFile]:
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return a Parquet file, or those of a folder sorted by name."""
+    """Return a Parquet file, or those of a folder sorted by name.
+
+    Files in folders that are called ``NAME=VALUE`` belong to it, as Spark and others write them.
+    """
     if not path.is_dir():
         return [path]
-    files = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
+    inside = [path, *(each for each in path.rglob("*=*") if each.is_dir())]
+    files = sorted(f for each in inside for f in each.iterdir() if f.suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(f"{path} is a folder without Parquet files (.parquet)")
     return files
+
+
+def has_partitions(path: Path) -> bool:
+    """Return whether Parquet files lie in folders that are called ``NAME=VALUE``."""
+    return path.is_dir() and any(each.is_dir() for each in path.glob("*=*"))
+
+
+def open_dataset(source: FileSource | WarehouseSource) -> BatchTable:
+    """Open Parquet files as one table: in ``NAME=VALUE`` folders, in a store, or with a filter.
+
+    Only what is chosen is read, batch by batch, in the order of the files' names.
+
+    Raises
+    ------
+    InputError
+        If nothing is there, a file lacks a column, or the filter names none or cannot be compared
+        with it; later, if a file has changed since it was opened.
+    """
+    path, data = _dataset(source)
+    with _whole_parquet(path):
+        check_chosen(source, data.schema.names)
+        rule = _filter(data.schema, source)
+        fragments = list(data.get_fragments(rule))
+        for each in fragments:
+            names = tuple(each.physical_schema.names)
+            of_folders = ds.get_partition_keys(each.partition_expression)
+            has_columns(each.path, (*names, *of_folders), data.schema.names)
+    if not fragments:
+        raise InputError(f"{path} has no rows where {source.where}")
+    seen = _as_they_are(data)
+
+    def check() -> None:
+        if _as_they_are(data) != seen:
+            raise InputError(
+                f"{path} has changed since it was opened; start again when nobody writes to it"
+            )
+
+    def batches(columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        check()
+        try:
+            with _whole_parquet(path):
+                rows = data.scanner(list(columns), rule, batch_size=min(n_rows, READ), **READING)
+                for batch in rows.to_batches():
+                    yield pa.Table.from_batches([batch])
+        except InputError:
+            check()
+            raise
+        check()
+
+    return BatchTable(path, tuple(data.schema.names), batches)
+
+
+def _dataset(source: FileSource | WarehouseSource) -> tuple[Path, Any]:
+    """Return what messages call a source, and its files as a data set of pyarrow."""
+    if isinstance(source, FileSource):
+        store, path, place = pa.fs.LocalFileSystem(), source.path, str(source.path)
+        files = list(map(str, parquet_files(path)))
+    else:
+        store, place = store_at(source.url)
+        path, files = Path(shown(source.url)), _stored(store, place, source.url)
+    scan = ds.ParquetFragmentScanOptions(pre_buffer=False)
+    form = ds.ParquetFileFormat(default_fragment_scan_options=scan)
+    how = ds.partitioning(flavor="hive")
+    with _whole_parquet(path):
+        return path, ds.dataset(files, None, form, store, how, place)
+
+
+def _stored(store: Any, place: str, url: str) -> list[str]:
+    """Return the Parquet files below a place in a store, in the order of their names."""
+    with reachable(url):
+        inside = store.get_file_info(pa.fs.FileSelector(place, recursive=True))
+    files = sorted(each.path for each in inside if each.path.lower().endswith(SUFFIXES))
+    if not files:
+        raise InputError(f"{shown(url)} is a folder without Parquet files (.parquet)")
+    return files
+
+
+def _as_they_are(data: Any) -> list[tuple[Any, ...]]:
+    """Return the sizes of the files of a data set, and when they were last changed."""
+    files = data.filesystem.get_file_info(data.files)
+    return [(each.path, each.size, each.mtime_ns) for each in files]
+
+
+def _filter(schema: pa.Schema, source: FileSource | WarehouseSource) -> Any:
+    """Return the expression that chooses rows; None where all are."""
+    rule = None
+    for name, sign, value in comparisons(source.where):
+        try:
+            than = pa.scalar(unquoted(value)).cast(schema.field(name).type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            kind = schema.field(name).type
+            raise InputError(
+                f"where: column {name!r} holds {kind}, and {value!r} is none"
+            ) from None
+        each = SIGNS[sign](ds.field(name), than)
+        rule = each if rule is None else rule & each
+    return rule
 
 
 @contextmanager
@@ -360,7 +481,9 @@ class QuerySnapshot:
     Parameters
     ----------
     table : Table
-        The table, which is read at once and completely.
+        What is read, now and completely.
+    columns : sequence of str, optional
+        The columns that are kept; by default all.
 
     Attributes
     ----------
@@ -379,9 +502,10 @@ class QuerySnapshot:
     decimal = None
     fingerprint = None  # what is kept does not change
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, columns: Sequence[str] | None = None) -> None:
         self.path: Path = table.path
-        self.names = tuple(table.names)
+        self.names = tuple(table.names if columns is None else columns)
+        has_columns(str(table.path), table.names, self.names)
         self._file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._lock = threading.Lock()  # several passes read at a time
@@ -410,6 +534,13 @@ class QuerySnapshot:
                 few = rows.slice(first, n_rows)
                 yield TablePart(self, start, few)
                 start += few.num_rows
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
+        """Read columns by name, all rows."""
+        return BatchTable(self.path, self.names, self._batches).read(columns)
+
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        return (part.rows for part in self.parts(columns, n_rows))
 
     def where(self, row: int) -> str:
         """Return where a row, counted from 0, is in the source."""

@@ -14,7 +14,7 @@ min_cluster_size = 5
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -46,11 +46,11 @@ from fedcluster.io.rows import (
     FileFingerprint,
     FileSource,
     Source,
-    SqlSource,
     StreamedRows,
+    WarehouseSource,
     error_prefix,
 )
-from fedcluster.io.sources import OwnTable, open_rows, open_source, version_of
+from fedcluster.io.sources import OwnTable, hold, open_rows, open_source, version_of
 from fedcluster.io.table_rows import parquet_files
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups
@@ -84,7 +84,7 @@ class SiteFile:
     ----------
     name : str
         The site's name.
-    source : FileSource, SqlSource or FederationSource
+    source : FileSource, WarehouseSource or FederationSource
         Where its rows come from.
     columns : tuple of str, optional
         The columns that may be clustered by, in this order; without it all, but for the next.
@@ -295,12 +295,22 @@ class SiteFile:
         """
         if isinstance(self.source, FederationSource):
             return ""
-        if isinstance(self.source, SqlSource):
+        if isinstance(self.source, WarehouseSource):
             held = self.source.held
             if self.source.version is None and held is not None:
                 return str(held.digest)
             return version_of(self.source)
         return repr([FileFingerprint.now(path) for path in parquet_files(self.source.path)])
+
+    def kept(self, how: Callable[..., WarehouseSource] = hold) -> SiteFile:
+        """Return the site with the rows that its database or store holds now, if it has one."""
+        if not isinstance(self.source, WarehouseSource):
+            return self
+        parts = (self.weight_column, self.group_column, self.label_column, self.id_column)
+        own = [*(self.columns or ()), *filter(None, parts)]
+        wanted = None if self.columns is None else list(dict.fromkeys(own))
+        with error_prefix(f"site {self.name!r}"):
+            return replace(self, source=how(self.source, wanted))
 
     def own_table(self) -> OwnTable | None:
         """Open the source as the table of the rows' keys; None where no column of them is named.
@@ -488,6 +498,8 @@ class _File(Struct, forbid_unknown_fields=True):
     sheet: Text | None = None
     table: Text | None = None
     skip: Annotated[int, Meta(ge=0)] | None = None
+    where: Text | None = None
+    order: Text | None = None
 
     def source(self, folder: Path) -> Source:
         """Return where the rows come from."""
@@ -496,14 +508,21 @@ class _File(Struct, forbid_unknown_fields=True):
 
 class _Database(Struct, forbid_unknown_fields=True):
     url: Text
-    query: Text
+    query: Text | None = None
     password_file: Text | None = None
     version: Text | None = None
+    table: Text | None = None
+    where: Text | None = None
+    order: Text | None = None
 
     def source(self, folder: Path) -> Source:
         """Return where the rows come from."""
         secret = self.password_file and folder / Path(self.password_file).expanduser()
-        return SqlSource(self.url, self.query, secret or None, folder, self.version)
+        given = {**structs.asdict(self), "password_file": secret or None, "folder": folder}
+        source = WarehouseSource(**given)
+        with error_prefix("[source]"):
+            source.check()
+        return source
 
 
 class _Relayed(Struct, forbid_unknown_fields=True):
@@ -670,7 +689,7 @@ class _Written(Struct, forbid_unknown_fields=True):
             raise InputError(f"column {twice!r} is named twice")
         if self.id_column in used and self.id_column != self.group_column:
             raise InputError(f"id_column {self.id_column!r} is another column's part; name one")
-        if self.id_column is not None and isinstance(site.source, SqlSource):
+        if self.id_column is not None and isinstance(site.source, WarehouseSource):
             raise refused("database-keys", where="")
         for name in site.codes:
             if name in (*parts, self.id_column):

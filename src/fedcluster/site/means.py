@@ -9,7 +9,7 @@ from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.means_file import read_means, write_means
-from fedcluster.io.rows import SqlSource, StreamedRows, error_prefix
+from fedcluster.io.rows import StreamedRows, WarehouseSource, error_prefix
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.site.file import SiteFile
@@ -29,7 +29,7 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     where, path = f"{site.path}: ", site.means_file
     if not site.is_grouped:
         raise refused("means-ungrouped", where=where)
-    if isinstance(site.source, SqlSource) and site.source.version is None:
+    if isinstance(site.source, WarehouseSource) and site.source.version is None:
         raise refused("means-version", where=where)
     if site.groups_file.exists() and site.groups.generation == 1:
         raise refused("means-partition", where=where)

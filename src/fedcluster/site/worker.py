@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -33,8 +33,8 @@ from fedcluster.core import Data, SiteInfo, Summary, Task
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
 from fedcluster.io.outputs import atomic_folder, check_folder, json_text, lock, write_labels
-from fedcluster.io.rows import SqlSource, chunks_of
-from fedcluster.io.sources import OwnTable, hold
+from fedcluster.io.rows import WarehouseSource, chunks_of
+from fedcluster.io.sources import OwnTable
 from fedcluster.model import Model
 from fedcluster.privacy.site_state import SiteState, get, last, put
 from fedcluster.site.file import SiteFile
@@ -456,7 +456,7 @@ class _Holder:
     def _turn_to(self, call: _Call) -> None:
         """Go on with other rows, those that a call is about."""
         source = self._site.source
-        by_digest = isinstance(source, SqlSource) and source.version is None
+        by_digest = isinstance(source, WarehouseSource) and source.version is None
         if by_digest and not self._site.fingerprint():
             self._site = _held(self._site)
         if call.method != "keep" and self._site.fingerprint() != call.fingerprint:
@@ -499,6 +499,4 @@ def _held(site: SiteFile) -> SiteFile:
 
     Where the means of its groups are in a file, no row is asked for.
     """
-    if isinstance(site.source, SqlSource) and not site.has_means:
-        return replace(site, source=hold(site.source))
-    return site
+    return site if site.has_means else site.kept()
