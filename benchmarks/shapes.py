@@ -1,13 +1,14 @@
 """Clusters of any shape: what ``-k auto`` says of them, and its labels beside those of peers.
 
-    .venv/bin/python benchmarks/shapes.py [--draws 1] [--kinds KIND ...] [--missing] [--peers]
+    .venv/bin/python benchmarks/shapes.py [--draws 1] [--kinds ...] [--hard | --missing] [--peers]
 
 Moons, rings, spirals, arcs, stripes, long and skewed clouds, many clusters, rare ones, and many
 columns, at four sites, standardised; from seeds that nothing was tuned on. Of each draw: the number
 of clusters and the adjusted Rand index of ``fit -k auto``, with its exchanges about the prepared
 rows and the numbers of a site; with --peers also the index of scikit-learn's pooled
-GaussianMixture (full, by BIC), HDBSCAN, and KMeans that is told the true number. With --missing,
-three clusters of which cells are missing.
+GaussianMixture (full, by BIC), HDBSCAN, and KMeans that is told the true number. With --hard,
+34 harder kinds: overlaps, noise, repeated rows, few telling columns, lines; with --missing, three
+clusters of which cells are missing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -60,7 +62,8 @@ def arcs(r: Generator) -> Rows:
 def banana(r: Generator) -> Rows:
     y = r.integers(2, size=800)
     x = r.normal(0, 1.6, 800)
-    X = np.where(y[:, None] == 0, np.c_[x, x**2 / 2], np.c_[0.5 * x, np.full(800, 7.0)])
+    arc, blob = np.c_[x, x**2 / 2], np.c_[0.5 * x, np.full(800, 7.0)]
+    X = np.choose(y[:, None], [arc, blob])
     return X + r.normal(0, 0.35, X.shape), y
 
 
@@ -349,7 +352,7 @@ MISSING = {
 }
 
 
-def fitted(X: Floats, missing: str) -> dict[str, object]:
+def fitted(X: Floats, missing: Any) -> dict[str, object]:
     """Return what ``fit -k auto`` finds in rows at four sites."""
     columns = tuple(Column(f"x{j}") for j in range(X.shape[1]))
     parts = [Data(X[i::SITES], columns=columns) for i in range(SITES)]
@@ -393,12 +396,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--kinds", nargs="*")
+    parser.add_argument("--hard", action="store_true", help="harder kinds")
     parser.add_argument("--missing", action="store_true", help="cells are missing")
     parser.add_argument("--fill", default="mean", help="what becomes of them")
     parser.add_argument("--peers", action="store_true", help="fit peers, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    table, found = MISSING if options.missing else KINDS, []
+    table = MISSING if options.missing else HARD if options.hard else KINDS
+    found: list[dict] = []
     head = ["rows", "k", "says", "ARI", *(PEERS if options.peers else ())]
     print(f"| {' | '.join(head)} |\n" + "|---" * len(head) + "|")
     for kind in options.kinds or table:

@@ -23,6 +23,7 @@ from distributed import Client as Cluster
 from distributed import LocalCluster
 from typer.testing import CliRunner
 
+from benchmarks.shapes import KINDS as SHAPES
 from fedcluster import Client, FederatedKMeans, LocalEngine, Model, PreprocessingSpec, State, Task
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
@@ -158,6 +159,20 @@ def test_it_gives_the_bits_of_one_process(threads: Cluster, name: str) -> None:
     local, engine = QUICK[name].engines(people(), fan_in=3)
     job = QUICK[name].job()
     assert outcome(job, engine) == outcome(job, local)
+
+
+LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("two rings", "unequal widths")]
+
+
+@pytest.mark.parametrize("kind", ["moons", *LATE])
+def test_clusters_of_any_shape_have_the_bits_of_one_process(threads: Cluster, kind: str) -> None:
+    X, y = SHAPES[kind](np.random.default_rng(4))
+    rows = on_dask(pd.DataFrame(X, columns=["a", "b"]), 3)
+    job = Fit("auto", seed=1)
+    found = outcome(job, DaskEngine(rows, columns=["a", "b"]))
+    assert found == outcome(job, in_process(rows, columns=["a", "b"]))
+    shape, _ = found[3][1]  # of the weights
+    assert shape == np.unique(y).shape
 
 
 @pytest.mark.long

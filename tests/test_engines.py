@@ -7,6 +7,7 @@ import pytest
 from grids import flower_engine
 from introductions import disclosed_columns, labels_told
 
+from benchmarks.shapes import KINDS as SHAPES
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Column, Data, Engine, Filter, Limit, Result, RowStream, State, Task
 from fedcluster.engines import LocalEngine
@@ -167,6 +168,22 @@ DEFAULTS = {
         range(2, 4), FitSpec(3, m=2.0, max_iter=5).at(sites)
     ),
 }
+
+
+@pytest.mark.parametrize("kind", ["moons", "two rings", "unequal widths"])
+@pytest.mark.usefixtures("impatient")
+def test_clusters_of_any_shape_are_the_same_bits_on_every_engine(kind):
+    """A choice of k whose clusters are sets of components: clients, one table, and the wire."""
+    X, y = SHAPES[kind](np.random.default_rng(4))
+    site = np.arange(len(X)) % 3
+    given = [Client(f"s{i}", Data(X[site == i]), LIMITS) for i in range(3)]
+    table = LocalEngine.from_table(Data(X), [f"s{i}" for i in site], LIMITS)
+    plans = [select_k_plan(range(1, 9), FitSpec(2, seed=1)) for _ in range(3)]
+    there: list[Engine] = [LocalEngine(given), table, flower_engine(given)]
+    found = [run_plan(plan, engine).value for plan, engine in zip(plans, there, strict=True)]
+    assert [each.n_clusters for each in found] == [len(np.unique(y))] * 3
+    one, *others = ([bits(result) for result in each.results.values()] for each in found)
+    assert [each == one for each in others] == [True, True]
 
 
 @engines

@@ -40,7 +40,7 @@ def test_sixteen_clusters_are_found_beyond_the_first_range() -> None:
     rows, site = drawn("K = 16", 100)
     found = select_k(rows.table(), sites=site, prepare="standard", random_state=0)
     assert found.n_clusters == 16
-    assert list(found.results) == [16]
+    assert set(found.results) == {15, 16, 17}  # it and its neighbours, not every k
 
 
 def test_sixteen_clusters_that_overlap_are_not_merged_into_one() -> None:

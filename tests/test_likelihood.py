@@ -121,6 +121,15 @@ def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
     assert clusters_of(two)[0] == [[0], [1]]
 
 
+def test_a_valley_that_decides_is_a_doubt() -> None:
+    """Neighbours share .03 of their rows, a little more than links them."""
+    shared = np.array([[9.7, 0.3], [0.3, 9.7]])
+    chain = mixture(shared.tolist(), peaks=np.zeros(2), ridges=np.full((2, 2), log(0.5)))
+    said = likeliest([chain], 20.0, [1, 2])
+    assert said.n_clusters == 1
+    assert any("some components overlap by nearly as much" in line for line in said.warnings)
+
+
 # The verdict
 
 
@@ -186,6 +195,7 @@ APART = [[10.0, 0.0], [0.0, 10.0]]
             [mixture([[9.0, 1.0], [1.0, 9.0]], covariance_type="tied", fourth=3.0)],
             "taken for two normal populations",
         ),
+        ([mixture(APART, flat=1)], "1 of 2 components have no spread of their own"),
         ([mixture(APART, n_parameters=(600, 100))], "rows are few for the 700 parameters"),
         ([mixture(np.diag([10.0] * 3).tolist())], "k = 3 is the largest that was tried"),
     ],

@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from benchmarks.shapes import HARD
+from benchmarks.shapes import KINDS as SHAPES
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
+from fedcluster.algorithms import Lloyd
 from fedcluster.core import Result, State
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, JUDGES
@@ -21,7 +24,7 @@ from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import RULES, RuleName
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
-from fedcluster.selection import INDICES, Rule
+from fedcluster.selection import INDICES, Rule, _judgement
 from fedcluster.selection.sweep import box, gaps, sweep
 from fedcluster.selection.verdict import judged
 from reproduction.datasets import ffcm_case
@@ -446,3 +449,31 @@ def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has(participation: f
         plan.send(asked.ask(tasks))
     assert stop.value.value.reason.startswith("stopped after 1 round, as the other fits were done")
     assert stop.value.value.state.centers.shape == (4, 2)
+
+
+@pytest.mark.parametrize("kind", ["60 % zeros, 3", "rows five times"])
+def test_values_that_repeat_are_said_to_look_like_clusters(kind: str) -> None:
+    X, _ = HARD[kind](np.random.default_rng(3))
+    found = select_k(X, prepare="standard", random_state=0)
+    assert any("have no spread of their own" in line for line in found.warnings), found.warnings
+
+
+def test_rows_that_do_not_repeat_are_not_said_to() -> None:
+    X, _ = HARD["turned, 6 in 3 columns"](np.random.default_rng(3))
+    found = select_k(X, prepare="standard", random_state=0)
+    assert found.n_clusters == 6
+    assert not any("spread of their own" in line for line in found.warnings)
+
+
+def test_k_means_after_a_choice_goes_on_until_its_centres_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_judgement, "ROUNDS", 1)
+    X, _ = SHAPES["16 round"](np.random.default_rng(3))
+    found = select_k(X, prepare="standard", random_state=0)
+    result = found.results[found.n_clusters]
+    assert isinstance(result.algorithm, Lloyd)
+    assert result.state.converged
+    assert len(result.history) > 1
+    assert "converged" in result.reason
+    assert np.isfinite(result.state.inertia)

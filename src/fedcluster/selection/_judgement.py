@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.gaussian_mixture import MergedMixture, merged_state
-from fedcluster.core import Result, RowTransform, State, Task
+from fedcluster.core import Floats, Result, RowTransform, State, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans, nearest
@@ -24,7 +24,7 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.recipes import FitSpec, clustering, mixture
 from fedcluster.recipes.fit import canonical
-from fedcluster.rounds import Plan, everyone, gather, iterate
+from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
 from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, leaves_plan, likely_mixtures
 from fedcluster.selection._on_leaves import LeafRows
@@ -106,7 +106,8 @@ def _clusters_of(
     if spec.model == "auto":
         own = by_means.get(k)
         if own is not None and (merged is None or _agree(rows, verdict, own) >= AGREE):
-            return Judgement(verdict, own, verdict.warnings)
+            settled = yield from _settled(own, spec)
+            return Judgement(verdict, settled, verdict.warnings)
         if merged is not None:
             return Judgement(verdict, merged, verdict.warnings)
     chosen = replace(spec, n_clusters=k)
@@ -155,8 +156,23 @@ def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
     if k < len(points):
         rng = stream(seed, 0, f"leaves {k}")
         start = kmeans(points, k, rows.leaves.weights, rng=rng, n_init=RESTARTS).centers
+    return (yield from _refined(start[:k], seed, ROUNDS))
+
+
+def _settled(found: Result, spec: FitSpec) -> Plan[Result]:
+    """Plan the rounds of k-means until its centres rest, where they still move."""
+    left = spec.max_iter - len(found.history)
+    if found.state.converged or left <= 0:
+        return found
+    result = yield from _refined(found.state.centers, spec.seed, left)
+    history = found.history + result.history
+    return replace(result, history=history, reason=reason(result.state, len(history)))
+
+
+def _refined(centers: Floats, seed: int, max_rounds: int) -> Plan[Result]:
+    """Plan rounds of k-means, and the inertia of its centres."""
     step = Lloyd()
-    result = yield from iterate(step, State.at(start[:k]), seed=seed, max_rounds=ROUNDS)
+    result = yield from iterate(step, State.at(centers), seed=seed, max_rounds=max_rounds)
     [answers] = yield [Task(Inertia(), result.state, seed)]
     state = replace(result.state, inertia=Inertia().score(result.state, answers.total()))
     return replace(result, state=canonical(state, step), algorithm=step)

@@ -47,8 +47,8 @@ LINKED, DIP = 0.025, 0.15
 cluster."""
 TOUCHING, FLAT = 0.01, 0.9
 """The same where the density hardly falls at all, as from a cloud to its tail."""
-OTHERWISE = (0.03, 0.08)
-"""Alternatives to `MERGED` that should not change the verdict."""
+OTHERWISE = ((0.03, LINKED), (0.08, LINKED), (MERGED, 0.0125), (MERGED, 0.04))
+"""Alternatives to `MERGED` and `LINKED` that should not change the verdict."""
 NORMAL = 2.5
 """Standard errors by which the fourth moment of normal rows may deviate."""
 ALIKE = 1.5
@@ -101,6 +101,8 @@ class Mixture:
         that share few rows.
     state : State, optional
         The mixture itself.
+    flat : int
+        Components without any spread of their own in some direction.
     """
 
     covariance_type: str
@@ -116,6 +118,7 @@ class Mixture:
     peaks: Floats | None = None
     ridges: Floats | None = None
     state: State | None = None
+    flat: int = 0
 
     def bic(self, n: float) -> float:
         """Return the criterion, of n rows.
@@ -192,7 +195,7 @@ def n_parameters(
     return own, shared + (covariance_type == "tied") * d * (d + 1) // 2
 
 
-def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
+def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list[list[int]], float]:
     """Merge components while two groups of them overlap by ``least``, or no valley parts them.
 
     Returns
@@ -219,7 +222,7 @@ def merged(mixture: Mixture, least: float) -> tuple[list[list[int]], float]:
         score = overlap / least
         if not parted:
             depth = np.exp(np.minimum(ridges - np.minimum(peaks[:, None], peaks), 0.0))
-            for valley, link in ((dip, LINKED), (FLAT, TOUCHING)):
+            for valley, link in ((dip, linked), (FLAT, TOUCHING)):
                 score = np.maximum(score, np.minimum(depth / valley, single / link))
         np.fill_diagonal(score, -1.0)
         a, b = sorted(map(int, np.unravel_index(score.argmax(), score.shape)))
@@ -324,10 +327,12 @@ def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Lik
     return Likeliest(v, mixtures[best], by_k, overlap, doubts, tuple(map(tuple, groups)))
 
 
-def clusters_of(mixture: Mixture, least: float = MERGED) -> tuple[list[list[int]], float]:
+def clusters_of(
+    mixture: Mixture, least: float = MERGED, linked: float = LINKED
+) -> tuple[list[list[int]], float]:
     """Return the groups of a mixture's components, and the largest overlap within one."""
     if not mixture.is_normal:
-        return merged(mixture, least)
+        return merged(mixture, least, linked)
     groups, most = merged(mixture, MERGED_NORMAL)
     is_apart = _overlap(mixture.overlaps, mixture.weights) < MERGED_NORMAL
     return _pairs_apart(groups, is_apart), most
@@ -362,16 +367,21 @@ def _doubts(
                 f"some clusters overlap and are taken for two normal populations with one "
                 f"covariance; as one each, there are {apart}"
             )
-    elif other := sorted({len(clusters_of(mixture, least)[0]) for least in OTHERWISE} - {v}):
+    elif other := sorted({len(clusters_of(mixture, *each)[0]) for each in OTHERWISE} - {v}):
         listed = " or ".join(map(str, other))
         sentences.append(
-            f"some components overlap by nearly {100 * MERGED:.0f} %, from which they are one "
-            f"cluster; {listed} clusters are as good an answer"
+            "some components overlap by nearly as much as makes them one cluster, or hardly more; "
+            f"{listed} clusters are as good an answer"
         )
     sentences += _pairs(mixture)
     if (count := sum(mixture.n_parameters)) * FEW_ROWS > n:
         sentences.append(
             f"{n:,.0f} rows are few for the {count:,} parameters of the likeliest mixture"
+        )
+    if mixture.flat:
+        sentences.append(
+            f"{mixture.flat} of {len(mixture.weights)} components have no spread of their own in a "
+            "direction: rows that repeat, or a value that many rows share, look like clusters"
         )
     if v == max(ks) > 1:
         sentences.append(f"k = {v} is the largest that was tried; try larger ones")

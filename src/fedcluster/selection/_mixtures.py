@@ -45,6 +45,8 @@ MOST_NUMBERS = 100_000
 """Number of values in a round above which leaves have squares only, no products of columns."""
 FULLEST = 0.2
 """Smallest share of the rows, the most complete ones, from which overlaps are computed."""
+OWN = 1.05
+"""Spread along a direction, relative to that of a component without any, that counts as none."""
 GRID = np.concatenate([[0.02, 0.05], np.linspace(0.1, 0.9, 17), [0.95, 0.98]])
 """Number of points on a ridge line."""
 
@@ -194,7 +196,31 @@ def _mixture(
         peaks,
         ridges,
         kept,
+        _flat(found.kind, kept, table),
     )
+
+
+def _flat(kind: Kind, state: State, table: Table) -> int:
+    """Return how many components have a spread in some direction that is not their own.
+
+    S_j = (Q_j + nu W) / (N_j + nu) is then hardly more than nu W / (N_j + nu) there. W is the mean
+    of S_j by N_j + nu.
+    """
+    step = table.step(kind)
+    model, nu = densities(step, state), step.shrinkage
+    if kind[0] not in ("full", "diag") or not model.means.shape[1]:
+        return 0
+    factors = (
+        model.factors
+        if model.factors.ndim == 3
+        else model.factors[:, :, None] * np.eye(model.means.shape[1])
+    )
+    roots = np.linalg.inv(np.triu(factors))
+    covariances, share = np.swapaxes(roots, 1, 2) @ roots, state.weights + nu
+    pooled = np.linalg.cholesky(np.tensordot(share / share.sum(), covariances, 1))
+    inner = np.linalg.solve(pooled, np.swapaxes(roots, 1, 2))
+    least = np.linalg.svd(inner, compute_uv=False)[:, -1] ** 2
+    return int((least <= OWN * nu / share).sum())
 
 
 def _variances(state: State, table: Table) -> Floats | None:
