@@ -1,8 +1,8 @@
-"""Data to try: files to play with, and the digits that the demonstration clusters.
+"""Data sets to try, and the digits that the demonstration clusters.
 
-``python -m fedcluster.datasets clinics --out clinics`` writes files. Clinics and bank are
-simulated, and hold nobody's data; the digits, at five sites that each saw only some of them, are
-those of scikit-learn.
+``python -m fedcluster.datasets clinics --out clinics`` writes files. The clinics and the bank are
+simulated and contain no personal data; the digits, at five sites that each saw only some of them,
+are those of scikit-learn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedcluster.texts.untrusted import replace_unknown_signs
 
 SITES = ("Amsterdam", "Berlin", "Lisbon", "Oslo", "Vienna")
 SHAPE = (8, 8)
-"""Lines and columns of an image."""
+"""Numbers of lines and columns of an image."""
 PICTURE = "centers.png"
 
 
@@ -50,9 +50,9 @@ def tables(sites: Mapping[str, Data]) -> dict[str, SiteRows]:
 def digits_by_site(seed: int = 0) -> dict[str, Data]:
     """Split scikit-learn's 1797 digits over five sites.
 
-    Each site saw four of the ten digits; each digit was seen at two sites, which share its
-    images unevenly. Rows are the grey values of 64 pixels, from 0 to 16; labels, only to compare
-    with, the digits that the writers meant.
+    Each site saw four of the ten digits; each digit was seen at two sites, which share its images
+    unevenly. Rows are the grey values of 64 pixels, from 0 to 16; labels, only for comparison, are
+    the digits that were written.
 
     Examples
     --------
@@ -91,7 +91,7 @@ MEANING = (
 
 
 def sent(records: Sequence[SiteRecord]) -> str:
-    """Return the line on how much left the sites."""
+    """Return the line on how many values left the sites."""
     most = max(record.values_sent for record in records)
     images = sum(record.rows for record in records)
     return (
@@ -101,7 +101,7 @@ def sent(records: Sequence[SiteRecord]) -> str:
 
 
 def what_next(out: Path, written: Sequence[str]) -> list[str]:
-    """Return the lines on what to look at, and what to try."""
+    """Return the lines on what to look at, and what to try next."""
     shown = [str(out / name) for name in ("report.html", PICTURE) if name in written]
     files = " ".join(f"clinics/{site}.csv" for site in ("north", "south", "west"))
     return [
@@ -117,9 +117,9 @@ def _listed(digits: tuple[int, ...]) -> str:
 
 
 def compare(sites: Mapping[str, Data], centers: Floats, seed: int = 0) -> list[Comparison]:
-    """Compare centres (k, 64) with k-means on the pooled rows, and with every site alone.
+    """Compare centres (k, 64) with k-means on the pooled rows, and on each site's rows alone.
 
-    All are judged on the rows of all sites; each k-means is scikit-learn's, best of ten.
+    All are evaluated on the rows of all sites; each k-means is scikit-learn's, best of ten.
     """
     X = np.concatenate([digits.X for digits in sites.values()])
     y = np.concatenate([np.asarray(digits.y) for digits in sites.values()])
@@ -142,7 +142,7 @@ def compare(sites: Mapping[str, Data], centers: Floats, seed: int = 0) -> list[C
 def draw(
     folder: Path, records: Sequence[SiteRecord], centers: Floats, sites: Mapping[str, Data]
 ) -> list[str]:
-    """Draw the centres into ``centers.png``; returns that name, or nothing without matplotlib."""
+    """Draw the centres into ``centers.png``; return the name, or nothing without matplotlib."""
     draw_centers = partial(
         picture,
         centers=centers,
@@ -205,7 +205,7 @@ BANK: dict[str, tuple[Numbers, Texts]] = {
         {"marital": "married", "housing": "no"},
     ),
 }
-"""For each kind of rows mean and deviation of each number, and the usual level of each text."""
+"""For each kind of rows, mean and deviation of each number, and the usual level of each text."""
 WHERE: dict[str, dict[str, dict[str, int]]] = {
     "clinics": {
         "north": {"newborn's mother": 90, "athlete": 60},
@@ -219,9 +219,9 @@ WHERE: dict[str, dict[str, dict[str, int]]] = {
         "pensioners": {"family": 10, "saver": 190},
     },
 }
-"""How many rows of each kind a site has."""
+"""Number of rows of each kind at each site."""
 LOGARITHMS = ("stay", "balance", "calls")
-"""Columns whose logarithms are normal, as stays and balances nearly are."""
+"""Columns whose logarithms are normal, as is nearly so for stays and balances."""
 
 
 def load(name: str, *, seed: int = 0) -> dict[str, pa.Table]:
@@ -234,7 +234,7 @@ def load(name: str, *, seed: int = 0) -> dict[str, pa.Table]:
         customers of a bank by job; or scikit-learn's 1,797 handwritten digits, of which each of
         five sites saw four.
     seed : int, default=0
-        Other seeds give other draws.
+        Seed of the random draws.
 
     Returns
     -------
@@ -244,7 +244,7 @@ def load(name: str, *, seed: int = 0) -> dict[str, pa.Table]:
     Raises
     ------
     InputError
-        If there is no data set of that name.
+        If there is no data set with that name.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def load(name: str, *, seed: int = 0) -> dict[str, pa.Table]:
 
 
 MOST_DRAWS = 100
-"""Draws of Dirichlet shares before too few rows for some site are refused."""
+"""Number of draws of Dirichlet shares after which too small sites are an error."""
 
 
 def sites_by_label(
@@ -278,12 +278,12 @@ def sites_by_label(
     min_rows: int = 2,
     seed: int = 0,
 ) -> NDArray[np.intp]:
-    """Return the site of each row, for sites that are alike, or whose labels differ.
+    """Return the site of each row, for sites that are alike or that differ in their labels.
 
     Parameters
     ----------
     labels : array_like of shape (n,)
-        What sites are to differ in, such as classes or true clusters.
+        The labels in which sites differ, such as classes or true clusters.
     n_sites : int
         The number of sites s.
     alpha : float, optional
@@ -292,14 +292,14 @@ def sites_by_label(
         learning of neural networks, ICML 2019): 0.1 gives very different sites, 100 nearly equal
         ones. All labels are drawn again until each site has ``min_rows`` rows.
     labels_per_site : int, optional
-        The number of shards at each site. Rows sorted by label are cut into so many shards for each
+        The number of shards at each site. Rows sorted by label are cut into this many shards per
         site, as equal as possible, and sites take shards at random (McMahan et al.,
         Communication-efficient learning of deep networks from decentralized data, AISTATS 2017).
-        Without this and ``alpha``, rows are dealt to sites at random, as many to each.
+        Without this and ``alpha``, rows are distributed randomly and evenly.
     min_rows : int, default=2
-        The fewest rows of a site.
+        The smallest number of rows of a site.
     seed : int, default=0
-        Makes the draw.
+        Seed of the draw.
 
     Returns
     -------
@@ -309,7 +309,7 @@ def sites_by_label(
     Raises
     ------
     InputError
-        If both ways are asked for, or sites would have fewer rows.
+        If both ways are requested, or sites would have fewer rows.
 
     Examples
     --------
@@ -343,7 +343,7 @@ def sites_by_label(
 def _by_dirichlet(
     label: NDArray[np.intp], n_sites: int, alpha: float, min_rows: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
-    """Return the site of each row; the shares of sites in each label are Dirichlet's."""
+    """Return the site of each row, with Dirichlet shares of the sites in each label."""
     site = np.empty(len(label), np.intp)
     for _ in range(MOST_DRAWS):
         for rows in map(rng.permutation, map(np.flatnonzero, label == np.unique(label)[:, None])):
@@ -360,7 +360,7 @@ def _by_dirichlet(
 def _drawn(
     kinds: Mapping[str, tuple[Numbers, Texts]], counts: Mapping[str, int], rng: np.random.Generator
 ) -> pa.Table:
-    """Draw the table of a site: so many rows of each kind, shuffled, with some values missing."""
+    """Draw the table of a site: rows of each kind, shuffled, with some values missing."""
     kind = np.repeat(list(counts), list(counts.values()))[rng.permutation(sum(counts.values()))]
     numbers, texts = next(iter(kinds.values()))
     columns: dict[str, Any] = {}
@@ -392,11 +392,11 @@ def write(name: str, folder: str | Path, *, seed: int = 0) -> list[Path]:
     Parameters
     ----------
     name : {"clinics", "bank", "digits"}
-        As of `load`.
+        As in `load`.
     folder : path
-        The folder, which is made where it is not there.
+        The folder, which is created if missing.
     seed : int, default=0
-        Other seeds give other draws.
+        Seed of the random draws.
 
     Returns
     -------
@@ -406,7 +406,7 @@ def write(name: str, folder: str | Path, *, seed: int = 0) -> list[Path]:
     Raises
     ------
     InputError
-        If there is no such data set, or a file is there already: nothing is written then.
+        If there is no such data set, or a file exists already; then nothing is written.
     """
     tables = load(name, seed=seed)
     files = {Path(folder) / f"{site}.csv": table for site, table in tables.items()}

@@ -1,7 +1,8 @@
-"""Certificates for the coordinator, and keys by which it knows the sites, from ``cryptography``.
+"""Certificates of the coordinator, and keys that identify the sites, from ``cryptography``.
 
 ``keys/NAME.pub`` is the key of a site. ``keys/NAME.next.pub`` is one that replaces it as soon as
-the site has used it; until then both count. ``keys/former.json`` has the keys that were taken back.
+the site has used it; until then, both are valid. ``keys/former.json`` has the keys that are no
+longer valid.
 """
 
 from __future__ import annotations
@@ -35,23 +36,24 @@ from fedcluster.site.owned_files import private_files
 from fedcluster.site.permits import new_key, public_text
 
 FORMER = "keys/former.json"
-"""The file of keys that do not count any more."""
+"""The file of keys that are no longer valid."""
 LARGEST = 10_000
-"""Bytes of the largest file that can be a public key."""
+"""Size in bytes of the largest file that can be a public key."""
 CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
 REVOKED, REPLACED, REMOVED = "revoked", "replaced", "removed"
-"""Why a key does not count any more."""
+"""Reasons why a key is no longer valid."""
 
 
 NEXT_KEY, PUBLIC_KEY = "key.next", "key.pub"
 """Files beside a site file: a key that waits for the coordinator, and its public part."""
 
 DAYS = 5 * 365
-"""How many days the coordinator's certificate is valid."""
+"""Number of days for which the coordinator's certificate is valid."""
 
 AUTHORITY_DAYS = 20 * 365
-"""How many days an authority may sign: it is renewed at all sites, the certificate at none."""
+"""Number of days for which an authority may sign: renewing it affects all sites, renewing a
+certificate none."""
 
 AUTHORITY = "fedcluster federation"
 """The common name of the authority that signs the coordinator's certificate."""
@@ -70,9 +72,9 @@ class Authority:
     Parameters
     ----------
     key : EllipticCurvePrivateKey
-        The key by which it signs.
+        Its signing key.
     certificate : Certificate
-        Its own certificate, which the sites have.
+        Its certificate, which the sites have.
     """
 
     key: ec.EllipticCurvePrivateKey
@@ -80,7 +82,7 @@ class Authority:
 
     @classmethod
     def make(cls, days: int = AUTHORITY_DAYS) -> Authority:
-        """Make a new authority."""
+        """Create a new authority."""
         key = ec.generate_private_key(ec.SECP384R1())
         subject = common_name(AUTHORITY)
         builder = _builder(subject, subject, key.public_key(), key.public_key(), days)
@@ -93,7 +95,7 @@ class Authority:
         Raises
         ------
         ValueError
-            If they are none, or do not belong together.
+            If a file is invalid, or they do not belong together.
         """
         loaded = load_pem_private_key(key, None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
@@ -105,7 +107,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """Return the certificate as its file holds it."""
+        """Return the certificate in the form of its file."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     def sign(
@@ -121,13 +123,13 @@ class Authority:
         Parameters
         ----------
         hosts : sequence of str
-            The names and numbers by which it is reached; the first is the one for sites.
+            Its host names and IP addresses, the one for sites first.
         key : EllipticCurvePublicKey
             The key of the coordinator.
         days : int
-            How long it is valid; never longer than the authority.
+            Number of days for which it is valid, at most as long as the authority.
         own : bool, default=True
-            Whether it is for the loopback numbers, too.
+            Whether it includes the loopback addresses.
         """
         subject, issuer = common_name(hosts[0]), self.certificate.subject
         last = self.certificate.not_valid_after_utc
@@ -140,19 +142,19 @@ class Authority:
 
 
 def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Make an authority, a certificate for the coordinator, and a key for each site.
+    """Create an authority, a certificate for the coordinator, and a key for each site.
 
     Parameters
     ----------
     hosts : sequence of str
-        The names or numbers by which the coordinator is reached; the first is the one for sites.
+        The host names and IP addresses of the coordinator, the one for sites first.
     sites : sequence of str
         The names of the sites.
 
     Returns
     -------
     public, secret : dict of str to bytes
-        Files by their names: certificates and public keys, and private keys.
+        Files by name: certificates and public keys, and private keys.
     """
     authority, server = Authority.make(), ec.generate_private_key(ec.SECP384R1())
     public = {"certificates/ca.crt": authority.pem}
@@ -168,19 +170,19 @@ def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes],
 
 
 def site_key() -> tuple[bytes, bytes]:
-    """Make a key by which a site is known; return its private and its public file."""
+    """Create a key that identifies a site; return its private and its public file."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, public_text(key.public_key()).encode()
 
 
 def chain_pem(chain: Iterable[x509.Certificate]) -> bytes:
-    """Return certificates as a file holds them."""
+    """Return certificates in the form of a file."""
     return b"".join(each.public_bytes(Encoding.PEM) for each in chain)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as its file holds it."""
+    """Return a private key in the form of its file."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -192,7 +194,7 @@ def _builder(
     days: int,
     last: datetime | None = None,
 ) -> x509.CertificateBuilder:
-    """Return the beginning of a certificate of a key."""
+    """Return a builder for the certificate of a key."""
     now = datetime.now(UTC)
     end = now + timedelta(days=days)
     return (
@@ -209,7 +211,7 @@ def _builder(
 
 
 def _for(builder: x509.CertificateBuilder, *, is_authority: bool) -> x509.CertificateBuilder:
-    """Return a certificate with what it may be used for."""
+    """Return a certificate with its permitted uses."""
     allowed = ("key_cert_sign", "crl_sign") if is_authority else ("digital_signature",)
     usage = x509.KeyUsage(**{usage: usage in allowed for usage in USAGES})
     basic = x509.BasicConstraints(is_authority, 0 if is_authority else None)
@@ -222,7 +224,7 @@ def common_name(name: str) -> x509.Name:
 
 
 def alternative_names(hosts: Sequence[str], *, own: bool = True) -> x509.SubjectAlternativeName:
-    """Return hosts, after the names of this machine for the coordinator's own programs."""
+    """Return hosts, preceded by the local names that the coordinator's own programs use."""
     here = ("localhost", "127.0.0.1", "::1") if own else ()
     names = [_general_name(host) for host in (*here, *hosts)]
     return x509.SubjectAlternativeName(list(dict.fromkeys(names)))
@@ -237,7 +239,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that a site has made.
+    """A key that a site has created.
 
     Parameters
     ----------
@@ -246,7 +248,8 @@ class NewKey:
     digest : str
         The beginning of the public part's SHA-256, for people to compare.
     waits : bool
-        Whether the site has another key, which counts until the coordinator has accepted this one.
+        Whether the site has another key, which is valid until the coordinator has accepted this
+        one.
     """
 
     public: Path
@@ -255,16 +258,16 @@ class NewKey:
 
 
 class FormerKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that does not count any more.
+    """A key that is no longer valid.
 
     Parameters
     ----------
     site : str
         The site whose key it was.
     why : {"revoked", "replaced", "removed"}
-        Why it does not count.
+        The reason.
     at : str
-        Since when, in UTC.
+        The time since which it is invalid, in UTC.
     """
 
     site: str
@@ -273,7 +276,7 @@ class FormerKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make_site_key(folder: Path, key: str) -> NewKey:
-    """Make a key of a site, in its own folder; one that waited before goes.
+    """Create a key of a site, in its own folder, replacing one that waited.
 
     Parameters
     ----------
@@ -299,7 +302,7 @@ def digest_of(path: Path) -> str:
     Raises
     ------
     InputError
-        If the file holds none.
+        If the file does not hold a public key.
     """
     digits = key_digest(read_public_key(path))[:32]
     return " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
@@ -311,7 +314,7 @@ def current(site: str) -> str:
 
 
 def upcoming(site: str) -> str:
-    """Return the name of the file of the key that is to replace a site's key."""
+    """Return the name of the file of the key that will replace a site's key."""
     return f"keys/{site}.next.pub"
 
 
@@ -321,7 +324,7 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     Raises
     ------
     InputError
-        If it cannot be read, or is no key of a site.
+        If it cannot be read, or is not a site's key.
     """
     try:
         with path.open("rb") as file:
@@ -347,7 +350,7 @@ def key_digest(key: ec.EllipticCurvePublicKey) -> str:
 def accepted_keys(
     folder: Path, sites: Iterable[str]
 ) -> dict[str, tuple[ec.EllipticCurvePublicKey, ...]]:
-    """Return the keys that count of each site: its own, then the one that is to replace it.
+    """Return the valid keys of each site: its own, then the one that will replace it.
 
     Parameters
     ----------
@@ -359,7 +362,7 @@ def accepted_keys(
     Raises
     ------
     InputError
-        If a file holds something else.
+        If a file does not hold a key.
     """
     gone, keys = former_keys(folder), {}
     for site in sites:
@@ -370,7 +373,7 @@ def accepted_keys(
 
 
 def former_keys(folder: Path) -> dict[str, FormerKey]:
-    """Return the keys that do not count any more, by their SHA-256.
+    """Return the keys that are no longer valid, by SHA-256.
 
     Raises
     ------
@@ -382,16 +385,16 @@ def former_keys(folder: Path) -> dict[str, FormerKey]:
 
 
 def with_former(folder: Path, keys: Mapping[str, str], why: str) -> dict[str, bytes]:
-    """Return the file of former keys with more of them.
+    """Return the file of former keys with further keys added.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation.
     keys : mapping of str to str
-        The site whose key it was, by the SHA-256 of the key.
+        The site of each key, by the SHA-256 of the key.
     why : str
-        Why they do not count any more.
+        Why they are no longer valid.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     former = former_keys(folder)

@@ -1,4 +1,4 @@
-"""Bounds of what sites are believed: their numbers of rows, and the public ranges of columns.
+"""Bounds on the sites' numbers of rows, and the public ranges of columns.
 
 The folder of a federation: certificates, keys, instructions, and a folder for each site.
 """
@@ -25,7 +25,7 @@ from fedcluster.site.owned_files import check_private, commit, finish, locked, p
 from fedcluster.site.permits import GRANTED, Permit, coordinator_identity, load_key, sign
 
 FIRST_ROWS = "first-rows.json"
-"""File in a federation's folder with the number of rows that each site first told of."""
+"""File in a federation's folder with the number of rows that each site first reported."""
 MOST_ROWS = 1e12
 """The largest number of rows that can be stated."""
 
@@ -33,13 +33,13 @@ MOST_ROWS = 1e12
 def check_bounds(
     rows: Mapping[str, float], ranges: Mapping[str, tuple[float, float]], sites: Collection[str]
 ) -> None:
-    """Check the most rows of sites and the ranges of columns.
+    """Check the largest numbers of rows of sites and the ranges of columns.
 
     Raises
     ------
     InputError
-        If there is no such site, a number is none of rows, or a range is not two finite numbers,
-        the smaller one first.
+        If a site does not exist, a number of rows is not valid, or a range is not two finite
+        numbers in increasing order.
     """
     for site, most in rows.items():
         if site not in sites:
@@ -54,7 +54,7 @@ def check_bounds(
 
 
 def first_rows(path: Path) -> dict[str, float]:
-    """Return how many rows each site told of when it was first asked, from a file.
+    """Return the number of rows that each site first reported, from a file.
 
     Raises
     ------
@@ -66,14 +66,14 @@ def first_rows(path: Path) -> dict[str, float]:
 
 
 def keep_first_rows(path: Path, rows: Mapping[str, float]) -> None:
-    """Write down the numbers of rows of the sites that the file does not have yet."""
+    """Record the numbers of rows of the sites that are not in the file yet."""
     before = first_rows(path)
     if rows.keys() - before.keys():
         write_json(path, {**rows, **before})
 
 
 def rows_from_options(options: Iterable[str]) -> dict[str, float]:
-    """Return the numbers of rows that options name as SITE:ROWS, also with commas between.
+    """Return the numbers of rows from options SITE:ROWS, possibly separated by commas.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def rows_from_options(options: Iterable[str]) -> dict[str, float]:
 
 
 def ranges_from_options(options: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Return the ranges that options name as COLUMN:LOW:HIGH, also with commas between.
+    """Return the ranges from options COLUMN:LOW:HIGH, possibly separated by commas.
 
     Examples
     --------
@@ -116,11 +116,11 @@ def _split(text: str, n: int, option: str, form: str) -> tuple[Any, ...]:
 
 
 CANCEL = "cancel"
-"""File in the folder of a run that says that it is cancelled."""
+"""File in the folder of a run that marks it as cancelled."""
 SERVICE = "127.0.0.1:0"
-"""Where the coordinator listens to operators by default: on its own machine, at any free port."""
+"""Default address at which the coordinator listens to operators: loopback, any free port."""
 ADDRESS = "service.json"
-"""The file that says where the coordinator listens to operators while it runs."""
+"""File with the address at which the coordinator listens to operators while it runs."""
 TEMPLATES = Path(__file__).with_name("templates")
 INNER = (
     "certificates",
@@ -135,14 +135,14 @@ INNER = (
     "*.jsonl",
 )
 SECRET = ("certificates/*.key", OPERATORS, TOKEN)
-"""What only the owner of a federation's folder may write, and read."""
+"""Paths in a federation's folder that only its owner may read and write."""
 
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
 class Federation:
-    """A federation as its folder describes it.
+    """A federation, as described by its folder.
 
     Parameters
     ----------
@@ -153,13 +153,13 @@ class Federation:
     sites : tuple of str
         The names of the sites.
     insecure : bool
-        Whether nothing is encrypted and no site proves its identity; on one machine only.
+        Whether there is no encryption and no site proves its identity; on one machine only.
     rows : mapping of str to float
-        The largest number of rows of each site for which one is stated.
+        The largest number of rows, for each site for which one is stated.
     ranges : mapping of str to (float, float)
-        The public ranges of columns, in their own units, where there are any.
+        The public ranges of columns, in their own units, if any.
     bind : str, optional
-        The number of this machine that the coordinator listens at; by default as `Address` says.
+        The IP address at which the coordinator listens; for the default see `Address`.
     service : str
         HOST:PORT at which the coordinator listens to operators; port 0 is any free one.
     """
@@ -183,7 +183,7 @@ class Federation:
         Raises
         ------
         InputError
-            If it is not there, or damaged, or others may write in the folder or read its keys.
+            If it is missing or damaged, or others may write in the folder or read its keys.
         """
         path = folder / "federation.toml"
         inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
@@ -195,27 +195,27 @@ class Federation:
 
     @property
     def place(self) -> Address:
-        """Return the address, with where the coordinator listens."""
+        """The address, with where the coordinator listens."""
         return Address.read(self.address, self.bind)
 
     @property
     def host(self) -> str:
-        """Return the host of the address."""
+        """The host of the address."""
         return self.place.host
 
     @property
     def port(self) -> int:
-        """Return the port of the address."""
+        """The port of the address."""
         return self.place.port
 
     @property
     def local_address(self) -> str:
-        """Return the address of the coordinator for programs of its own machine."""
+        """The address of the coordinator for programs on its own machine."""
         return self.place.local
 
     @property
     def authority(self) -> Path | None:
-        """Return the file of who vouches for the coordinator, None where nobody does."""
+        """The file of the authority that vouches for the coordinator, None if there is none."""
         if self.insecure:
             return None
         own = self.file("certificates", "ca.crt")
@@ -223,7 +223,7 @@ class Federation:
 
     @property
     def has_flare(self) -> bool:
-        """Return whether FLARE carries the runs, as the startup kits show."""
+        """Whether FLARE carries the runs, which is so if there are startup kits."""
         return self.file("flare").is_dir()
 
     def file(self, *parts: str) -> Path:
@@ -243,7 +243,7 @@ def create(
     bind: str | None = None,
     authority_key: Path | None = None,
 ) -> Federation:
-    """Write the folder of a new federation, whole or not at all.
+    """Write the folder of a new federation, completely or not at all.
 
     Parameters
     ----------
@@ -254,17 +254,17 @@ def create(
     address : str
         HOST:PORT at which the sites will reach the coordinator.
     insecure : bool
-        Without certificates and keys, for one machine.
+        Whether to omit certificates and keys, for one machine.
     rows, ranges, bind
-        As of `Federation`.
+        As in `Federation`.
     authority_key : Path, optional
-        Where the key of the authority is written, for example on a medium that is locked away; by
-        default to ``certificates/ca.key``.
+        Where to write the key of the authority, for example on a medium that is locked away; by
+        default ``certificates/ca.key``.
 
     Raises
     ------
     InputError
-        If a name, the address or a bound means nothing, or the folder or file holds something.
+        If a name, the address or a bound is invalid, or the folder or file is not empty.
     """
     check_sites(sites)
     names = tuple(sorted(sites))
@@ -293,7 +293,7 @@ def create(
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Federation]:
-    """Yield a federation that nobody else changes while the block lasts."""
+    """Yield a federation that nobody else can change within the block."""
     with private_files(), locked(Federation.load(folder).folder):
         yield Federation.load(folder)
 
@@ -303,12 +303,12 @@ def bound(
     rows: Mapping[str, float],
     ranges: Mapping[str, tuple[float, float]],
 ) -> Federation:
-    """Write other bounds into ``federation.toml``; those of other sites and columns stay.
+    """Write new bounds into ``federation.toml``, keeping those of other sites and columns.
 
     Raises
     ------
     InputError
-        If a bound means nothing.
+        If a bound is invalid.
     """
     with changing(federation.folder) as federation:
         rows, ranges = {**federation.rows, **rows}, {**federation.ranges, **ranges}
@@ -319,19 +319,19 @@ def bound(
 
 @private_files()
 def grant(federation: Federation, **terms: Any) -> Path:
-    """Write a permit into the folder of a federation and sign it; return its file.
+    """Write and sign a permit in the folder of a federation; return its file.
 
     Parameters
     ----------
     federation : Federation
         The federation.
     **terms : object
-        The fields of `Permit` but for the coordinator; without ``sites`` it is for all of them.
+        The fields of `Permit` except the coordinator; by default, ``sites`` are all sites.
 
     Raises
     ------
     InputError
-        If a term means nothing, the federation has no such site or no certificates, or there is
+        If a term is invalid, the federation lacks such a site or has no certificates, or there is
         another permit with this id.
     """
     if federation.insecure:
@@ -355,12 +355,12 @@ def grant(federation: Federation, **terms: Any) -> Path:
 
 
 def check_sites(sites: Sequence[str], where: str = "--sites") -> None:
-    """Refuse names of sites that mean nothing, or are there twice.
+    """Raise an error for invalid or duplicate names of sites.
 
     Raises
     ------
     InputError
-        Naming the first of them.
+        With the first such name.
     """
     for name in sites:
         if not SITE_NAME.fullmatch(name):
@@ -375,12 +375,12 @@ def check_sites(sites: Sequence[str], where: str = "--sites") -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a secret into a file that is not there, for this user alone.
+    """Write a secret into a new file, private to this user.
 
     Raises
     ------
     InputError
-        If it is there, or cannot be written.
+        If the file exists or cannot be written.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -393,7 +393,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def _pages(federation: Federation) -> dict[str, bytes]:
-    """Return the texts of a federation, from ``templates/``, by the names of their files."""
+    """Return the texts for a federation, from ``templates/``, by file name."""
     pages = {"federation.toml": described(federation), "README.md": readme(federation)}
     for site in federation.sites:
         for name, text in site_pages(federation, site).items():
@@ -402,7 +402,7 @@ def _pages(federation: Federation) -> dict[str, bytes]:
 
 
 def readme(federation: Federation) -> bytes:
-    """Return what the folder of a federation says to who leads it."""
+    """Return the instructions in the folder of a federation for its coordinator."""
     address, folder = federation.address, federation.folder.name
     start = f"flare start {folder}/flare/server"
     text = _template("README.md").format(
@@ -417,12 +417,12 @@ def readme(federation: Federation) -> bytes:
 
 
 def _kind(federation: Federation) -> str:
-    """Return the folder of the templates that say how sites and coordinator know each other."""
+    """Return the folder of the templates for this federation's kind of authentication."""
     return "insecure" if federation.insecure else "flare" if federation.has_flare else "secure"
 
 
 def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
-    """Return the texts of a site's folder, by the names of their files."""
+    """Return the texts for a site's folder, by file name."""
     by_flare = federation.has_flare
     values = {
         "site": site,
@@ -439,7 +439,7 @@ def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
 
 
 def _credentials(federation: Federation) -> str:
-    """Return the lines of a site file by which both ends know each other."""
+    """Return the lines of a site file that authenticate both ends."""
     text = _template(f"{'insecure' if federation.insecure else 'secure'}/credentials.toml")
     is_new = not federation.file("certificates", "server.crt").exists()
     if federation.insecure or is_new or federation.file("certificates", "ca.crt").exists():

@@ -1,4 +1,4 @@
-"""Server certificate that is loaded again when its files change, without a restart."""
+"""Server certificate that is reloaded when its files change, without a restart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FRESH = 1.0
-"""Seconds between two looks whether the certificate is another."""
+"""Seconds between two checks for a changed certificate."""
 
 
 class FreshCertificate:
@@ -20,7 +20,7 @@ class FreshCertificate:
     Parameters
     ----------
     create : callable
-        Creates the context, given ``certfile`` and ``keyfile`` among others.
+        Creates the context, from arguments that include ``certfile`` and ``keyfile``.
     """
 
     def __init__(self, create: Callable[..., ssl.SSLContext]) -> None:
@@ -35,12 +35,12 @@ class FreshCertificate:
         return context
 
     def refresh(self) -> bool:
-        """Load a certificate and its key anew if they have changed, and belong together.
+        """Reload a certificate and its key if they have changed and belong together.
 
         Returns
         -------
         bool
-            Whether some were loaded; whoever connects from then on is shown them.
+            Whether they were reloaded; later connections use them.
         """
         loaded = False
         for chain, (context, before) in list(self._seen.items()):
@@ -53,14 +53,14 @@ class FreshCertificate:
         return loaded
 
     async def follow(self) -> None:
-        """Look for renewed files, between handshakes: these are begun by the same thread."""
+        """Check for renewed files between handshakes, which the same thread begins."""
         while True:
             await asyncio.sleep(FRESH)
             self.refresh()
 
 
 def file_state(path: str | Path) -> tuple[int, int] | None:
-    """Return what changes whenever a file is written anew, None where there is no file."""
+    """Return a value that changes whenever a file is written, None if there is no file."""
     with suppress(OSError):
         about = os.stat(path)
         return about.st_ino, about.st_mtime_ns

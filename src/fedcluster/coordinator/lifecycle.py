@@ -1,6 +1,6 @@
-"""Changes of a federation that exists: its sites, and the keys by which it knows them.
+"""Changes to an existing federation: its sites, and the keys that identify them.
 
-Each changes the folder all or not at all. A coordinator that runs looks at the folder itself.
+Each changes the folder completely or not at all. A running coordinator notices changes by itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedcluster.site.permits import load_key, public_text
 TOML = "federation.toml"
 
 NOTICED = ".noticed"
-"""The file with the last state of the folder that the coordinator has seen."""
+"""The file with the last state of the folder that the coordinator has noticed."""
 
 
 def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None) -> Federation:
@@ -50,12 +50,12 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
     names : sequence of str
         The names of the sites.
     public_key : Path, optional
-        The public key that the one site has made itself; by default a key is made for each.
+        The public key that a single site has created itself; by default, a key is created for each.
 
     Raises
     ------
     InputError
-        If a name means nothing or is there already, or the key is none or is known already.
+        If a name is invalid or exists already, or the key is invalid or known already.
     """
     with changing(folder) as federation:
         check_sites([*federation.sites, *names], "sites")
@@ -93,7 +93,7 @@ def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict
 
 
 def _granter(federation: Federation) -> bytes | None:
-    """Return the public key by which sites check permits, None where it is not here."""
+    """Return the public key by which sites check permits, None if it is not here."""
     kept = federation.file("certificates", "permit.pub")
     if kept.exists():
         return kept.read_bytes()
@@ -114,7 +114,7 @@ def _key_files(
 
 
 def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Path) -> None:
-    """Refuse a key that counts already, or did so before."""
+    """Raise an error for a key that is valid already, or was so before."""
     digest = key_digest(key)
     for site, keys in accepted_keys(federation.folder, federation.sites).items():
         if digest in map(key_digest, keys):
@@ -127,14 +127,14 @@ def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Pat
 
 
 def remove_site(folder: Path, name: str) -> Federation:
-    """Take a site out of a federation; runs that ask it end with it.
+    """Remove a site from a federation, effective for later runs.
 
-    What was written for it in ``sites`` stays: in a trial on one machine that is the site's own.
+    Its files in ``sites`` stay, because in a trial on one machine they belong to the site.
 
     Raises
     ------
     InputError
-        If there is no such site, or no other one.
+        If there is no such site, or it is the only one.
     """
     with changing(folder) as federation:
         _check_member(federation, name)
@@ -151,9 +151,9 @@ def remove_site(folder: Path, name: str) -> Federation:
 
 
 def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path | None:
-    """Give a site a new key; the old one counts until the site has used the new one.
+    """Give a site a new key; the old one is valid until the site has used the new one.
 
-    A site without a key, because that was revoked, is let in by the new one.
+    A site whose key was revoked is admitted with the new one.
 
     Parameters
     ----------
@@ -162,17 +162,17 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
     name : str
         The site.
     public_key : Path, optional
-        The public key that the site has made itself; by default a key is made.
+        The public key that the site has created itself; by default, a key is created.
 
     Returns
     -------
     Path or None
-        The file of the new private key, which is to be handed over; None where the site has it.
+        The file of the new private key, to be handed over; None if the site has it.
 
     Raises
     ------
     InputError
-        If there is no such site, or the key is none or is known already.
+        If there is no such site, or the key is invalid or known already.
     """
     with changing(folder) as federation:
         _check_member(federation, name)
@@ -190,7 +190,7 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
 
 
 def revoke(folder: Path, name: str) -> None:
-    """Take back all keys of a site, at once.
+    """Revoke all keys of a site at once.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def revoke(folder: Path, name: str) -> None:
 
 
 def _check_keys(federation: Federation) -> None:
-    """Refuse a federation that does not know its sites by their keys."""
+    """Raise an error for a federation that does not identify its sites by keys."""
     if federation.insecure:
         raise InputError(f"{federation.folder} is insecure: its sites have no keys")
     if federation.has_flare:
@@ -217,7 +217,7 @@ def _check_keys(federation: Federation) -> None:
 
 
 def promote(folder: Path, names: Iterable[str]) -> None:
-    """Let the new keys of sites, which have used them, replace their old ones."""
+    """Replace the old keys of sites by new ones that they have used."""
     with changing(folder) as federation:
         for name in names:
             path = federation.file(upcoming(name))
@@ -252,36 +252,36 @@ def is_running(federation: Federation) -> bool:
 
 
 def state_of(folder: Path) -> str:
-    """Return a text that changes when the sites or keys in a folder do."""
+    """Return a text that changes when the sites or keys in a folder change."""
     paths = [folder / "federation.toml", folder / DECIDED, folder / FORMER]
     paths += sorted((folder / "keys").glob("*.pub"))
     return "\n".join(f"{path.name} {state}" for path in paths if (state := file_state(path)))
 
 
 def take_notice(folder: Path, state: str) -> None:
-    """Write down which state of the folder the coordinator has taken notice of."""
+    """Record the state of the folder that the coordinator has noticed."""
     with atomic_write(folder / NOTICED) as temporary:
         temporary.write_text(state, encoding="utf-8")
 
 
 def is_noticed(federation: Federation) -> bool:
-    """Return whether the coordinator has taken notice of the folder as it is now."""
+    """Return whether the coordinator has noticed the present state of the folder."""
     with suppress(OSError):
         return federation.file(NOTICED).read_text("utf-8") == state_of(federation.folder)
     return False
 
 
 class RevokedSites:
-    """The sites that have no key since theirs was revoked, and since when.
+    """Sites without a key since theirs was revoked, and when it was.
 
-    If the folder does not tell any more which keys were revoked, that is all sites.
+    If the folder no longer has this information, all sites count as revoked.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation.
     sites : iterable of str
-        The sites that are asked about.
+        The sites to look up.
     """
 
     def __init__(self, folder: Path, sites: Iterable[str]) -> None:
@@ -289,7 +289,7 @@ class RevokedSites:
         self._seen, self._reasons = "", dict[str, str]()
 
     def __call__(self) -> Mapping[str, str]:
-        """Return the reason for each key."""
+        """Return the revoked sites, with the reasons."""
         if (seen := state_of(self._folder)) != self._seen:
             self._seen, self._reasons = seen, self._read()
         return self._reasons

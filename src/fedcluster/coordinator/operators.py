@@ -1,4 +1,4 @@
-"""Operators: the people who may start runs, each known by a token of which only a hash is kept."""
+"""Operators: the people who may start runs, identified by tokens stored only as hashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedcluster.site.audit_log import AuditLog
 from fedcluster.site.owned_files import check_private, commit, locked, private_files
 
 OWN = {"line", "previous", "time", "salt", "event", "hash"}
-"""What every line of a log has."""
+"""Keys that every line of a log has."""
 
 OPERATORS = "operators.json"
 """The file of the operators, in the folder of a federation."""
@@ -32,14 +32,14 @@ TOKEN = "operator.token"
 """The file of an operator's own token, in the folder of a federation or of an operator."""
 
 VARIABLE = "FEDCLUSTER_TOKEN"
-"""The environment variable that names a token, before any file does."""
+"""The environment variable of a token, which precedes any file."""
 
 FIRST = "owner"
-"""The name of the operator that is made with a federation."""
+"""The name of the operator that is created with a federation."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,39}")
 PREFIX = "fedcluster-"
-"""How a token begins, so that a search for secrets finds it."""
+"""Prefix of tokens, so that a search for secrets finds them."""
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,13 +48,13 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     name : str
-        The name, as it stands in the logs.
+        The name, as in the logs.
     digest : str
         The SHA-256 of the token. A token has 256 random bits, so that no slow hash is needed.
     admin : bool
-        Whether also the runs of others may be cancelled, resumed and read, and own code asked for.
+        Whether the operator may cancel, resume and read others' runs, and use their own code.
     added : str
-        When the token was made, UTC.
+        When the token was created, in UTC.
     """
 
     name: str
@@ -70,12 +70,12 @@ class _Operators(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def new_operator(name: str, *, admin: bool) -> tuple[Operator, str]:
-    """Return an operator and the token, which is kept nowhere else.
+    """Return a new operator and the token, which is stored nowhere else.
 
     Raises
     ------
     InputError
-        If the name is none.
+        If the name is invalid.
     """
     if not NAME.fullmatch(name):
         raise InputError(
@@ -94,7 +94,7 @@ def first_files() -> dict[str, bytes]:
 
 
 def operators(folder: Path) -> tuple[Operator, ...]:
-    """Return the operators of a federation, none where the file is not there.
+    """Return the operators of a federation, none if there is no file of them.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def add_operator(folder: Path, name: str, *, admin: bool) -> str:
     Raises
     ------
     InputError
-        If the name is none, or somebody has it.
+        If the name is invalid or taken.
     """
     operator, token = new_operator(name, admin=admin)
     with _changing(folder) as known:
@@ -148,12 +148,12 @@ def remove_operator(folder: Path, name: str) -> None:
 
 
 def own_token(folder: Path) -> str:
-    """Return the token of whoever runs this program: from the environment, or a file in a folder.
+    """Return the current user's token, from the environment or a file in a folder.
 
     Raises
     ------
     InputError
-        If there is none, or others may read the file.
+        If there is no token, or others may read the file.
     """
     if token := os.environ.get(VARIABLE, "").strip():
         return token
@@ -178,7 +178,7 @@ def _text(known: Iterable[Operator]) -> bytes:
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[list[Operator]]:
-    """Yield the operators, to be changed; one command at a time."""
+    """Yield the operators for changes, by one command at a time."""
     with private_files(), locked(folder):
         known = list(operators(folder))
         yield known
@@ -207,7 +207,7 @@ def noted(folder: Path, event: str, **more: Any) -> None:
 
 
 def log_line(line: Mapping[str, Any]) -> str:
-    """Return a line of the log for people.
+    """Return a line of the log in readable form.
 
     Examples
     --------

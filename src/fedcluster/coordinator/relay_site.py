@@ -1,4 +1,4 @@
-"""A relay as a site of a federation: its answers are the totals of another federation's sites."""
+"""A relay as a site of a federation: it answers with totals over another federation's sites."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from fedcluster.site.membership import (
 from fedcluster.site.process import MEGABYTE
 
 KNOWN = 100
-"""Runs above that are known, the last ones."""
+"""Number of most recent upper runs that are remembered."""
 
 SETTLED = 5.0
-"""Seconds in which the coordinator notices that a run has ended."""
+"""Seconds within which the coordinator notices that a run has ended."""
 
 START = 180.0
-"""Seconds in which the sites below must be there."""
+"""Seconds within which the lower sites must be connected."""
 
 
 def answering(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
-    """Return what answers the questions to a site, from rows of its own or those of its sites.
+    """Return a responder for a site, based on its own rows or on the sites behind it.
 
     Parameters and errors are those of `site_responder`.
     """
@@ -70,7 +70,7 @@ def relay_responder(
     membership: Membership,
     say: Callable[[str], None],
 ) -> Turns:
-    """Return what answers the questions to a relay.
+    """Return a responder for a relay.
 
     Parameters
     ----------
@@ -81,13 +81,13 @@ def relay_responder(
     membership : Membership
         Its place in the federation above.
     say : callable taking a str
-        Receives what happens, in one line each.
+        Called with one line for each event.
 
     Raises
     ------
     InputError
-        If the federation below is not started, its sites do not answer, or the site file asks for
-        what a relay cannot do.
+        If the lower federation is not started, its sites do not answer, or the site file requires
+        something that a relay cannot do.
     """
     _check(site, membership)
     folder, steps = site.path.absolute().parent, membership_steps(site, membership)
@@ -120,7 +120,7 @@ def relay_responder(
 
 
 def _check(site: SiteFile, membership: Membership) -> None:
-    """Refuse what a relay cannot do."""
+    """Raise an error for settings that a relay does not support."""
     is_private = site.privacy is not None or any(
         each != "none" for each in site.groups.rules.values()
     )
@@ -130,18 +130,18 @@ def _check(site: SiteFile, membership: Membership) -> None:
 
 
 class RelayedRuns:
-    """Runs below, one for each run above, so that the sites keep to one version of their rows.
+    """Lower runs, one for each upper run, so that sites use one version of their rows.
 
     Parameters
     ----------
     coordinator : Coordinator
-        The coordinator of the federation below.
+        The coordinator of the lower federation.
     job : Relaying
-        What its sites are to do.
+        The job for its sites.
     quorum : int or None
-        The smallest number of them that must answer; None for all.
+        The smallest number of sites that must answer; None for all.
     state : SiteState
-        The state of the relay, which says which run below belongs to which run above.
+        The state of the relay, which maps upper runs to lower runs.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class RelayedRuns:
         self._job, self._quorum, self._state = job, quorum, state
 
     def begin(self, job: str) -> Path:
-        """Return the folder of the run below of a run above; it goes on, or begins."""
+        """Return the folder of the lower run for an upper run, which is continued or started."""
         with self._state.transaction() as file:
             name = get(file, "relayed", job) or ""
         folder = self._federation.file("runs", name)
@@ -183,7 +183,7 @@ class RelayedRuns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelayClient:
-    """Client that answers with the totals of the sites below, as `Client` does for rows."""
+    """Client that answers like `Client`, but with totals over the lower sites."""
 
     name: str
     engine: Callable[[], RemoteEngine]
@@ -208,7 +208,7 @@ class RelayClient:
 
 @contextmanager
 def _reason(engine: RemoteEngine) -> Iterator[None]:
-    """Tell why the sites below gave no answer, without their names."""
+    """Explain why the lower sites gave no answer, without their names."""
     try:
         yield
     except SiteError as error:
@@ -216,16 +216,16 @@ def _reason(engine: RemoteEngine) -> Iterator[None]:
 
 
 class RelaySite:
-    """The relay, as the program of a site uses it.
+    """A relay in the role of a site's worker.
 
     Parameters
     ----------
     name : str
         Its name.
     runs : RelayedRuns
-        The runs below.
+        The lower runs.
     largest : int
-        Bytes of the largest message that is read.
+        Size in bytes of the largest message that is read.
     """
 
     def __init__(self, name: str, runs: RelayedRuns, largest: int) -> None:
@@ -237,12 +237,12 @@ class RelaySite:
         self._stop, self._why = threading.Event(), ""
 
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns of all sites below, which are asked now.
+        """Return the names of the columns of all lower sites, which are asked now.
 
         Raises
         ------
         InputError
-            If they do not answer in time.
+            If the sites do not answer in time.
         """
         self.begin("")
         if self._failed is not None:
@@ -253,7 +253,7 @@ class RelaySite:
         return columns
 
     def begin(self, job: str) -> None:
-        """From now on ask for this run above; what goes wrong is raised by the first call."""
+        """Ask on behalf of this upper run from now on; errors are raised by the first call."""
         self._stop.clear()
         self._failed = None
         going = not outcome_of(self._folder)
@@ -270,14 +270,14 @@ class RelaySite:
             self._failed, self._job = WireError(f"the sites behind the relay: {error}"), None
 
     def _leave(self) -> None:
-        """End the run of the sites behind the relay, if there is one."""
+        """End the lower run, if there is one."""
         if self._job is not None:
             self._job = None
             with suppress(OSError), atomic_write(self._folder / BOX / ENDED) as temporary:
                 temporary.write_bytes(b"")
 
     def _await(self) -> None:
-        """Wait until the sites below are there."""
+        """Wait until the lower sites are connected."""
         end = time.monotonic() + START
         while disclosed_columns(self._folder / BOX) is None:
             if outcome := outcome_of(self._folder):
@@ -287,16 +287,16 @@ class RelaySite:
             time.sleep(POLL)
 
     def end(self, why: str) -> None:
-        """End the wait for a reply, from any thread."""
+        """Stop waiting for a reply; may be called from any thread."""
         self._why = why
         self._stop.set()
 
     def client(self, columns: Sequence[str], *, raw: bool = False) -> RelayClient:
-        """Return the client of the sites below with these columns."""
+        """Return the client for the lower sites with these columns."""
         return RelayClient(self._name, self._asking, tuple(columns), raw)
 
     def give(self, model: Mapping[str, Any]) -> None:
-        """Send every site below the model that they found."""
+        """Send every lower site the final model."""
         self._asking().give(model)
 
     def _asking(self) -> RemoteEngine:
@@ -307,16 +307,16 @@ class RelaySite:
 
 
 class Mailbox:
-    """Transport that asks the process of a run below through files in the folder of the run.
+    """Transport that talks to the process of a lower run through files in the run's folder.
 
     Parameters
     ----------
     folder : Path
         The folder of the run.
     stop : Event
-        Set where nobody waits for the reply any more.
+        Set when nobody waits for the reply any more.
     why : callable
-        Returns why.
+        Returns the reason.
     """
 
     def __init__(self, folder: Path, stop: threading.Event, why: Callable[[], str]) -> None:
@@ -325,7 +325,7 @@ class Mailbox:
     def exchange(
         self, messages: Mapping[str, bytes], enough: int
     ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
-        """Ask, and wait for the reply or the end of the run."""
+        """Send the question, and wait for the reply or the end of the run."""
         [(name, message)] = messages.items()
         number = f"{time.time_ns():020d}"
         box = self._folder / BOX

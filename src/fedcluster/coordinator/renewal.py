@@ -1,4 +1,4 @@
-"""Another certificate for the coordinator, by its own authority, a new one, or somebody else's."""
+"""Renewal of the coordinator's certificate by its own, a new, or an external authority."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedcluster.errors import InputError
 from fedcluster.site.owned_files import check_private, commit
 
 WARNING = timedelta(days=60)
-"""How long before its end a certificate is spoken of."""
+"""Time before expiry from which on a certificate is reported."""
 
 CERTIFICATE, KEY = "certificates/server.crt", "certificates/server.key"
 AUTHORITY, AUTHORITY_KEY = "certificates/ca.crt", "certificates/ca.key"
@@ -46,28 +46,29 @@ def renew(
     authority_key: Path | None = None,
     new_key: bool = False,
 ) -> datetime:
-    """Write a new certificate of the coordinator, of the same authority; sites need no new file.
+    """Write a new certificate of the coordinator by the same authority; sites need no new file.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation.
     days : int
-        How long it is valid.
+        Number of days for which it is valid.
     authority_key : Path, optional
-        Where the authority's key is, if it is not in the folder.
+        The authority's key, if it is not in the folder.
     new_key : bool, default=False
-        Whether the coordinator's key is made anew, too.
+        Whether to create a new key of the coordinator too.
 
     Returns
     -------
     datetime
-        Until when it is valid.
+        The time until which it is valid.
 
     Raises
     ------
     InputError
-        If the key of the authority is not there or does not belong to it, or has expired.
+        If the key of the authority is missing or does not belong to it, or the authority has
+        expired.
     """
     with _changing(folder) as federation:
         authority = _authority(federation, authority_key)
@@ -80,21 +81,21 @@ def renew(
 
 
 def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:
-    """Make the next authority; it signs nothing until all sites know it.
+    """Create the next authority, which signs nothing until all sites know it.
 
-    The file for the sites then has both. The next `renew` with ``switch`` lets the new one sign.
+    The file for the sites then has both. After `switch_authority`, the new one signs.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation.
     authority_key : Path, optional
-        Where its key is written; by default into the folder.
+        Where to write its key; by default into the folder.
 
     Raises
     ------
     InputError
-        If one waits already, or the file is there.
+        If one is waiting already, or the file exists.
     """
     with _changing(folder) as federation:
         if federation.file(UPCOMING).exists():
@@ -121,15 +122,15 @@ def switch_authority(
     authority_key: Path | None = None,
     drop_old: bool = False,
 ) -> datetime:
-    """Let the new authority sign the coordinator's certificate, as all sites know it.
+    """Let the new authority sign the coordinator's certificate, once all sites know it.
 
-    The certificate of the old one stays first in ``ca.crt``: by it, permits name the coordinator.
-    With ``drop_old`` it goes, and the coordinator's key with it: both may be in wrong hands.
+    The old certificate stays first in ``ca.crt``, because permits identify the coordinator by it.
+    With ``drop_old``, it is removed and the coordinator's key replaced, in case both were stolen.
 
     Raises
     ------
     InputError
-        If none waits, or its key is not there.
+        If none is waiting, or its key is missing.
     """
     with _changing(folder) as federation:
         waiting = federation.file(UPCOMING)
@@ -169,14 +170,14 @@ def signing_request(folder: Path) -> Path:
 
 
 def install(folder: Path, certificate: Path, authority: Path | None) -> datetime:
-    """Take a certificate that another authority has signed; return until when it is valid.
+    """Install a certificate signed by another authority; return until when it is valid.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation.
     certificate : Path
-        The certificate and those between it and the authority.
+        The certificate, with any intermediate ones.
     authority : Path, optional
         The certificate of the authority, for the sites; without it, sites trust the authorities
         that their machines trust.
@@ -184,8 +185,8 @@ def install(folder: Path, certificate: Path, authority: Path | None) -> datetime
     Raises
     ------
     InputError
-        If it is not of the coordinator's key or host, does not count now, or the authority does
-        not vouch for it.
+        If it is not for the coordinator's key or host, is not valid now, or is not signed by the
+        authority.
     """
     with _changing(folder) as federation:
         chain = certificates(certificate)
@@ -208,7 +209,7 @@ def install(folder: Path, certificate: Path, authority: Path | None) -> datetime
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[Federation]:
-    """Yield a federation with certificates that nobody else changes while the block lasts."""
+    """Yield a federation with certificates that nobody else can change within the block."""
     with changing(folder) as federation:
         if federation.insecure:
             raise InputError(f"{federation.folder} is insecure: it has no certificates")
@@ -271,7 +272,7 @@ def server_key(federation: Federation) -> ec.EllipticCurvePrivateKey:
     Raises
     ------
     InputError
-        If it cannot be read, or is none.
+        If the key cannot be read, or is invalid.
     """
     path = federation.file(KEY)
     try:
@@ -284,7 +285,7 @@ def server_key(federation: Federation) -> ec.EllipticCurvePrivateKey:
 
 
 def _check_own(federation: Federation, path: Path, certificate: x509.Certificate) -> None:
-    """Refuse a certificate of another key or host, or one that does not count now."""
+    """Raise an error for a certificate of another key or host, or one that is not valid now."""
     if certificate.public_key() != server_key(federation).public_key():
         raise InputError(f"{path} is not for the key in certificates/server.key")
     names = _names_of(certificate)
@@ -310,7 +311,7 @@ def _names_of(certificate: x509.Certificate) -> list[str]:
 
 
 def _check_vouched(path: Path, chain: list[x509.Certificate], authority: Path) -> None:
-    """Refuse a certificate that does not lead to one of the authorities of a file."""
+    """Raise an error for a certificate that does not lead to an authority in a file."""
     for signed in chain:
         for root in certificates(authority):
             try:
@@ -322,25 +323,25 @@ def _check_vouched(path: Path, chain: list[x509.Certificate], authority: Path) -
 
 
 def certificate_end(path: Path) -> datetime:
-    """Return until when the first certificate of a file is valid.
+    """Return when the first certificate in a file expires.
 
     Raises
     ------
     InputError
-        If it cannot be read, or holds none.
+        If the file cannot be read, or holds no certificate.
     """
     return certificates(path)[0].not_valid_after_utc
 
 
 def own_certificates(federation: Federation) -> list[Path]:
-    """Return the certificates by which the coordinator's own programs are known."""
+    """Return the certificates that identify the coordinator's own programs."""
     if federation.insecure:
         return []
     return [federation.file(name) for name in (FLARE if federation.has_flare else (CERTIFICATE,))]
 
 
 def expiry_notice(federation: Federation) -> str:
-    """Return a line about a certificate that ends soon; empty where none does, or there is none.
+    """Return a line about a certificate that expires soon; empty if none does.
 
     Raises
     ------
@@ -361,24 +362,24 @@ def expiry_notice(federation: Federation) -> str:
 
 
 def check_valid(federation: Federation) -> None:
-    """Refuse a certificate of the coordinator that does not count now.
+    """Raise an error if the coordinator's certificate is not valid now.
 
     Raises
     ------
     InputError
-        With its date and what to do.
+        With its date and advice.
     """
     for path in own_certificates(federation):
         check_counts(path, f"fedcluster federation renew-certificates {federation.folder}")
 
 
 def check_counts(path: Path, how: str) -> None:
-    """Refuse a file's first certificate if it does not count now; ``how`` renews it.
+    """Raise an error if a file's first certificate is not valid now; ``how`` renews it.
 
     Raises
     ------
     InputError
-        With its date and what to do.
+        With its date and advice.
     """
     certificate, now = certificates(path)[0], datetime.now(UTC)
     if certificate.not_valid_after_utc < now:
@@ -391,9 +392,9 @@ def check_counts(path: Path, how: str) -> None:
 
 
 def notice_of(path: Path, how: str, end: datetime | None = None) -> str:
-    """Return a line if a certificate ends soon, or has ended; ``how`` renews it.
+    """Return a line if a certificate expires soon or has expired; ``how`` renews it.
 
-    Without ``end``, it is the first certificate of the file.
+    Without ``end``, the first certificate in the file is checked.
     """
     end = end or certificate_end(path)
     left = end - datetime.now(UTC)
@@ -410,7 +411,7 @@ def certificates(path: Path) -> list[x509.Certificate]:
     Raises
     ------
     InputError
-        If it cannot be read, or holds none.
+        If the file cannot be read, or holds no certificate.
     """
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())

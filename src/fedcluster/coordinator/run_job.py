@@ -1,8 +1,8 @@
-"""What a run does at the coordinator, over any transport: its job, its records and its results.
+"""A run at the coordinator, over any transport: its job, its records and its results.
 
-Sites behind a relay answer as one: the relay passes on to them the requests that it receives. Its
-program and the process of the run belong to the same user of one machine. Requests and replies are
-files in the folder of the run, so there is no further port, and either end may be restarted.
+Sites behind a relay answer as one: the relay forwards to them the requests that it receives. Its
+program and the process of the run belong to the same user on one machine. Requests and replies are
+files in the folder of the run, so that no further port is needed and either end may be restarted.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from fedcluster.secure.engine import SecureEngine
 from fedcluster.site.owned_files import private_files
 
 BOX = "relayed"
-"""The folder in that of a run that holds questions and replies."""
+"""The folder, within that of a run, with questions and replies."""
 
 QUESTION, REPLIED = "asked-", "replied-"
-"""How their files begin."""
+"""Prefixes of their files."""
 
 READY, ENDED = "columns.json", "ended"
-"""The files that say that questions may come, and that no more will."""
+"""Files that mark the beginning and the end of questions."""
 
 IDLE = 300.0
-"""Seconds without a question after which a run ends, which goes on with the next one."""
+"""Seconds without a question after which a run ends; it continues with the next question."""
 
 POLL = 0.01
-"""Seconds between two looks for a question or a reply."""
+"""Seconds between two checks for a question or a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Relaying:
     name : str
         The name of the relay among the sites of the other federation.
     fewest : int
-        The smallest number of sites behind an answer.
+        The smallest number of sites in an answer.
     lines : bool
-        Whether that holds for each line of an answer, too.
+        Whether that applies to each line of an answer too.
     min_rows, min_cluster_size : int
         The relay's own limits on totals.
     steps : tuple of str
-        Steps that may be asked besides those of the package.
+        Allowed steps in addition to those of the package.
     """
 
     kind: ClassVar[str] = "relay"
@@ -100,7 +100,7 @@ class Choosing:
     columns : sequence of str or None
         The columns; None for all.
     raw : bool
-        Whether they are still to be prepared.
+        Whether the rows are not prepared yet.
     """
 
     def __init__(self, engine: RemoteEngine, columns: Sequence[str] | None, *, raw: bool) -> None:
@@ -112,7 +112,7 @@ class Choosing:
         Raises
         ------
         PolicyError
-            If too few of them answer all steps that will be asked; it names no site.
+            If too few sites can answer all planned steps; no site is named.
         """
         self._engine.choose(self._columns, raw=self._raw)
         try:
@@ -168,7 +168,7 @@ def relay(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dic
 
 
 def _responder(engine: RemoteEngine, job: Relaying) -> Responder:
-    """Return what answers for all sites of a run."""
+    """Return the responder for all sites of a run."""
     limits = Limits(job.min_rows, job.min_cluster_size).filters
 
     def choose(columns: Sequence[str] | None, *, raw: bool = False) -> Relay:
@@ -192,7 +192,7 @@ def _responder(engine: RemoteEngine, job: Relaying) -> Responder:
 
 
 def _questions(box: Path, cancel: Path) -> Iterator[Path]:
-    """Yield the files of questions as they come, the oldest first."""
+    """Yield the files of questions as they arrive, oldest first."""
     last = time.monotonic()
     while not (box / ENDED).exists():
         if cancel.exists():
@@ -214,7 +214,7 @@ def disclosed_columns(box: Path) -> tuple[str, ...] | None:
 LOGGER = logging.getLogger(__name__)
 
 HASH_DIGITS = 64
-"""Digits of the hash of a line of a site's log."""
+"""Number of digits of a hash of a line in a site's log."""
 
 
 def run_in_folder(
@@ -227,11 +227,11 @@ def run_in_folder(
     Parameters
     ----------
     connect : callable
-        Return the engine that asks the sites, given the content of ``job.json``.
+        Returns the engine that asks the sites, given the content of ``job.json``.
     folder : Path
         The folder of the run.
     reason : callable, optional
-        Return what to say of an error of the transport's own; nothing where it is none.
+        Returns the message for an error of the transport; nothing for other errors.
     """
     try:
         content = load_record(folder / "job.json", dict[str, Any])
@@ -257,13 +257,13 @@ def engine_over(
     bounds: ReplyBounds = NOTHING_STATED,
     secure: bool = False,
 ) -> RemoteEngine:
-    """Return the engine that asks sites over a transport; `terms_of` gives what a job says."""
+    """Return the engine that asks sites over a transport; see `terms_of`."""
     engine = SecureEngine if secure else RemoteEngine
     return engine(transport, sites, quorum=quorum, permit=permit, bounds=bounds)
 
 
 def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the terms under which sites are asked, as ``job.json`` states them."""
+    """Return the terms of a run from ``job.json``."""
     terms = {"permit": None, "secure": False, **content}
     return {key: terms[key] for key in ("quorum", "permit", "secure")} | {
         "bounds": bounds_of(content)
@@ -271,7 +271,7 @@ def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bounds_of(content: Mapping[str, Any]) -> ReplyBounds:
-    """Return the bounds of the sites' rows, as ``job.json`` states it."""
+    """Return the bounds on the sites' rows from ``job.json``."""
     path = Path(content.get("first_rows", FIRST_ROWS))
     return ReplyBounds(
         content.get("rows", {}),
@@ -292,12 +292,12 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     content : mapping
         The content of ``job.json``.
     folder : Path
-        The folder of the run; records there are not asked for again.
+        The folder of the run; recorded answers are not requested again.
 
     Returns
     -------
     dict
-        The outcome, as the coordinator shows it.
+        The outcome for the coordinator.
     """
     job = job_from_json(content["job"], content["parameters"])
     rows = content.get("rows", {})
@@ -326,7 +326,7 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
 
 
 def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
-    """Return the fewest sites with which a job may begin, None if all must take part."""
+    """Return the smallest number of sites with which a job may begin, None for all."""
     if content.get("secure"):  # a total without a site would tell its sums
         return None
     faults = procedure_of(job).faults
@@ -334,7 +334,7 @@ def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
 
 
 def _doubts(report: JobReport) -> list[str]:
-    """Return what casts a doubt on the result of a run."""
+    """Return doubts about the result of a run."""
     doubts = [*report.fit_report.doubts]
     doubts += (
         ["sites write [factors] and [codes] into their site files"]
@@ -345,7 +345,7 @@ def _doubts(report: JobReport) -> list[str]:
 
 
 def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
-    """Return the engine that a run asks, which keeps its records and notes how far it is."""
+    """Return the engine of a run, which keeps records and logs progress."""
     earlier = content.get("forgets")
     forgets = earlier and (Path(earlier["run"]) / "communication_rounds", earlier["site"])
     recorded = RecordedEngine(engine, folder / "communication_rounds", forgets)
@@ -354,7 +354,7 @@ def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> 
 
 @contextmanager
 def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
-    """Write down at the end of a block what sites first told of their rows, whatever happens."""
+    """Record, at the end of a block and whatever happens, the rows that sites first reported."""
     try:
         yield
     finally:
@@ -365,12 +365,12 @@ def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterat
 def _columns(
     engine: RemoteEngine, job: Job, chosen: list[str] | None, folder: Path
 ) -> tuple[str, ...]:
-    """Choose the columns that all sites are asked about, and return them in one order.
+    """Choose the columns that all sites are asked about, and return them in a common order.
 
     Raises
     ------
     InputError
-        If two sites have other columns, where rows are taken as they are, or if no column is named
+        If rows are not prepared and two sites have different columns, or if no column is named
         under a privacy budget.
     """
     if (public := procedure_of(job).public_columns(chosen)) is not None:

@@ -1,4 +1,4 @@
-"""Runs of a federation: their folders, what they are to do, and what became of them."""
+"""Runs of a federation: their folders, their jobs and their outcomes."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from fedcluster.site.permits import NO_PERMIT, NOT_COVERED, Permit
 LOGGER = logging.getLogger(__name__)
 
 LOOK = 0.2
-"""Seconds between two looks for an outcome."""
+"""Seconds between two checks for an outcome."""
 
 FAREWELL = 15.0
-"""Seconds that a run has to tell its sites that it is cancelled."""
+"""Seconds within which a run informs its sites that it is cancelled."""
 
 ASK = 5.0
-"""Seconds between two questions whether a run still goes on."""
+"""Seconds between two checks whether a run is still active."""
 
 SILENT = 2
-"""How often a transport's program may not answer, one time after the other."""
+"""Number of successive failures to answer that a transport's program is allowed."""
 
 ATTEMPTS = 3
-"""How often a run is begun by itself, over restarts of the coordinator."""
+"""Number of times that a run is started automatically, over restarts of the coordinator."""
 
 
 class State(StrEnum):
-    """What became of a run so far."""
+    """The state of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -60,40 +60,40 @@ GOING = {State.QUEUED, State.RUNNING}
 """States of a run that has not ended."""
 
 RESULT = "result"
-"""The folder in that of a run that receives its files."""
+"""The folder, within that of a run, for its result files."""
 
 EXCHANGES = "communication_rounds"
-"""The folder in that of a run that has what the sites answered."""
+"""The folder, within that of a run, with the sites' answers."""
 
 OPTIONS = ("quorum", "deadline", "permit", "columns", "secure")
-"""The options of a run that an operator may set; where its files are written is none of them."""
+"""Options of a run that an operator may set, which do not include output paths."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 WAS_CANCELLED = "the run was cancelled"
 
 
 class Carrier(Protocol):
-    """Carrier of runs: a transport, as the coordinator uses it."""
+    """Carrier of runs: a transport from the coordinator's point of view."""
 
     @property
     def federation(self) -> Federation:
-        """Return the federation."""
+        """The federation."""
         ...
 
     def ready(self) -> Mapping[str, Any]:
-        """Return what ``job.json`` must say for this transport; InputError if it is not started."""
+        """Return the transport's part of ``job.json``; raise InputError if it is not started."""
         ...
 
     def hand_over(self, folder: Path) -> None:
-        """Begin the run whose job is in a folder."""
+        """Start the run whose job is in a folder."""
         ...
 
     def stop(self, folder: Path) -> None:
-        """Stop a run, if there is anybody to stop it."""
+        """Stop a run, if it is active."""
         ...
 
     def end(self, folder: Path) -> str | None:
-        """Return why a run has ended, None while it goes on; SiteError where nobody can tell."""
+        """Return why a run has ended, None if it has not; raise SiteError if that is unknown."""
         ...
 
     def sites_online(self) -> list[str]:
@@ -103,7 +103,7 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of a run so far.
+    """State of a run and its history.
 
     Parameters
     ----------
@@ -112,17 +112,17 @@ class Run:
     state : str
         One of "queued", "running", "done", "failed", "cancelled" and "interrupted".
     operator : str
-        Who asked for it.
+        The operator who requested it.
     job : str
-        What it is to do.
+        A description of the job.
     asked, began, ended : str
-        When, UTC; empty where it has not come to that.
+        The times in UTC; empty for what has not happened.
     attempts : int
-        How often it was begun, since somebody asked for it.
+        The number of times that it was started since it was requested.
     rounds : int
-        How many exchanges with the sites are recorded.
+        The number of recorded exchanges with the sites.
     error : str
-        Why it failed.
+        The reason why it failed.
     """
 
     name: str = ""
@@ -138,7 +138,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: Path) -> Run:
-        """Return the run of a folder; what has ended is known by its outcome."""
+        """Return the run in a folder; a run that has ended has an outcome."""
         run, outcome = record_or(folder / "state.json", cls, cls()), outcome_of(folder)
         state = run.state or State.INTERRUPTED
         if outcome and run.state not in GOING:
@@ -161,23 +161,23 @@ class Run:
 
 
 def _in_words(content: Mapping[str, Any]) -> str:
-    """Return in a few words what a run is to do."""
+    """Describe in a few words the job of a run."""
     k = content.get("parameters", {}).get("n_clusters")
     return f"{content.get('job', '')}{'' if k is None else f' -k {k}'}"
 
 
 def exchanges(folder: Path) -> int:
-    """Return how many exchanges with the sites a run has recorded."""
+    """Return the number of exchanges with the sites that a run has recorded."""
     return sum(1 for _ in (folder / EXCHANGES).glob("exchange-*"))
 
 
 def run_folder(federation: Federation, name: str) -> Path:
-    """Return the folder of a run that there is.
+    """Return the folder of an existing run.
 
     Raises
     ------
     InputError
-        If there is none of this name.
+        If there is no run with this name.
     """
     if (folder := find_run(federation, name)) is None:
         known = ", ".join(run.name for run in runs(federation))
@@ -186,19 +186,19 @@ def run_folder(federation: Federation, name: str) -> Path:
 
 
 def find_run(federation: Federation, name: str) -> Path | None:
-    """Return the folder of a run, None where there is no run of this name."""
+    """Return the folder of a run, None if there is no run with this name."""
     folder = federation.file("runs", name)
     return folder if RUN_NAME.fullmatch(name) and (folder / "job.json").is_file() else None
 
 
 def runs(federation: Federation) -> list[Run]:
-    """Return the runs in the order of their names, hence of the time when they were asked for."""
+    """Return the runs sorted by name, and thus by the time of the request."""
     folders = sorted(path.parent for path in federation.file("runs").glob("*/job.json"))
     return [Run.load(folder) for folder in folders]
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:
-    """Return the outcome of a run, empty while there is none."""
+    """Return the outcome of a run, empty if there is none."""
     return _read(folder / "outcome.json")
 
 
@@ -207,18 +207,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def new_run(federation: Federation) -> Path:
-    """Return the folder of a new run, which is not there yet."""
+    """Return the folder for a new run, which does not exist yet."""
     name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
     return federation.file("runs", name)
 
 
 def check_options(federation: Federation, options: RunOptions) -> None:
-    """Refuse options that mean nothing.
+    """Raise an error for invalid options.
 
     Raises
     ------
     InputError
-        If the quorum or the deadline is none.
+        If the quorum or the deadline is invalid.
     """
     if options.quorum is not None and not 1 <= options.quorum <= len(federation.sites):
         raise InputError(
@@ -236,8 +236,8 @@ def content_of(
     Raises
     ------
     InputError
-        If an option means nothing, the job makes no sense, there is no such permit, or secure sums
-        would be of too few sites.
+        If an option is invalid, the job is not possible, the permit does not exist, or secure sums
+        would be over too few sites.
     """
     check_options(federation, options)
     sites = list(federation.sites)
@@ -260,7 +260,7 @@ def content_of(
 
 
 def _check_cohort(sites: Sequence[str], quorum: int | None) -> None:
-    """Refuse secure sums that every site would refuse."""
+    """Raise an error for secure sums that every site would refuse."""
     cohort = Cohort("", tuple(sites), quorum or len(sites))
     try:
         cohort.check(sites, MIN_SITES)
@@ -269,12 +269,12 @@ def _check_cohort(sites: Sequence[str], quorum: int | None) -> None:
 
 
 def content_without(federation: Federation, name: str, site: str, folder: Path) -> dict[str, Any]:
-    """Return what a new run is to do that does another again as if a site had never been asked.
+    """Return the content for a new run that repeats another one without a site.
 
     Raises
     ------
     InputError
-        If there is no such run, it did not ask the site, or its records are gone.
+        If there is no such run, it did not ask the site, or its records are missing.
     """
     before = run_folder(federation, name)
     content = _read(before / "job.json")
@@ -295,7 +295,7 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
 
 
 def write_job(carrier: Carrier, folder: Path) -> None:
-    """Add to ``job.json`` of a run what the transport and the federation say when it begins."""
+    """Add the settings of the transport and the federation to ``job.json`` of a starting run."""
     federation = carrier.federation
     bounds = {
         "rows": dict(federation.rows),
@@ -307,13 +307,13 @@ def write_job(carrier: Carrier, folder: Path) -> None:
 
 
 def begin_anew(folder: Path) -> None:
-    """Remove what says that a run has ended."""
+    """Remove the marks of a run's end."""
     for ended in ("outcome.json", CANCEL):
         (folder / ended).unlink(missing_ok=True)
 
 
 def how_to_go_on(run: Run, folder: Path, where: str) -> str:
-    """Return what to do once a run has failed; ``where`` is the folder that operators name."""
+    """Return advice on how to continue after a failed run; ``where`` is the operators' folder."""
     if NO_PERMIT in run.error and not _read(folder / "job.json").get("permit"):
         permits = sorted(path.stem for path in (folder.parents[1] / "permits").glob("*.toml"))
         named = f"--permit {permits[0]}" if len(permits) == 1 else "--permit ID"
@@ -324,17 +324,17 @@ def how_to_go_on(run: Run, folder: Path, where: str) -> str:
 
 
 class RunQueue:
-    """Runs of a federation that wait, or are carried out one at a time.
+    """Queue of a federation's runs, which are carried out one at a time.
 
-    What is asked for stands in the folders of the runs, so that a coordinator that was killed goes
-    on with the run that it was at, and then with those that wait.
+    Requests are stored in the folders of the runs, so that a killed coordinator continues with the
+    interrupted run, and then with those that wait.
 
     Parameters
     ----------
     carrier : Carrier
-        Who carries out a run.
+        The carrier of the runs.
     observe : callable, optional
-        Called with the folder of the run that goes on, several times a second.
+        Called with the folder of the active run, several times a second.
     """
 
     def __init__(self, carrier: Carrier, observe: Callable[[Path], object] = str) -> None:
@@ -345,11 +345,11 @@ class RunQueue:
 
     @property
     def federation(self) -> Federation:
-        """Return the federation, as its folder describes it now."""
+        """The federation, as its folder describes it now."""
         return Federation.load(self._carrier.federation.folder)
 
     def start(self) -> None:
-        """Take up what was broken off, and begin to work."""
+        """Resume what was interrupted, and begin to work."""
         for run in runs(self._carrier.federation):
             folder = self._folder(run.name)
             if run.state == State.RUNNING and outcome_of(folder):
@@ -365,20 +365,20 @@ class RunQueue:
         self._worker.start()
 
     def close(self) -> None:
-        """Let no other run begin; the one at hand goes on when the queue starts again."""
+        """Let no other run begin; the active one continues when the queue starts again."""
         self._closing.set()
         self._woken.set()
         self._worker.join(LOOK * 10)
 
     def submit(self, content: Callable[[Path], Mapping[str, Any]], operator: str) -> Run:
-        """Put a new run at the end of the queue.
+        """Append a new run to the queue.
 
         Parameters
         ----------
         content : callable
-            Return what it is to do, given its folder; files that it needs are written there.
+            Returns the content of its job, given its folder, into which it may write files.
         operator : str
-            Who asks for it.
+            The operator who requests it.
         """
         with self._change:
             folder = new_run(self._carrier.federation)
@@ -395,7 +395,7 @@ class RunQueue:
         return Run.load(folder)
 
     def resume(self, name: str, operator: str) -> Run:
-        """Let a run that was broken off go on; one that waits or goes on is left alone.
+        """Resume an interrupted run; a run that waits or is active is left alone.
 
         Raises
         ------
@@ -417,7 +417,7 @@ class RunQueue:
         return Run.load(folder)
 
     def cancel(self, name: str) -> Run:
-        """Cancel a run; one that goes on tells its sites first.
+        """Cancel a run; an active one informs its sites first.
 
         Raises
         ------
@@ -447,7 +447,7 @@ class RunQueue:
                 self._run_job(folder)
 
     def _next(self) -> Path | None:
-        """Return the folder of the run that is next, which is running now."""
+        """Return the folder of the next run, which is now marked as running."""
         with self._change:
             waiting = [r for r in runs(self._carrier.federation) if r.state == State.QUEUED]
             if not waiting:
@@ -460,7 +460,7 @@ class RunQueue:
             return folder
 
     def _run_job(self, folder: Path) -> None:
-        """Have a run done, and write down how it ended; nothing where this process ends first."""
+        """Carry out a run and record its end, unless this process ends first."""
         LOGGER.info("run begins", extra={"run": folder.name})
         try:
             write_job(self._carrier, folder)
@@ -477,7 +477,7 @@ class RunQueue:
             LOGGER.info("run is %s", ended.state, extra={"run": folder.name})
 
     def _wait(self, folder: Path) -> None:
-        """Wait until a run has an outcome, or this process is to end."""
+        """Wait until a run has an outcome, or this process is asked to end."""
         checked, farewell, silent = time.monotonic(), 0.0, 0
         while not outcome_of(folder) and not self._closing.wait(LOOK):
             now = time.monotonic()
@@ -495,7 +495,7 @@ class RunQueue:
         self._observe(folder)
 
     def _is_known(self, folder: Path) -> bool:
-        """Return whether the transport knows of a run; write an outcome where it left none."""
+        """Return whether the transport knows a run; write an outcome if it left none."""
         try:
             reason = self._carrier.end(folder)
         except SiteError as error:
@@ -508,7 +508,7 @@ class RunQueue:
 
 @contextmanager
 def queue_of(carrier: Carrier, observe: Callable[[Path], object] = str) -> Iterator[RunQueue]:
-    """Run the queue of a federation while the block lasts."""
+    """Run the queue of a federation within the block."""
     queue = RunQueue(carrier, observe)
     with private_files():
         queue.start()
@@ -528,7 +528,7 @@ def _fail(folder: Path, error: str) -> None:
 
 
 def _end(folder: Path, run: Run, error: str = "", state: str = "") -> Run:
-    """Write down that a run has ended: as its outcome says, with an error where it has none."""
+    """Record the end of a run: by its outcome, or by an error if there is none."""
     _fail(folder, error)
     how = State.CANCELLED if (folder / CANCEL).exists() else State.FAILED
     state = state or (State.DONE if outcome_of(folder)["done"] else how)
@@ -540,16 +540,16 @@ def _end(folder: Path, run: Run, error: str = "", state: str = "") -> Run:
 def prune(
     federation: Federation, *, older_than: timedelta | None = None, keep: int | None = None
 ) -> list[str]:
-    """Remove the records of runs that have ended; results stay. Return the names of the runs.
+    """Remove the records, but not the results, of ended runs; return the names of the runs.
 
     Parameters
     ----------
     federation : Federation
         The federation.
     older_than : timedelta, optional
-        Only of runs that ended longer ago.
+        Only remove those of runs that ended longer ago.
     keep : int, optional
-        Not of so many that came last.
+        The number of most recent runs to spare.
     """
     ended = [run for run in runs(federation) if run.state not in GOING]
     if keep is not None:
@@ -568,6 +568,6 @@ def prune(
 
 
 def _date_in(name: str) -> str:
-    """Return the time in the name of a run of which nobody wrote when it ended."""
+    """Return the time in the name of a run whose end was not recorded."""
     digits = name[:8]
     return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}" if digits.isdigit() else ""

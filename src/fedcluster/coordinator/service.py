@@ -1,11 +1,11 @@
-"""HTTP interface of a coordinator: operators request and watch runs, Prometheus reads its health.
+"""HTTP interface of a coordinator for operators and their runs, and for Prometheus.
 
-An operator shows a token before anything else of a request is read. Requests and refusals are
-written into a log whose lines are chained by their hashes. A request names
-no file of this machine: what a run writes lies in its own folder, from where it is fetched.
+An operator must show a token before anything else of a request is read. Requests and refusals are
+logged in lines that are chained by their hashes. A request cannot name files of this machine: a run
+writes into its own folder, from which results are fetched.
 
-The health is read from the progress logs of runs. It holds names of sites, times and counts, and
-no answer of a site.
+Health metrics come from the progress logs of runs. They contain names of sites, times and counts,
+but no answers of sites.
 """
 
 from __future__ import annotations
@@ -69,21 +69,21 @@ from fedcluster.site.audit_log import AuditLog
 from fedcluster.site.identity import is_loopback
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds of the histogram of seconds a round."""
+"""Bounds of the histogram of seconds per round."""
 
 CONNECTED_FOR = 5.0
-"""Seconds for which the list of connected sites is kept."""
+"""Seconds for which the list of connected sites is cached."""
 
 
 class Health:
-    """What a coordinator has seen of its sites and runs since it started.
+    """What a coordinator has observed of its sites and runs since it started.
 
     Parameters
     ----------
     federation : callable
-        Return the federation, as its folder describes it now.
+        Returns the federation, as its folder describes it now.
     online : callable
-        Return the names of the sites that are connected.
+        Returns the names of the sites that are connected.
     version : str
         The version of the coordinator's program.
     """
@@ -116,14 +116,14 @@ class Health:
         self._registry.register(self)
 
     def follow(self, folder: Path) -> None:
-        """Take in what a run has noted since the last call."""
+        """Process the events that a run has logged since the last call."""
         with self._change:
             for event in self._new(folder / PROGRESS):
                 with suppress(LookupError, TypeError, ValueError, AttributeError):
                     self._take(event, folder.name)
 
     def _new(self, path: Path) -> Iterator[dict[str, Any]]:
-        """Yield the events that were not read yet; a file that begins anew is read anew."""
+        """Yield the events that were not read yet; a file that was restarted is read again."""
         before, offset = self._read
         with suppress(OSError):
             size = path.stat().st_size
@@ -162,7 +162,7 @@ class Health:
         self._rounds["missed"].update(missing)
 
     def sites(self) -> dict[str, dict[str, Any]]:
-        """Return for each site whether it is connected, when it answered last, and how often."""
+        """Return each site's connection, its last answer and its number of answers."""
         now, online = self._known
         if time.monotonic() - now > CONNECTED_FOR:
             online = self._online()
@@ -178,7 +178,7 @@ class Health:
             }
 
     def summary(self) -> dict[str, Any]:
-        """Return what there is to know of the coordinator, besides its sites."""
+        """Return all facts about the coordinator except its sites."""
         federation = self._federation()
         states = Counter(run.state for run in runs(federation))
         with self._change:
@@ -194,11 +194,11 @@ class Health:
         }
 
     def metrics(self) -> bytes:
-        """Return all of it in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics that are known when they are asked for."""
+        """Yield the metrics that are computed on request."""
         sites, summary = self.sites(), self.summary()
         for key, text in {
             "answered": "Rounds that a site answered.",
@@ -223,7 +223,7 @@ class Health:
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """Return a Prometheus gauge: one value, or one for each value of its label."""
+    """Return a Prometheus gauge with one value, or one for each value of its label."""
     gauge = GaugeMetricFamily(f"fedcluster_{name}", text, labels=[label] if label else [])
     for key, value in values.items():
         gauge.add_metric([key] if label else [], value)
@@ -231,7 +231,7 @@ def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Met
 
 
 def days_of_certificate(federation: Federation) -> float | None:
-    """Return in how many days the coordinator's certificate ends, None where there is none."""
+    """Return the days until the coordinator's certificate expires, None if there is none."""
     try:
         chains = [certificates(path) for path in own_certificates(federation)]
     except InputError:
@@ -245,30 +245,30 @@ def days_of_certificate(federation: Federation) -> float | None:
 LOGGER = logging.getLogger(__name__)
 
 FIRST_LINE = 20.0
-"""Seconds in which the head of a request must have come."""
+"""Seconds within which the head of a request must arrive."""
 
 CONNECTIONS = 200
-"""Connections at the same time; more are refused."""
+"""Largest number of simultaneous connections; more are refused."""
 
 LARGEST = 64 << 20
-"""Bytes of the largest request: a job, and the model that it scores."""
+"""Size in bytes of the largest request: a job with the model that it scores."""
 
 SECONDS = 30.0
-"""Seconds in which the body of a request must have come."""
+"""Seconds within which the body of a request must arrive."""
 
 REFUSALS = 10
-"""Refused requests of a minute that the log tells of one by one."""
+"""Number of refused requests per minute that are logged individually."""
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 MODEL = "model-asked.json"
 """The model that a run scores, in its folder."""
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
-"""Headers of a proxy: who asks is not who connects."""
+"""Headers set by a proxy, which show that the client is not the one that connects."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Answer = Callable[[Request, Operator, Mapping[str, Any]], Response]
-"""Answers a request of an operator, with the JSON object that came with it."""
+"""Function that answers a request of an operator, given its JSON object."""
 
 
 class Service:
@@ -279,9 +279,9 @@ class Service:
     queue : RunQueue
         The runs.
     log : AuditLog
-        The log of who asked for what.
+        The log of requests by operator.
     health : Health
-        How the sites and the runs are.
+        The health of the sites and the runs.
     """
 
     def __init__(self, queue: RunQueue, log: AuditLog, health: Health) -> None:
@@ -290,7 +290,7 @@ class Service:
         self._refused: list[float] = []
 
     def app(self) -> Starlette:
-        """Return the app, to be served."""
+        """Return the application to serve."""
         run = "/runs/{name}"
         routes = [
             Route("/health", _is_up),
@@ -307,9 +307,9 @@ class Service:
         return Starlette(routes=routes, exception_handlers={HTTPException: _refusal})
 
     def _known(self, answer: Answer, *, brings: bool = False) -> Endpoint:
-        """Return an endpoint that answers operators, once it knows whose token was shown.
+        """Return an endpoint for operators, which checks their token first.
 
-        With ``brings``, the request must bring a JSON object, which is read only then.
+        With ``brings``, the request must have a JSON object, which is only read after the check.
         """
 
         async def endpoint(request: Request) -> Response:
@@ -330,7 +330,7 @@ class Service:
         return endpoint
 
     def _note_refusal(self, request: Request) -> None:
-        """Log a refused request, at most so many a minute that they do not fill the disk."""
+        """Log a refused request, limited per minute so that the log does not fill the disk."""
         now = time.monotonic()
         self._refused = [at for at in self._refused if now - at < 60]
         if len(self._refused) < REFUSALS:
@@ -338,7 +338,7 @@ class Service:
             self._note("refused", request, path=str(request.url.path)[:200])
 
     def _note(self, event: str, request: Request, **more: Any) -> None:
-        """Write a line into the log; what it tells of is done once it is on the disk."""
+        """Write a line into the log before acting on the event."""
         address = request.client.host if request.client else ""
         self._log.append(lambda _: {"event": event, "from": address, **more})
 
@@ -390,7 +390,7 @@ class Service:
         return _json(content)
 
     def _doing(self, run: Run) -> str:
-        """Return in words how far a run has come."""
+        """Describe in words the progress of a run."""
         if run.state == State.QUEUED:
             before = [each for each in runs(self._federation) if each.state in GOING]
             ahead = sum(each.state != State.QUEUED or each.asked < run.asked for each in before)
@@ -426,7 +426,7 @@ class Service:
         return _json({"sites": self._health.sites(), **self._health.summary()})
 
     async def _metrics(self, request: Request) -> Response:
-        """Answer Prometheus, which has no token where it is on this machine."""
+        """Answer Prometheus, which needs no token on this machine."""
 
         def text(*_known: Any) -> Response:
             return Response(self._health.metrics(), media_type="text/plain; version=0.0.4")
@@ -437,7 +437,7 @@ class Service:
 
 
 def _relaying(body: Mapping[str, Any], operator: Operator) -> Relaying:
-    """Return the job of the sites behind a relay, which waits for questions."""
+    """Return the job for the sites behind a relay, which waits for questions."""
     if not operator.admin:
         raise InputError(f"operator {operator.name!r} may not relay: only administrators may")
     parameters = dict(body["parameters"])
@@ -446,7 +446,7 @@ def _relaying(body: Mapping[str, Any], operator: Operator) -> Relaying:
 
 
 def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Relaying:
-    """Return the job that a request asks for; the model that came with it lies in its folder."""
+    """Return the job that a request contains; its model is stored in the folder."""
     if body["job"] == Relaying.kind:
         return _relaying(body, operator)
     if body["job"] not in JOBS:
@@ -468,7 +468,7 @@ def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Rel
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """Return the object that a request brings, unless it is too large or too slow."""
+    """Return the JSON object of a request, unless it is too large or too slow."""
     try:
         raw = await asyncio.wait_for(_read(request), SECONDS)
         content = json.loads(raw)
@@ -505,29 +505,29 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 def _json(content: Mapping[str, Any], status: int = 200) -> Response:
-    """Return an answer in JSON; numbers that JSON does not have are null."""
+    """Return a JSON answer; numbers that JSON lacks become null."""
     return Response(json_text(content), status, media_type="application/json")
 
 
 def is_local(request: Request) -> bool:
-    """Return whether a request comes from a program of this machine, and not through a proxy."""
+    """Return whether a request comes from this machine, and not through a proxy."""
     if request.client is None or any(name in request.headers for name in FORWARDED):
         return False
     return is_loopback(request.client.host)
 
 
 class PromptProtocol(H11Protocol):
-    """HTTP of which the head of a request must come soon, or the connection is closed."""
+    """HTTP protocol that closes a connection if the head of a request does not arrive soon."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the head of the first request."""
+        """Start waiting for the head of the first request."""
         super().connection_made(transport)
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a head, if it is not there."""
+        """Wait for the rest of an incomplete head."""
         super().data_received(data)
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
@@ -537,7 +537,7 @@ class PromptProtocol(H11Protocol):
             self._late = None
 
     def shutdown(self) -> None:
-        """End an idle connection without waiting for the other end to agree."""
+        """End an idle connection without waiting for the peer's agreement."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.abort()
         else:
@@ -550,7 +550,7 @@ class PromptProtocol(H11Protocol):
 
 @contextmanager
 def operated(carrier: Carrier) -> Iterator[RunQueue]:
-    """Carry out runs and listen to operators while the block lasts; yields the runs."""
+    """Carry out runs and listen to operators within the block; yield the queue of runs."""
     federation = carrier.federation
     health = Health(lambda: Federation.load(federation.folder), carrier.sites_online, __version__)
     with queue_of(carrier, health.follow) as queue:
@@ -601,12 +601,12 @@ def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
 
 @contextmanager
 def served(federation: Federation, app: Starlette) -> Iterator[str]:
-    """Serve the interface for operators while the block lasts; yields where.
+    """Serve the interface for operators within the block; yield its address.
 
     Raises
     ------
     InputError
-        If its address means nothing, or cannot be listened at.
+        If its address is invalid or not available.
     """
     listener = _listening(federation)
     server = uvicorn.Server(_config(federation, app))
@@ -673,7 +673,7 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
 
 
 def _follow(certificate: FreshCertificate) -> None:
-    """Load a renewed certificate, which later connections are shown."""
+    """Load a renewed certificate for later connections."""
     while True:
         time.sleep(FRESH)
         if certificate.refresh():

@@ -1,4 +1,4 @@
-"""Client of the interface for operators, for the command line: on any machine."""
+"""Client of the interface for operators, for the command line on any machine."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from fedcluster.recipes.specifications import RunOptions
 from fedcluster.site.owned_files import check_private, private_files
 
 REMOTE = "operator.toml"
-"""The file in it that says where the coordinator is."""
+"""The file in an operator's folder with the coordinator's address."""
 
 LOOK = 0.2
-"""Seconds between two looks for an outcome."""
+"""Seconds between two checks for an outcome."""
 
 FAREWELL = 20.0
-"""Seconds in which a run that is cancelled may tell its sites."""
+"""Seconds within which a cancelled run informs its sites."""
 
 TIMEOUT = 60.0
-"""Seconds that an answer may take."""
+"""Timeout of an answer in seconds."""
 
 RESULTS = "asked"
-"""The folder beside the token that says where the files of a run are to be written."""
+"""The folder, beside the token, that records where the files of runs are to be written."""
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(json|html|png|csv|svg)")
-"""The names of files that a result may have."""
+"""Allowed names of result files."""
 
 
 class _Remote(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the file by which an operator reaches the coordinator."""
+    """The content of the file that tells an operator how to reach the coordinator."""
 
     coordinator: str
     certificate: str
@@ -56,14 +56,14 @@ class _Remote(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Coordinator:
-    """A coordinator, as an operator asks it.
+    """A coordinator from an operator's point of view.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation, or of the operator.
     authority : Path, optional
-        The certificate of the authority that vouches for it; without it nothing is encrypted.
+        The certificate of the authority that vouches for it; without one, there is no encryption.
     federation : Federation, optional
         The federation, on the coordinator's own machine.
     elsewhere : str
@@ -77,12 +77,12 @@ class Coordinator:
 
     @classmethod
     def at(cls, folder: Path) -> Coordinator:
-        """Return the coordinator of a folder: of its federation, or that ``operator.toml`` names.
+        """Return the coordinator of a folder: of its federation, or the one in ``operator.toml``.
 
         Raises
         ------
         InputError
-            If the folder is none of both.
+            If the folder is neither.
         """
         if (folder / REMOTE).is_file():
             return cls._remote(folder)
@@ -91,12 +91,12 @@ class Coordinator:
 
     @cached_property
     def address(self) -> str:
-        """Return HOST:PORT at which the coordinator listens to operators.
+        """The HOST:PORT at which the coordinator listens to operators.
 
         Raises
         ------
         InputError
-            If it is not started.
+            If the coordinator is not started.
         """
         if self.federation is None:
             return self.elsewhere
@@ -164,7 +164,7 @@ class Coordinator:
         return dict(self.ask("POST", path, body or {}).json())
 
     def begin(self, job: Job, options: RunOptions) -> str:
-        """Ask for a run and return its name."""
+        """Request a run and return its name."""
         parameters = asdict(job)
         body = {
             "job": job.kind,
@@ -175,7 +175,7 @@ class Coordinator:
         return self._noted(self.post("/runs", {**body, "parameters": parameters}), options.out)
 
     def resume(self, name: str) -> str:
-        """Ask for a run to go on and return its name."""
+        """Request that a run is resumed and return its name."""
         return str(self.post(f"/runs/{name}/resume")["run"])
 
     def answers(self) -> bool:
@@ -189,11 +189,11 @@ class Coordinator:
                 self.__dict__.pop(known, None)
 
     def forget(self, name: str, site: str, out: Path) -> str:
-        """Ask for a run again as if a site had never been asked; return its name."""
+        """Request a run again as if a site had never been asked; return its name."""
         return self._noted(self.post(f"/runs/{name}/forget", {"site": site}), out)
 
     def _noted(self, answer: Mapping[str, Any], out: Path) -> str:
-        """Write down where the files of a run are to be written, for whoever resumes it."""
+        """Record where the files of a run are to be written, for a later resumption."""
         name = str(answer["run"])
         if not re.fullmatch(r"[\w-]+", name):
             raise InputError(f"the coordinator names a run {name!r}")
@@ -203,12 +203,12 @@ class Coordinator:
         return name
 
     def out_of(self, name: str) -> Path:
-        """Return where the files of a run are to be written, as it was said when it began.
+        """Return where the files of a run are to be written, as recorded when it began.
 
         Raises
         ------
         InputError
-            If it began elsewhere.
+            If the run was started elsewhere.
         """
         noted = record_or(self.folder / RESULTS / f"{name}.json", dict[str, str], {})
         if "out" not in noted:
@@ -223,7 +223,7 @@ class Coordinator:
         Raises
         ------
         SiteError
-            If the run failed, with its reason and how it can go on.
+            If the run failed; the message has the reason and advice on how to continue.
         """
         where = f"fedcluster federation run {self.folder} resume {name}"
         try:
@@ -252,7 +252,7 @@ class Coordinator:
                 time.sleep(LOOK)
 
     def fetch(self, run: Mapping[str, Any], out: Path) -> dict[str, Any]:
-        """Write the files of a run that is done, and return its outcome with where they are."""
+        """Write the files of a finished run, and return its outcome with their location."""
         outcome = dict(run["outcome"])
         files = [str(name) for name in outcome["files"]]
         if odd := [name for name in files if not FILE.fullmatch(name)]:
@@ -264,9 +264,9 @@ class Coordinator:
         return {**outcome, "out": str(out)}
 
     def check(self, *, options: RunOptions | None = None, run: str | None = None) -> None:
-        """Refuse options that mean nothing, or a run that is not there, before anything is asked.
+        """Raise an error, before anything is asked, for invalid options or an unknown run.
 
-        On another machine, the coordinator says so.
+        For a coordinator on another machine, its server checks them.
         """
         if self.federation is not None and options is not None:
             check_options(self.federation, options)
@@ -281,12 +281,12 @@ def _complaint(answer: httpx.Response) -> str:
 
 
 def check_remote(federation: Federation, out: Path) -> None:
-    """Refuse a folder for another machine where that could not reach the coordinator.
+    """Raise an error for an operator's folder that could not be used on another machine.
 
     Raises
     ------
     InputError
-        If the folder is there, or the coordinator listens to operators of its own machine only.
+        If the folder exists, or the coordinator listens to operators on its own machine only.
     """
     if out.exists():
         raise InputError(f"{out} exists; choose another --out")

@@ -1,16 +1,16 @@
-"""Log of what was asked of a site and what left it: lines of JSON, chained by their hashes.
+"""Log of a site's questions and of what left it: lines of JSON, chained by their hashes.
 
-A line names the hash of the line before it and ends with its own, the SHA-256 of all that stands
-before it. So a line that is changed, removed, put in or moved breaks the chain. A head file beside
-the log names the last line, so that lines which are cut off are missed. A full file is renamed,
-``audit-0001.jsonl``, and the next one goes on with the chain.
+A line contains the hash of the line before it and ends with its own, the SHA-256 of everything
+before it. So a changed, removed, inserted or moved line breaks the chain. A head file beside the
+log names the last line, so that truncation is noticed. A full file is renamed to
+``audit-0001.jsonl``, and the next one continues the chain.
 
-Hashes leave the site: each reply holds the last one. A coordinator knows or guesses nearly all of
-a line, so each line also holds random bits. Without them, the hash would confirm a guess of the
-rest, such as the smallest weight of an answer that left under a mask.
+Hashes leave the site: each reply contains the last one. A coordinator knows or guesses nearly all
+of a line, so each line also contains random bits. Without them, the hash would confirm guesses,
+such as that of the smallest weight in a masked answer.
 
-Whoever may write these files may also write another chain from the start. Only a hash that somebody
-else holds shows that, see `verify`.
+Anyone who can write these files can also write a new chain from the start. Only a hash kept by
+somebody else reveals that; see `verify`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from fedcluster.io.outputs import atomic_write, lock, write_durably
 from fedcluster.io.records import load_record
 
 Line = dict[str, Any]
-"""One line of the log; never a value of a row."""
+"""One line of the log, which never contains a value of a row."""
 
 BEGUN, REPAIRED = "begun", "repaired"
 """Events: a file of the log begins; half a line, left by a crash, was set aside."""
 MARK = b',"hash":"'
-"""What stands between the content of a line and its hash."""
+"""Separator of the content of a line and its hash."""
 SALT_BYTES = 16
-"""Random bytes in each line, which nobody guesses."""
+"""Number of random bytes in each line, so that it cannot be guessed."""
 LARGEST_PART = 64 << 20
-"""Bytes from which on a file of the log is full, by default."""
+"""Default size in bytes from which on a file of the log is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a log ends, and what its lines say together.
+    """End of a log, and a summary of its lines.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class Head:
     part : int
         The number of the file, from 1.
     latest : str
-        The latest time in it, which does not go back where a clock does.
+        The latest time in the log, which never goes back even if the clock does.
     permits : mapping of str to mapping
-        What became of each permit.
+        The state of each permit.
     spent : float
-        The rho that was spent of the privacy budget, where there is one.
+        The privacy cost rho so far, if there is a budget.
     """
 
     line: int = 0
@@ -77,7 +77,7 @@ class Head:
     spent: float = 0.0
 
     def after(self, line: Line, own_hash: str) -> Head:
-        """Return the head once a line is written."""
+        """Return the head after a line is written."""
         return Head(
             line["line"],
             own_hash,
@@ -91,16 +91,16 @@ class Head:
 
 
 class AuditLog:
-    """The log of one site; several processes may write it.
+    """The log of one site, which several processes may write.
 
     Parameters
     ----------
     path : Path
-        The file; head, lock and older files lie beside it.
+        The file, beside which are the head, the lock and older files.
     site : str
         The name of the site, for the first line.
     largest : int
-        Bytes from which on the file is renamed and another begun.
+        Size in bytes from which on the file is renamed and a new one started.
     """
 
     def __init__(self, path: Path, site: str, largest: int = LARGEST_PART) -> None:
@@ -109,12 +109,12 @@ class AuditLog:
 
     @contextmanager
     def locked(self) -> Iterator[Head]:
-        """Keep other processes from writing while the block lasts; yields the head.
+        """Keep other processes from writing within the block; yield the head.
 
         Raises
         ------
         InputError
-            If the chain is broken, lines were cut off, or the log cannot be read or written.
+            If the chain is broken, the log was truncated, or it cannot be read or written.
         """
         try:
             with self.path.with_suffix(".lock").open("ab") as held:
@@ -125,12 +125,12 @@ class AuditLog:
             raise InputError(f"{self.path} cannot be written: {error}") from error
 
     def append(self, entry: Callable[[Head], Line]) -> Head:
-        """Write a line; it is on the disk when this returns.
+        """Write a line, which is on disk when this returns.
 
         Parameters
         ----------
         entry : callable taking a Head
-            Returns the content of the line, from the head before it; what it raises is passed on.
+            Returns the content of the line, given the head before it; its errors are passed on.
         """
         with self.locked() as head:
             if self._offset > self._largest:
@@ -141,7 +141,7 @@ class AuditLog:
             return self._head
 
     def _catch_up(self) -> None:
-        """Read what was written since; begin the log where there is none, or a new file of it."""
+        """Read what was written since; start the log, or a new file of it, if necessary."""
         content = b""
         with suppress(FileNotFoundError), self.path.open("rb") as file:
             about = os.fstat(file.fileno())
@@ -160,7 +160,7 @@ class AuditLog:
             self._resume()
 
     def _follow(self, whole: bytes) -> None:
-        """Go on to the end of lines that another process wrote, or of a log that is opened."""
+        """Move to the end of lines that another process wrote, or of a log that is opened."""
         self._head = _last(_chain(whole, self._head, self.path), self._head)
         if not self._offset:
             _check_end(self.path, whole, self._head)
@@ -169,7 +169,7 @@ class AuditLog:
         self._offset += len(whole)
 
     def _set_aside(self, torn: bytes) -> None:
-        """Move half a line, left by a crash, out of the log, and say so in it."""
+        """Move half a line, left by a crash, out of the log, and log this."""
         aside = self.path.with_suffix(".torn")
         write_durably(aside, torn + b"\n")
         os.truncate(self.path, self._offset)
@@ -179,7 +179,7 @@ class AuditLog:
         self._write({"event": REPAIRED, **about})
 
     def _resume(self) -> None:
-        """Begin a log, or its next file where the one before was renamed in a crash."""
+        """Start a log, or its next file if the previous one was renamed in a crash."""
         parts, head = parts_of(self.path), self.path.with_suffix(".head")
         self._head = Head()
         if parts:
@@ -191,7 +191,7 @@ class AuditLog:
         self._begin()
 
     def _begin(self) -> None:
-        """Write the first line of a file, which says again what the files before it state."""
+        """Write the first line of a file, which repeats the summary of earlier files."""
         head = self._head
         self._file = self._offset = 0
         entry = {"event": BEGUN, "log": head.log or secrets.token_hex(16), "site": self._site}
@@ -216,7 +216,7 @@ class AuditLog:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return the older files of a log, in their order."""
+    """Return the older files of a log, in order."""
     return sorted(path.parent.glob(f"{path.stem}-[0-9][0-9][0-9][0-9]{path.suffix}"))
 
 
@@ -226,7 +226,7 @@ def read_log(path: Path) -> Iterator[Line]:
     Raises
     ------
     InputError
-        At a line that is not as it was written.
+        At a line that was changed.
     """
     for each in (*parts_of(path), path):
         content = _content(each) if each.exists() else b""
@@ -240,26 +240,26 @@ def has_left(line: Line) -> bool:
 
 
 def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
-    """Check a log: all of its files, line after line.
+    """Check a log, with all its files, line by line.
 
     Parameters
     ----------
     path : Path
         The log.
     known : str
-        The hash of a line, or how it begins, as somebody else holds it.
+        The hash of a line, or its first digits, kept by somebody else.
 
     Returns
     -------
     head : Head
-        Where the log ends.
+        The end of the log.
     known_line : int or None
-        The line that has the known hash: up to it, this is the log that was known.
+        The line with the known hash, up to which the log is unchanged.
 
     Raises
     ------
     InputError
-        Naming the file and the line where the chain breaks, or what is missing.
+        With the file and the line at which the chain breaks, or with what is missing.
     """
     end, known_line = Head(), None
     with ExitStack() as stack:
@@ -308,14 +308,14 @@ def _last(chain: Iterator[tuple[Line, Head]], head: Head) -> Head:
 
 
 class _End(Struct):
-    """What the head file says of the last line."""
+    """Content of the head file about the last line."""
 
     line: int
     hash: str
 
 
 def _check_end(path: Path, content: bytes, head: Head) -> None:
-    """Hold the end of a log, in its last file, against the head file."""
+    """Compare the end of a log, in its last file, with the head file."""
     beside = path.with_suffix(".head")
     if not beside.exists():
         if head.line > 1:

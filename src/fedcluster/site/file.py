@@ -1,4 +1,4 @@
-"""The site file: all that a site decides for itself, in one file that stays there.
+"""The site file: all decisions of a site in one file, which stays at the site.
 
 name = "north"
 columns = ["age", "bmi"]
@@ -63,17 +63,17 @@ from fedcluster.site.process import Cost
 T = TypeVar("T")
 
 ROWS = 1 << 14
-"""Rows that are read at a time for a summary."""
+"""Number of rows that are read at a time for a summary."""
 RULES = ("preset", "dominance", "sensitive", "diversity")
-"""Keys of ``[privacy]`` that are about groups, and not about a budget."""
+"""Keys of ``[privacy]`` that concern groups, not a budget."""
 GROUPED_BY = ("p", "generation", "scale", "min_rows")
 MADE_BY = (
     *("columns", "group_column", "weight_column", "label_column", "codes", "rename"),
     *("missing_values", "factors", "dates"),
 )
-"""What the means in a file depend on."""
+"""Settings on which the means in a file depend."""
 IN_MEMORY = 1 << 23
-"""Values up to which a site keeps its rows in memory by default: 64 MB of them."""
+"""Number of values up to which a site keeps its rows in memory by default: 64 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ class SiteFile:
         Raises
         ------
         InputError
-            If it is not TOML, lacks a key, or has one that is unknown or of another type, or if
-            this is Windows.
+            If it is not TOML, if a key is missing, unknown or of a wrong type, or if this is
+            Windows.
         """
         check_system()
         path = Path(path)
@@ -196,16 +196,16 @@ class SiteFile:
     def roles(
         self, names: Sequence[str], columns: Sequence[str] | None = None, *, raw: bool = False
     ) -> ColumnRoles:
-        """Return which of a table's columns plays which part.
+        """Return the roles of a table's columns.
 
         Parameters
         ----------
         names : sequence of str
             The table's columns.
         columns : sequence of str, optional
-            Those that a federation clusters by; must be among the site's own.
+            The columns that a federation clusters by, which must be among the site's own.
         raw : bool
-            Whether rows are still to be prepared: text and missing values are allowed.
+            Whether rows are not prepared yet, so that text and missing values are allowed.
         """
         for key in ("rename", "codes", "factors", "dates"):
             has_columns(f"site {self.name!r}, [{key}]: the source", names, getattr(self, key))
@@ -224,24 +224,24 @@ class SiteFile:
         return replace(roles, dates=self.dates)
 
     def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
-        """Open the source; rows that are few are read at once, others come in chunks.
+        """Open the source; few rows are read at once, and many come in chunks.
 
         Parameters
         ----------
         columns : sequence of str, optional
             The columns to read, in this order, of those that the site allows; by default all.
         raw : bool
-            Whether they are still to be prepared: text and missing values are allowed.
+            Whether rows are not prepared yet, so that text and missing values are allowed.
         """
         return self.held(self.opened(columns, raw=raw))
 
     def held(self, rows: StreamedRows) -> Data | RowStream:
-        """Return rows in memory if they are few, else in chunks as before."""
+        """Return rows in memory if they are few, otherwise in chunks as before."""
         few = len(rows) * len(rows.columns) <= self.values_in_memory
         return rows.load() if few else rows
 
     def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> StreamedRows:
-        """Open the source; its rows come in chunks, in the order in which they lie there."""
+        """Open the source; its rows come in chunks, in the order of the source."""
         owner, own = f"site {self.name!r}", dict[str, str]()
 
         def roles(names: Sequence[str]) -> ColumnRoles:
@@ -255,7 +255,7 @@ class SiteFile:
         return self._mended(rows, raw=raw).called(own)
 
     def _own_names(self, names: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
-        """Return what the source calls columns that are renamed, or wanted in another spelling."""
+        """Return the source's names of columns that are renamed, or wanted in another spelling."""
         has_columns(f"site {self.name!r}, [rename]: the source", names, self.rename)
         shown = [self.rename.get(name, name) for name in names]
         if self.rename and (twice := first_twice(filter(None, shown))) is not None:
@@ -268,7 +268,7 @@ class SiteFile:
         return rest | {name: back[each] for name, each in spelled.items()}
 
     def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
-        """Return rows whose values are meant as the file says."""
+        """Return rows with the codes, factors and missing values of the file applied."""
         factors = {n: affine(str(x)) for n, x in self.factors.items() if n in rows.columns}
         recoding = Recoding(self.missing_values, factors={self.name: factors})
         if not (recoding.missing or factors):
@@ -283,15 +283,15 @@ class SiteFile:
         return replace(rows, read=mended)
 
     def fingerprint(self) -> str:
-        """Return a fingerprint of the rows, which differs once they have changed.
+        """Return a fingerprint of the rows, which changes when they do.
 
-        That is the sizes and times of files, and of a database the answer to its query for the
-        version or, where that answer was read already, a hash of the rows; "" where neither is.
+        It consists of the sizes and times of files or, for a database, of the result of its version
+        query or, if the rows were read already, of their hash; "" if there is neither.
 
         Raises
         ------
         InputError
-            If a file is not there, or the database cannot be reached.
+            If a file is missing, or the database cannot be reached.
         """
         if isinstance(self.source, FederationSource):
             return ""
@@ -313,12 +313,12 @@ class SiteFile:
             return replace(self, source=how(self.source, wanted))
 
     def own_table(self) -> OwnTable | None:
-        """Open the source as the table of the rows' keys; None where no column of them is named.
+        """Open the source as the table of the rows' keys; None if no column of keys is named.
 
         Raises
         ------
         InputError
-            If it cannot be read, or lacks that column.
+            If the source cannot be read or lacks that column.
         """
         if self.id_column is None:
             return None
@@ -327,12 +327,12 @@ class SiteFile:
 
     @property
     def groups_file(self) -> Path:
-        """Where the site keeps who is grouped with whom: its own secret."""
+        """File with the site's secret partition into groups."""
         return self.path.with_suffix(".groups")
 
     @property
     def grouping(self) -> Grouping:
-        """Groups of the site's rows, as they are kept from run to run."""
+        """Groups of the site's rows, kept from run to run."""
         roles = {
             "group_column": self.group_column,
             "weight_column": self.weight_column,
@@ -344,13 +344,13 @@ class SiteFile:
         return Grouping(groups, self.groups_file, named)
 
     def grouped_client(self) -> Client:
-        """Return the client that answers with the means of groups, of all columns it may tell."""
+        """Return the client that answers with the means of groups, for all disclosed columns."""
         load = self.means if self.has_means else partial(self.rows, raw=True)
         return Client(self.name, load, self.disclosure, self.grouping)
 
     @property
     def means_file(self) -> Path:
-        """Where the means of all groups are, of a table that was grouped once and for ever."""
+        """File with the means of all groups, for a table that is grouped once."""
         return self.path.with_suffix(".means.parquet")
 
     @property
@@ -359,12 +359,12 @@ class SiteFile:
         return self.is_grouped and self.means_file.exists()
 
     def means(self) -> Data:
-        """Return the means of all groups.
+        """Return the means of all groups from their file.
 
         Raises
         ------
         InputError
-            If the source, or what the groups are made by, has changed since.
+            If the source or the settings of the groups have changed since.
         """
         data, about = read_means(self.means_file)
         kept, now = about["made"], self.means_made_of()
@@ -381,7 +381,7 @@ class SiteFile:
         return data
 
     def means_made_of(self) -> dict[str, Any]:
-        """Return what the groups are made of and by, as JSON holds it."""
+        """Return the source and the settings of the groups as JSON-compatible values."""
         groups = self.groups
         made: dict[str, Any] = {each: getattr(groups, each) for each in GROUPED_BY}
         made |= {**groups.rules, "[limits]": asdict(self.limits)}
@@ -400,7 +400,7 @@ class SiteFile:
 
     @property
     def disclosure(self) -> Disclosure:
-        """Rules on what leaves the site, besides those of groups."""
+        """Rules on what leaves the site, other than those of groups."""
         if self.privacy is None:
             return Disclosure.of(self.limits.filters)
         return Disclosure(
@@ -408,7 +408,7 @@ class SiteFile:
         )
 
     def summary(self) -> SourceSummary:
-        """Read the source once and return what its columns hold.
+        """Read the source once and return a summary of its columns.
 
         Raises
         ------
@@ -427,7 +427,7 @@ class SiteFile:
             return summary
 
     def _advise(self, numeric: Sequence[str]) -> str:
-        """Return what to do where a column is no number."""
+        """Return advice on a column that is not numeric."""
         if not numeric:
             return "there is no other column"
         listed = ", ".join(f'"{name}"' for name in numeric)
@@ -482,7 +482,7 @@ DominanceRule = Annotated[
 
 
 def _table(name: str, content: Any, kind: type[T], key: str = "") -> T:
-    """Return a table of the file as a record, or what stands in it under a key."""
+    """Return a table of the file as a record, or the content under a key in it."""
     try:
         return record(content, kind)
     except InputError as error:
@@ -502,7 +502,7 @@ class _File(Struct, forbid_unknown_fields=True):
     order: Text | None = None
 
     def source(self, folder: Path) -> Source:
-        """Return where the rows come from."""
+        """Return the source of the rows."""
         return FileSource(**{**structs.asdict(self), "path": folder / Path(self.path).expanduser()})
 
 
@@ -516,7 +516,7 @@ class _Database(Struct, forbid_unknown_fields=True):
     order: Text | None = None
 
     def source(self, folder: Path) -> Source:
-        """Return where the rows come from."""
+        """Return the source of the rows."""
         secret = self.password_file and folder / Path(self.password_file).expanduser()
         given = {**structs.asdict(self), "password_file": secret or None, "folder": folder}
         source = WarehouseSource(**given)
@@ -532,7 +532,7 @@ class _Relayed(Struct, forbid_unknown_fields=True):
     quorum: int | None = None
 
     def source(self, folder: Path) -> Source:
-        """Return the federation that a relay speaks for."""
+        """Return the federation that a relay represents."""
         if self.quorum is not None and self.quorum < self.fewest:
             raise InputError(
                 f"[source], quorum must be a whole number of at least {self.fewest}, not "
@@ -560,7 +560,7 @@ class _Privacy(Struct, forbid_unknown_fields=True):
     diversity: Positive = 1
 
     def groups(self, content: Table) -> Groups:
-        """Return how the site groups its rows, with what groups keep besides their size."""
+        """Return the site's groups, with their rules other than size."""
         usual = Groups.strict() if self.preset == "strict" else Groups()
         dominance = usual.dominance if self.dominance is None else None
         if self.dominance:
@@ -590,7 +590,7 @@ class _Permits(Struct, forbid_unknown_fields=True):
 
 
 class _Written(Struct, forbid_unknown_fields=True):
-    """A site file as it is written; each table is read by itself, so that errors name it."""
+    """A site file as written, with each table read separately so that errors name it."""
 
     name: Text
     source: Table = {}
@@ -616,12 +616,12 @@ class _Written(Struct, forbid_unknown_fields=True):
     permits: Table = {}
 
     def site(self, path: Path) -> SiteFile:
-        """Return the site of a file.
+        """Return the site described by the file.
 
         Raises
         ------
         InputError
-            If a table has a key that is unknown or of another type, or keys do not go together.
+            If a table has a key that is unknown or of a wrong type, or if keys are incompatible.
         """
         codes = _table("codes", self.codes, dict[str, Codes])
         privacy = _table("privacy", self.privacy or {}, _Privacy)
@@ -664,7 +664,7 @@ class _Written(Struct, forbid_unknown_fields=True):
         return _with_rules(site, rules[0]) if rules else site
 
     def _source(self, folder: Path) -> Source:
-        """Return where the rows come from."""
+        """Return the source of the rows."""
         if not self.source:
             raise InputError('[source], write path = "FILE" there, or url and query')
         kind: type[_File | _Database | _Relayed] = _Database if "url" in self.source else _File
@@ -672,7 +672,7 @@ class _Written(Struct, forbid_unknown_fields=True):
         return _table("source", self.source, kind).source(folder)
 
     def _check_values(self, site: SiteFile) -> None:
-        """Refuse factors and dates that mean nothing."""
+        """Raise an error for invalid factors and dates."""
         for name, factor in site.factors.items():
             try:
                 affine(str(factor))
@@ -682,7 +682,7 @@ class _Written(Struct, forbid_unknown_fields=True):
             checked_how(how)
 
     def _check_columns(self, site: SiteFile) -> None:
-        """Refuse columns with two parts."""
+        """Raise an error for columns with two roles."""
         parts = list(filter(None, [self.weight_column, self.group_column, self.label_column]))
         used = [*(self.columns or ()), *parts]
         if (twice := first_twice(used)) is not None:
@@ -699,7 +699,7 @@ class _Written(Struct, forbid_unknown_fields=True):
 
 
 def _with_rules(site: SiteFile, rule: str) -> SiteFile:
-    """Return a site whose groups have rules: then its rows are grouped wherever it is asked."""
+    """Return a site whose groups have rules, so that its rows are always grouped."""
     if site.privacy is not None:
         raise refused("rules-budget", where="", rule=rule)
     if site.protection == "limits":

@@ -1,7 +1,7 @@
 """Identities: the authority of a coordinator, its address, and the keys of sites.
 
-A coordinator has a certificate authority of its own, or one that the machine trusts. Sites exchange
-their keys themselves, and not through the coordinator.
+A coordinator has its own certificate authority, or one that the machine trusts. Sites exchange
+their keys directly, not through the coordinator.
 
 Each site has an Ed25519 key of its own, ``identity.key``, and ``peers.toml`` with the public keys
 of all sites, the same file everywhere:
@@ -32,7 +32,7 @@ from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.site.permits import load_key, make_key, public_text
 
 SYSTEM = "system"
-"""What a site file says of the certificate where a public authority vouches for the coordinator."""
+"""Value of ``certificate`` in a site file for a coordinator with a public authority."""
 
 
 def system_store() -> Path:
@@ -41,7 +41,7 @@ def system_store() -> Path:
     Raises
     ------
     InputError
-        If there is none.
+        If there is no such file.
     """
     found = ssl.get_default_verify_paths()
     usual = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
@@ -66,13 +66,13 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
     folder : Path
         The folder of the site file.
     make : bool, default=False
-        Whether to make one where there is none; the state of the site, which says in which secure
-        sums it has answered, is made before it.
+        Whether to create a missing key; the state of the site, which records its secure sums, is
+        created before it.
 
     Raises
     ------
     InputError
-        If it is not there, or no such key.
+        If the key is missing or invalid.
     """
     path = folder / IDENTITY
     if make and not path.exists():
@@ -84,7 +84,7 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
 
 
 def fingerprint(peers: Mapping[str, Ed25519PublicKey]) -> str:
-    """Return a digest of the sites' names and keys, for people to compare by telephone."""
+    """Return a digest of the sites' names and keys, for comparison by telephone."""
     lines = "\n".join(f"{name} {public_text(peers[name])}" for name in sorted(peers))
     digits = sha256(lines.encode()).hexdigest()[:32]
     return " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
@@ -96,7 +96,7 @@ def load_peers(path: Path) -> dict[str, Ed25519PublicKey]:
     Raises
     ------
     InputError
-        If the file is not there, or holds something else, or two sites have one key.
+        If the file is missing or invalid, or two sites have the same key.
     """
     if not path.exists():
         raise InputError(
@@ -121,12 +121,12 @@ def _public(path: Path, name: str, text: str) -> Ed25519PublicKey:
 
 
 def check_own(path: Path, name: str, peers: Mapping[str, Ed25519PublicKey], own: str) -> None:
-    """Check that the key of a site is the one that all sites have of it.
+    """Check that a site's key is the one in the common file of all sites.
 
     Raises
     ------
     InputError
-        If it is another, or not there.
+        If it is different or missing.
     """
     if name not in peers or public_text(peers[name]) != own:
         raise InputError(
@@ -135,27 +135,27 @@ def check_own(path: Path, name: str, peers: Mapping[str, Ed25519PublicKey], own:
 
 
 ALL, ALL_V6 = "0.0.0.0", "::"
-"""Numbers that stand for all of a machine, old and new."""
+"""IPv4 and IPv6 addresses that stand for all interfaces of a machine."""
 
 NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
-"""A name in ASCII; an underscore is in names of containers."""
+"""An ASCII host name; underscores occur in names of containers."""
 
 EXAMPLE = "as in 127.0.0.1:8443 or [::1]:8443"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a coordinator is.
+    """Address of a coordinator.
 
     Parameters
     ----------
     host : str
-        The name or number by which sites reach it, in ASCII.
+        The host name or IP address for the sites, in ASCII.
     port : int
         The port.
     bind : str, optional
-        The number of its machine that it listens at. Without it, that is the host where this is
-        a loopback number, or else all of the machine, by numbers of the same kind as the host.
+        The IP address at which it listens. By default the host if that is a loopback address,
+        otherwise all interfaces, for the host's version of IP.
     """
 
     host: str
@@ -164,12 +164,12 @@ class Address:
 
     @classmethod
     def read(cls, address: str, bind: str | None = None) -> Address:
-        """Read HOST:PORT; a name with other letters than ASCII's is encoded (IDNA 2008).
+        """Read HOST:PORT; a name with non-ASCII letters is encoded (IDNA 2008).
 
         Raises
         ------
         InputError
-            If it, or what it listens at, means nothing.
+            If the address or ``bind`` is invalid.
 
         Examples
         --------
@@ -192,12 +192,12 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether sites of this machine alone can reach it."""
+        """Whether only sites on this machine can reach it."""
         return is_loopback(self.host) and (self.bind is None or is_loopback(self.bind))
 
     @property
     def listens(self) -> str:
-        """Return the number that the coordinator listens at."""
+        """The IP address at which the coordinator listens."""
         if self.bind is not None:
             return self.bind
         own = number(self.host)
@@ -207,19 +207,19 @@ class Address:
 
     @property
     def local(self) -> str:
-        """Return HOST:PORT for programs of the coordinator's machine."""
+        """HOST:PORT for programs on the coordinator's machine."""
         here = {ALL: "127.0.0.1", ALL_V6: "::1"}
         return f"{bracketed(here.get(self.listens, self.listens))}:{self.port}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what a certificate names: the host, and where the coordinator listens."""
+        """The names for a certificate: the host, and where the coordinator listens."""
         wild = self.bind is None or number(self.bind) in (number(ALL), number(ALL_V6))
         return (self.host,) if wild else (self.host, str(self.bind))
 
 
 def number(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return a host as a number, None where it is a name."""
+    """Return a host as an IP address, None if it is a name."""
     try:
         return None if "%" in host else ipaddress.ip_address(host)
     except ValueError:
@@ -227,7 +227,7 @@ def number(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands before a port."""
+    """Return a host in the form that precedes a port."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -245,6 +245,6 @@ def _host(address: str, host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine alone."""
+    """Return whether a host is only this machine."""
     own = number(host)
     return host == "localhost" if own is None else own.is_loopback

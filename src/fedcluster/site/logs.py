@@ -1,6 +1,6 @@
-"""Words for the log and the privacy budget of a site: what was asked, and what that has cost.
+"""The log and the privacy budget of a site in words: questions, and their cost.
 
-Logs of a coordinator or a site: a JSON object in each line, in files that are rotated.
+Also the logs of programs: a JSON object per line, in rotated files.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from fedcluster.texts.html import Table
 from fedcluster.texts.untrusted import printable
 
 TOLD = {"described": "describe", "labels": "labels"}
-"""What a site told of itself, as the log calls it, and the task under which it is listed."""
+"""Metadata of a site by their names in the log, and the task under which they are listed."""
 WIDEST = 60
-"""The most characters of a task in the table of a run."""
+"""Largest number of characters of a task in the table of a run."""
 
 
 def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield what a log says of each answer: all that was asked by one question, one after another.
+    """Yield the log's content for each answer, split into the parts of each question.
 
-    Each has the ``time``, ``run``, ``round``, ``asked_by``, ``permit`` and ``limits`` of its
-    question, and what was asked as ``task``; events that are no questions are left out.
+    Each part has the ``time``, ``run``, ``round``, ``asked_by``, ``permit`` and ``limits`` of its
+    question, and its own ``task``; other events are left out.
     """
     for line in lines:
         if "question" not in line:
@@ -61,7 +61,7 @@ def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def event_lines(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each event of a log that is no question, but for the beginnings of files.
+    """Return a line for each event other than a question or the beginning of a file.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def _when(line: Mapping[str, Any]) -> str:
 
 
 def answer_line(answer: Mapping[str, Any]) -> str:
-    """Return one line for an answer of `answers_of`."""
+    """Return one line for a part from `answers_of`."""
     when = _when(answer)
     line = f"{when}  round {answer['round']}  "
     if "refused" in answer:
@@ -102,10 +102,11 @@ def answer_line(answer: Mapping[str, Any]) -> str:
 
 
 def run_records(answers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each run asked, in the order in which they began.
+    """Return the questions of each run, in the order in which runs began.
 
-    Each has who asked, the permit, the first and the last time, how many questions were answered
-    and refused, the columns, and by task how often, over what weight at least, how many numbers.
+    Each has the coordinator, the permit, the first and the last time, the numbers of questions
+    answered and refused, the columns and, by task, its frequency, smallest weight and number of
+    values.
     """
     runs: dict[Any, list[Mapping[str, Any]]] = {}
     for answer in answers:
@@ -136,14 +137,14 @@ def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> 
 
 
 def _group_size(answers: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return of how many rows a group is at least, None if some answer was not made of groups."""
+    """Return the smallest size of a group, None if some answer was not made of groups."""
     limits = [answer["limits"] for answer in answers if answer["task"] != "none"]
     sizes = [each["p"] for of_site in limits for each in of_site if each["name"] == "Groups"]
     return min(sizes) if sizes and len(sizes) == len(limits) else None
 
 
 def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how often something was asked, and what the answers say together."""
+    """Return how often a task was asked, and a summary of its answers."""
     exact = (answer for answer in answers if "noise" not in answer)
     weights = [w for answer in exact if (w := answer.get("smallest_weight")) is not None]
     numbers = sum(answer.get("numbers", 0) for answer in answers)
@@ -153,7 +154,7 @@ def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
-    """Yield for each run who asked what, as a table, and what the answers allow to know."""
+    """Yield, for each run, a table of its questions, and what can be inferred from the answers."""
     for run in runs:
         first, last = (str(run[key])[:16].replace("T", " ") for key in ("from", "to"))
         when = f"{first} to {last}, UTC"
@@ -170,7 +171,7 @@ def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
 
 
 def _rows(tasks: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the rows of the table of a run; tasks that read alike in short are added up."""
+    """Return the rows of the table of a run, merging tasks with the same short form."""
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for task in tasks:
         alike.setdefault(_in_short(printable(task["task"])), []).append(task)
@@ -183,7 +184,7 @@ def _rows(tasks: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _in_short(task: str) -> str:
-    """Return a task with all its parameters or, where that is long, with those that are texts.
+    """Return a task with all parameters or, if that is long, with text parameters only.
 
     Examples
     --------
@@ -223,7 +224,7 @@ def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def permit_lines(permits: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return in words what permits allow, and what became of each."""
+    """Describe in words what permits allow, and their states."""
     lines = []
     for permit in permits:
         for key in ("id", "purpose", "coordinator", "sites", "columns", "labels", "steps"):
@@ -239,9 +240,9 @@ def permit_lines(permits: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def budget_content(ledger: BudgetLedger) -> dict[str, Any]:
-    """Return what a ledger says, as JSON can hold it.
+    """Return the content of a ledger as JSON-compatible values.
 
-    Epsilon of runs does not add up to that of all; their rho does.
+    The rho of runs adds up to that of all, but epsilon does not.
     """
     runs: dict[str, list[Charge]] = {}
     for charge in ledger.charges:
@@ -272,7 +273,7 @@ def _run(name: str, charges: list[Charge], ledger: BudgetLedger) -> dict[str, An
 
 
 def budget_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
-    """Yield the budget of a site as a table of its runs, and sentences."""
+    """Yield the budget of a site as a table of its runs, and as sentences."""
     spent, delta = content["spent"], content["delta"]
     if content["runs"]:
         yield Table(
@@ -296,7 +297,7 @@ def budget_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
 
 
 def spent_line(content: Mapping[str, Any]) -> str:
-    """Return what is spent of a budget, and what is left, in a sentence."""
+    """Return a sentence on how much of a budget is spent and left."""
     spent, delta, whose = content["spent"], content["delta"], "each record"
     if (size := content["group_size"]) > 1:
         whose = f"each person with up to {size} records"
@@ -307,10 +308,10 @@ def spent_line(content: Mapping[str, Any]) -> str:
 
 
 LARGEST, FILES = 10 << 20, 9
-"""Bytes of a file from which on another begins, and how many older ones are kept."""
+"""Size in bytes from which on a new file is started, and number of older files that are kept."""
 
 FIELDS = ("site", "run", "round", "operator", "seconds", "missing")
-"""What a line tells besides time, level and event, where it is of one."""
+"""Fields of a line other than time, level and event, if it has them."""
 
 
 class JsonLines(logging.Formatter):
@@ -319,7 +320,7 @@ class JsonLines(logging.Formatter):
     Parameters
     ----------
     site : str, optional
-        The site whose log it is.
+        The site that the log belongs to.
 
     Examples
     --------
@@ -361,16 +362,16 @@ class _PrivateFile(RotatingFileHandler):
 
 @contextmanager
 def logged(path: Path, *, printed: bool, site: str | None = None) -> Iterator[logging.Logger]:
-    """Write the log of the package into a file while the block lasts; yields its logger.
+    """Write the log of the package into a file within the block; yield its logger.
 
     Parameters
     ----------
     path : Path
-        The file; older ones have a number behind their names.
+        The file; older files have a number appended to their names.
     printed : bool
-        Whether lines go to standard output, too.
+        Whether lines go to standard output too.
     site : str, optional
-        The site whose log it is.
+        The site that the log belongs to.
     """
     logger = logging.getLogger("fedcluster")
     with private_files():

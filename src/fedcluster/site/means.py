@@ -1,4 +1,4 @@
-"""Tables that are grouped once: questions are answered from the means of all groups, in a file."""
+"""Tables that are grouped once: questions are answered from the stored means of groups."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedcluster.site.file import SiteFile
 
 
 def group_once(site: SiteFile) -> tuple[int, int, int]:
-    """Group a table in memory that does not grow with it, and write the means of all groups.
+    """Group a table in constant memory, and write the means of all groups.
 
-    Returns the numbers of groups, of rows in them, and of rows. Where the file is there already,
-    of these rows and options, it stays.
+    Returns the numbers of groups, of rows in them, and of rows. An existing file for these rows and
+    options is kept.
 
     Raises
     ------
     InputError
-        If the rows were grouped otherwise, are not to be, are too few, or change meanwhile.
+        If the rows were grouped otherwise, must not be grouped, are too few, or change meanwhile.
     """
     where, path = f"{site.path}: ", site.means_file
     if not site.is_grouped:
@@ -57,7 +57,7 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
 
 
 def _grouped(site: SiteFile, rows: StreamedRows) -> Iterator[Data]:
-    """Yield the means of all groups: block by block, or of persons at once."""
+    """Yield the means of all groups, block by block, or for persons all at once."""
     grouping = replace(site.grouping, file=None)
     if site.group_column is not None:  # a person's rows may lie anywhere
         yield Client(site.name, rows, site.disclosure, grouping).data

@@ -1,7 +1,7 @@
 """Membership of a site in a federation, whatever transport carries the requests.
 
 `Membership` is the table ``[federation]`` of the site file; the auditor keeps the permits and the
-log, in which every request and its reply are written before the reply leaves.
+log, which records every request and its reply before the reply leaves.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ from fedcluster.site.worker import ReceivedModels, SiteWorker, Versions
 from fedcluster.texts.untrusted import first_not_plain, printable
 
 MOST_SIGNS = 2_000
-"""Signs of a text of a question that stand in a line of the log; the question itself is kept."""
+"""Number of characters of a question's text in a line of the log; the question itself is kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteAuditor(Auditor):
-    """Auditor of one site: checks its permits and writes its log.
+    """Auditor of one site, which checks its permits and writes its log.
 
     Parameters
     ----------
     log : AuditLog
         The log.
     questions : QuestionFolder
-        Where questions are kept.
+        The store of questions.
     asked_by : str
-        The coordinator, as far as the transport knows it.
+        The coordinator, as identified by the transport.
     permits : SitePermits, optional
-        With them, only what a permit covers is answered.
+        If given, only questions that a permit covers are answered.
     columns : sequence of str
-        The columns that the site has.
+        The columns of the site.
     say : callable taking a str
-        Receives what is written down, in one line each.
+        Called with one line for each log entry.
     budget : BudgetLedger, optional
-        The ledger of the site's privacy budget: each line says what is spent, so that the ledger
-        cannot fall back behind the log unnoticed.
+        The ledger of the site's privacy budget: each line has the cost so far, so that a reset
+        ledger is noticed.
     """
 
     log: AuditLog
@@ -91,17 +91,17 @@ class SiteAuditor(Auditor):
     budget: BudgetLedger | None = None
 
     def admit(self, request: Request) -> str:
-        """Check that a permit covers a question, where the site demands one.
+        """Check that a permit covers a question, if the site requires one.
 
-        The reply tells the hash of the last line of the log: the coordinator can show later that
-        the log was the same up to there.
+        Returns the hash of the last line of the log for the reply, with which the coordinator can
+        later show that the log was unchanged up to there.
         """
         with self.log.locked() as head:
             self._used(request, head)
             return head.hash
 
     def record(self, entry: AuditEntry) -> None:
-        """Write a line, and keep the question; the permit is held against it once more."""
+        """Write a line, keep the question, and check the permit once more."""
 
         def line(head: Head) -> Line:
             used = {} if entry.refused else self._used(entry.request, head)
@@ -118,7 +118,7 @@ class SiteAuditor(Auditor):
         )
 
     def _used(self, request: Request, head: Head) -> Line:
-        """Return the fields of a log line on the permit of a request; none without permits."""
+        """Return the fields of a log line about the permit of a request; none without permits."""
         if self.permits is None:
             return {}
         asked = Asked.from_header(request.header, request.digest, self.columns)
@@ -127,22 +127,22 @@ class SiteAuditor(Auditor):
 
 @dataclass(frozen=True, slots=True)
 class QuestionFolder:
-    """Folder of the questions in the log, each once, under its hash.
+    """Folder with one copy of each question in the log, named by its hash.
 
-    Where they take more than their room, the oldest go. Refused ones have a folder and a tenth of
-    the room for themselves, so that they drive out no answered one.
+    If the questions exceed their room, the oldest are removed. Refused questions have a separate
+    folder with a tenth of the room, so that they never displace answered ones.
 
     Parameters
     ----------
     path : Path
         The folder.
     room : int
-        Bytes that all take together.
+        Number of bytes for all questions together.
 
     Attributes
     ----------
     sizes : dict of Path to int
-        How many bytes are in a folder, as far as this program knows.
+        Number of bytes in each folder, as far as this program knows.
     """
 
     path: Path
@@ -150,7 +150,7 @@ class QuestionFolder:
     sizes: dict[Path, int] = field(default_factory=dict, init=False, compare=False)
 
     def keep(self, request: Request, *, refused: bool = False) -> Line:
-        """Keep a question; return what the log's line says of it and of those that went."""
+        """Keep a question; return the log line's fields about it and about removed ones."""
         folder, room = self.path, self.room
         if refused:
             folder, room = self.path / "refused", self.room // 10
@@ -171,12 +171,12 @@ class QuestionFolder:
         return {**about, "dropped": dropped} if dropped else about
 
     def check(self, log: Path) -> int:
-        """Check that the questions which the log says are kept are there, unchanged; count them.
+        """Check that all questions that the log lists as kept exist unchanged; count them.
 
         Raises
         ------
         InputError
-            Naming the line of the log and the file.
+            With the line of the log and the file.
         """
         kept: dict[Path, int] = {}
         for line in read_log(log):
@@ -194,7 +194,7 @@ class QuestionFolder:
 
 
 def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
-    """Remove the oldest files of a folder until the others fit; return their size, and who went."""
+    """Remove a folder's oldest files until the others fit; return their size, and those removed."""
     files = sorted(
         (about.st_mtime_ns, file.name, about.st_size)
         for file in folder.iterdir()
@@ -211,7 +211,7 @@ def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
 
 
 def _line(entry: AuditEntry) -> Line:
-    """Return what the log says of a question and its reply: sizes and hashes, never a value."""
+    """Return the log's fields for a question and its reply: sizes and hashes, never a value."""
     header, run = entry.request.header, entry.request.header.get("run")
     number = header.get("exchange")
     line: Line = {
@@ -232,7 +232,7 @@ def _line(entry: AuditEntry) -> Line:
 
 
 def _task_lines(tasks: Sequence[Task], answers: Sequence[Summary]) -> list[Line]:
-    """Return what the log says of each task and its answer; a preparation is digested once."""
+    """Return the log's fields for each task and its answer; each preparation is hashed once."""
     firsts = first_alike(tasks)
     digests = {
         i: None if (how := tasks[i].preprocessor) is None else _digest(how.plain())
@@ -262,7 +262,7 @@ def _task_line(task: Task, answer: Summary) -> Line:
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Line:
-    """Return what the log says of what the site told of itself; of texts, how many there are."""
+    """Return the log's fields for the site's metadata; for texts, only their number."""
     line: Line = {"told": {key: metadata[key] for key in metadata if key not in ASKED}}
     if (columns := metadata.get("described")) is not None:
         texts = sum(len(levels) for _, _, levels in columns)
@@ -278,7 +278,7 @@ def _digest(plain: Any) -> str:
 
 
 def _array(array: Floats) -> list[Any]:
-    """Return the shape and the hash of an array, as it travels."""
+    """Return the shape and the hash of an array in its transmitted form."""
     return [*array.shape, sha256(np.ascontiguousarray(array, "<f8").tobytes()).hexdigest()]
 
 
@@ -286,7 +286,7 @@ LEAST = 5
 """Smallest cluster that a site with limits sends over a network."""
 
 ROWS_CHANGED = "the rows have changed"
-"""Event of the log: from here on, runs that begin are about other rows."""
+"""Event of the log: runs that begin later use other rows."""
 
 
 Coordinator = Annotated[str, Meta(description='its address, as in coordinator = "HOST:PORT"')]
@@ -308,32 +308,32 @@ class Membership:
     coordinator : str
         HOST:PORT of the coordinator.
     certificate : str, optional
-        The file of the authority that vouches for the coordinator, or "system" for those that the
-        machine trusts.
+        The file of the authority that vouches for the coordinator, or "system" for the authorities
+        that the machine trusts.
     key : str, optional
         The file of the site's own key.
     insecure : bool
-        Without both, on one machine.
+        Whether there is neither, on one machine only.
     results : str
         The folder that receives the model and the labels.
     log : str
-        The file that says what was asked and what left.
+        The log of questions and of what left.
     log_megabytes : int
-        From where on a file of the log is full, and another is begun.
+        The size from which on a new file of the log is started.
     questions : str
-        The folder that keeps the questions.
+        The folder of the questions.
     questions_megabytes : int
-        How much room they have.
+        The room for the questions.
     steps : tuple of str
-        Steps that may be asked besides those of the package.
+        Allowed steps in addition to those of the package.
     secure : bool
-        Whether only sums of all sites are told, under masks.
+        Whether the site only takes part in masked sums over all sites.
     min_sites : int
-        The fewest sites whose sum may be found with the site's help, at least 3.
+        The smallest number of sites in a sum that the site helps to compute, at least 3.
     allow_dropouts : bool
-        Whether a run with secure sums may go on without some of its sites.
+        Whether a run with secure sums may continue without some of its sites.
     allow_alone : tuple of str
-        Sites whose own sums may be found, as they alone join or leave the secure sums.
+        Sites whose own sums may be inferred because they join or leave the secure sums alone.
     """
 
     coordinator: Coordinator
@@ -353,12 +353,12 @@ class Membership:
 
     @classmethod
     def from_site_file(cls, site: SiteFile) -> Membership:
-        """Read the table of a site file.
+        """Read the membership from a site file.
 
         Raises
         ------
         InputError
-            If a key is missing, unknown or of a wrong type, or a file is not there.
+            If a key is missing, unknown or of a wrong type, or a file is missing.
         """
         where = f"{site.path}: [federation],"
         try:
@@ -377,7 +377,7 @@ class Membership:
         return membership
 
     def authority(self, folder: Path) -> Path | None:
-        """Return the file of who vouches for the coordinator, None where nobody does.
+        """Return the file of the authority that vouches for the coordinator, None if there is none.
 
         Parameters
         ----------
@@ -389,30 +389,30 @@ class Membership:
         return system_store() if self.certificate == SYSTEM else folder / self.certificate
 
     def identity(self, folder: Path) -> str:
-        """Return by what permits and logs know the coordinator: see `coordinator_identity`."""
+        """Return the coordinator's identity in permits and logs; see `coordinator_identity`."""
         own = None if self.certificate in {None, SYSTEM} else folder / str(self.certificate)
         return coordinator_identity(own, Address.read(self.coordinator).host)
 
 
 def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
-    """Return what answers the questions to a site; reads the names of its columns.
+    """Return a responder for a site, after reading the names of its columns.
 
-    The rows are in a process of their own, see `SiteWorker`.
+    The rows are held by a separate process; see `SiteWorker`.
 
     Parameters
     ----------
     site : SiteFile
         The site.
     membership : Membership
-        Where it logs what left, what it may be asked, and where it keeps results.
+        Its membership, with the log, the allowed steps and the folder of results.
     say : callable taking a str
-        Receives what happens, in one line each.
+        Called with one line for each event.
 
     Raises
     ------
     InputError
-        If the rows cannot be read, ``steps`` of the site file names something else, its limits are
-        too small for a network, or its groups were lost.
+        If the rows cannot be read, ``steps`` in the site file is invalid, its limits are too small
+        for a network, or its groups were lost.
     """
     columns = _columns(site)
     steps = membership_steps(site, membership)
@@ -447,19 +447,19 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
 
 
 def _policy(site: SiteFile, state: SiteState, budget: BudgetLedger | None) -> Policy:
-    """Return what a site may be asked, and what that may cost."""
+    """Return what a site may be asked, and the budget for it."""
     disclosure = Disclosure.of(site.disclosure, site.groups if site.is_grouped else None)
     return Policy(site.policy, Ledger(state), budget, disclosure)
 
 
 def site_state(site: SiteFile, membership: Membership) -> SiteState:
-    """Return the state of a site, which is made before its first answer.
+    """Return the state of a site, creating it before the first answer.
 
     Raises
     ------
     InputError
-        If it is missing and was there: the site has a key for secure sums, or its log tells of
-        answers; or if an earlier version has left one.
+        If it is missing although it must have existed (the site has a key for secure sums, or its
+        log has answers), or if there is one from an earlier version.
     """
     folder = site.path.absolute().parent
     state, log = SiteState(folder / STATE_FILE), folder / membership.log
@@ -478,14 +478,14 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
 
 
 def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | None:
-    """Return the ledger of the privacy budget of a site, None where it has no budget.
+    """Return the ledger of a site's privacy budget, None if it has no budget.
 
     Parameters
     ----------
     site : SiteFile
         The site.
     log : AuditLog, optional
-        The log of what left it, against which the ledger is held.
+        The log of what left it, with which the ledger is compared.
     """
     if site.privacy is None:
         return None
@@ -500,12 +500,12 @@ def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | N
 
 
 def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
-    """Return the site's part in secure sums; None where its sums leave as they are.
+    """Return the site's part in secure sums; None if it does not use them.
 
     Raises
     ------
     InputError
-        If its key, those of the others, or the state with the earlier sums are missing.
+        If its key, those of the others, or the record of earlier sums is missing.
     """
     if not membership.secure:
         if site.colluders is not None:
@@ -536,7 +536,7 @@ def membership_steps(site: SiteFile, membership: Membership) -> Steps:
 
 
 def _columns(site: SiteFile) -> tuple[str, ...]:
-    """Return the names of the columns that a site has."""
+    """Return the names of the site's columns."""
     site.own_table()
     columns = tuple(site.opened(raw=True).columns)
     if (name := first_not_plain(columns)) is not None:
@@ -548,9 +548,9 @@ def _columns(site: SiteFile) -> tuple[str, ...]:
 
 
 def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
-    """Refuse limits that would let sums of very few rows leave, and what was lost of a protection.
+    """Raise an error for too small limits, or if a part of the protection was lost.
 
-    That is the groups, or what is spent of a privacy budget.
+    The parts are the groups, and the record of the privacy budget.
     """
     log = auditor.log
     if auditor.budget is not None:
@@ -573,7 +573,7 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
 
 
 def site_models(site: SiteFile, membership: Membership) -> ReceivedModels:
-    """Return the models that came to a site, and what became of them."""
+    """Return the models that a site received, with their outcomes."""
     folder = site.path.absolute().parent
     return ReceivedModels(SiteState(folder / STATE_FILE), folder / membership.results)
 
@@ -596,7 +596,7 @@ def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
     Raises
     ------
     InputError
-        If the federation is without certificates, by which a permit is known.
+        If the federation has no certificates, which permits require.
     """
     if membership.insecure or membership.certificate is None:
         raise refused("permits-insecure", where=f"{site.path}: ")
@@ -609,7 +609,7 @@ def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
 def site_auditor(
     site: SiteFile, membership: Membership, columns: Sequence[str], say: Callable[[str], object]
 ) -> SiteAuditor:
-    """Return the keeper of a site's permits and log; checks that the log is in order.
+    """Return the auditor of a site after checking that its log is in order.
 
     Raises
     ------
@@ -630,7 +630,7 @@ def site_auditor(
 def folder_auditor(
     folder: Path, name: str, asked_by: str, columns: Sequence[str], say: Callable[[str], object]
 ) -> SiteAuditor:
-    """Return the keeper of the log of a site in a folder, without a site file and permits.
+    """Return the auditor of a site's log in a folder, without a site file and permits.
 
     Raises
     ------

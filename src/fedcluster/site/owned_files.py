@@ -1,7 +1,8 @@
-"""Folders of one owner: private on a machine that others use too, changed all or not at all.
+"""Folders of one owner, private on shared machines, and changed completely or not at all.
 
-New files are written aside, and a single rename decides that they count. Only then they go to their
-places. What a command that was killed had decided is finished by whoever opens the folder next.
+New files are written to a separate folder, and a single rename commits them. Only then are they
+moved to their places. If a command is killed after that, the next one that opens the folder
+finishes its changes.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from fedcluster.errors import InputError
 from fedcluster.io.outputs import check_system, lock
 
 RUNNING = ".running"
-"""The file of a folder that is locked while a coordinator, or a site, runs on it."""
+"""File that is locked while a coordinator, or a site, runs on the folder."""
 
 LOCK, DECIDED, DRAFT = ".lock", ".changes", ".changes.partial"
-"""Inside the folder: the lock, changes that count, and changes that are being written."""
+"""Names in the folder: the lock, committed changes, and changes that are being written."""
 GONE = "gone.json"
-"""The file among changes that names what goes."""
+"""The file, among changes, that lists removed files."""
 
 WRITABLE, READABLE = 0o022, 0o077
-"""What others may do: write; anything."""
+"""Permissions of others: to write, and to do anything."""
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Let all that is written while the block lasts be for this user alone, whatever the umask."""
+    """Make all files written within the block private to this user, whatever the umask."""
     check_system()
     before = os.umask(READABLE)
     try:
@@ -40,19 +41,19 @@ def private_files() -> Iterator[None]:
 
 
 def check_private(paths: Iterable[Path], *, secret: Iterable[Path] = ()) -> None:
-    """Refuse what another user of this machine owns or may write, or may read where it is secret.
+    """Raise an error for files that others own or may write, or may read if secret.
 
     Parameters
     ----------
     paths : iterable of Path
-        Folders and files that only the owner may write; what is not there is left out.
+        Folders and files that only the owner may write; missing ones are ignored.
     secret : iterable of Path
         Files that only the owner may read.
 
     Raises
     ------
     InputError
-        With what to do. The administrator (root) is no other user.
+        With advice. The administrator (root) does not count as another user.
     """
     check_system()
     for path in filter(Path.exists, secret):
@@ -70,14 +71,14 @@ def _check(path: Path, mode: int, what: str) -> None:
 
 
 def is_foreign(about: os.stat_result) -> bool:
-    """Return whether a file belongs to another user than this one and the administrator."""
+    """Return whether a file belongs to a user other than this one and the administrator."""
     check_system()
     return about.st_uid not in {0, os.geteuid()}
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let no other command change a folder while the block lasts; finish what one had decided.
+    """Keep other commands from changing a folder within the block; finish pending changes.
 
     Raises
     ------
@@ -95,23 +96,23 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def finish(folder: Path) -> None:
-    """Finish the changes of a command that was killed amid them, if there are any."""
+    """Finish the pending changes of a killed command, if there are any."""
     if (folder / DECIDED).is_dir():
         with locked(folder):
             pass
 
 
 def commit(folder: Path, files: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
-    """Write files and remove others, all or nothing; the folder is `locked`.
+    """Write files and remove others, all or nothing; the folder must be `locked`.
 
     Parameters
     ----------
     folder : Path
         The folder.
     files : mapping of str to bytes
-        New contents by relative path, in the order in which they come to their places.
+        New contents by relative path, in the order in which they are put in place.
     gone : iterable of str
-        Relative paths of files that go; what is not there is left out.
+        Relative paths of files to remove; missing ones are ignored.
     """
     draft = folder / DRAFT
     shutil.rmtree(draft, ignore_errors=True)
@@ -133,7 +134,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _finish(folder: Path) -> None:
-    """Bring decided changes to their places; done twice, it is the same as done once."""
+    """Put committed changes in place; this can safely be repeated."""
     decided = folder / DECIDED
     if not (decided / GONE).is_file():  # there is nothing, or all of it has come to its place
         shutil.rmtree(decided, ignore_errors=True)
@@ -151,12 +152,12 @@ def _finish(folder: Path) -> None:
 
 @contextmanager
 def running(folder: Path, what: str = "coordinator") -> Iterator[None]:
-    """Say that a coordinator, or a site, runs on a folder while the block lasts.
+    """Mark a folder as used by a running coordinator or site within the block.
 
     Raises
     ------
     InputError
-        If another one does already, or the folder cannot be written.
+        If another one is running, or the folder cannot be written.
     """
     try:
         descriptor = os.open(folder / RUNNING, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,9 +1,9 @@
-"""Permits: what a study may ask of which sites and until when, signed by coordinator and site.
+"""Permits: what a study may ask of which sites until when, signed by coordinator and site.
 
-A permit is a file, ``permit.toml``, with its signatures beside it, ``permit.sig``. What is signed
-is not the file but its content in one form (`Permit.canonical`): comments and spaces do not count.
+A permit is a file, ``permit.toml``, with its signatures beside it, ``permit.sig``. The signature
+covers the canonical form of the content (`Permit.canonical`), not comments and spaces.
 
-Permits at a site: which it has accepted, and whether a question is covered by one.
+A site stores the permits that it has accepted, and checks whether a question is covered by one.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from fedcluster.site.audit_log import AuditLog, Head, Line
 
 PERMIT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 GRANTED = "granted by the coordinator"
-"""What a coordinator signs that a permit is."""
+"""Role in which a coordinator signs a permit."""
 NO_PERMIT = "this site answers under a permit only"
 NOT_COVERED = "does not cover"
-"""What a site says where a question names no permit that it has accepted."""
+"""Message of a site for a question without an accepted permit."""
 
 STEPS = (
     *("SiteSize", "Missing", "Means", "Squares", "SiteSummaries", "VarianceTree", "Lloyd"),
@@ -58,34 +58,34 @@ STEPS = (
     *("ClusterColumns", "ClusterCells", "Agreement", "Separation"),
     *("ClusterSilhouettes", "LogLikelihood"),
 )
-"""The steps that fits, choices of k and evaluations ask, whatever they cluster by, but for fuzzy
-clusters and algorithms that are asked for by name."""
+"""Steps of fits, choices of k and evaluations of any clustering, except for fuzzy clusters and
+algorithms that are requested by name."""
 LABEL_STEPS = ("Contingency", "SiteARI")
 """The steps that compare clusters with labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a study may ask.
+    """Permit: what a study may ask.
 
     Parameters
     ----------
     id : str
         Its name: letters, digits, - and _, at most 64.
     purpose : str
-        What for, in one line.
+        The purpose in one line.
     coordinator : str
-        Who may ask: the SHA-256 of the certificate that vouches for the coordinator.
+        The coordinator, by the SHA-256 of the certificate that vouches for it.
     sites : tuple of str
         The sites that may be asked.
     columns : tuple of str
         The columns that may be used.
     labels : bool
-        Whether the labels of the rows may be asked for.
+        Whether the labels of the rows may be requested.
     steps : tuple of str
         The steps that may be asked, by their registered names.
     rounds : int
-        How many questions each site answers.
+        The number of questions that each site answers.
     start, end : date
         The first and the last day, in UTC.
     """
@@ -108,7 +108,7 @@ class Permit:
         Raises
         ------
         InputError
-            If it cannot be read, lacks a key, or has one that is unknown or means nothing.
+            If it cannot be read, or a key is missing, unknown or invalid.
         """
         permit = load_record(path, cls)
         permit.check(str(path))
@@ -120,7 +120,7 @@ class Permit:
         Raises
         ------
         InputError
-            Naming what does not, after ``where``.
+            With the invalid value, after ``where``.
         """
         if reason := self._lacks():
             raise InputError(f"{where}: {reason}")
@@ -143,12 +143,12 @@ class Permit:
         return "end is before start" if self.end < self.start else None
 
     def plain(self) -> dict[str, Any]:
-        """Return the permit as JSON can hold it."""
+        """Return the permit as JSON-compatible values."""
         return asdict(self) | {"start": str(self.start), "end": str(self.end)}
 
     @property
     def canonical(self) -> bytes:
-        """What is signed: JSON with sorted keys and without spaces."""
+        """The signed form: JSON with sorted keys and without spaces."""
         return json.dumps(self.plain(), sort_keys=True, separators=(",", ":")).encode()
 
     @property
@@ -157,7 +157,7 @@ class Permit:
         return sha256(self.canonical).hexdigest()
 
     def text(self) -> str:
-        """Return the permit as a file."""
+        """Return the permit in the form of a file."""
         values = {k: v if isinstance(v, date) else _quoted(v) for k, v in asdict(self).items()}
         return "".join(f"{key} = {value}\n" for key, value in values.items())
 
@@ -171,26 +171,26 @@ def _quoted(value: Any) -> str:
 
 
 def new_key() -> tuple[bytes, bytes]:
-    """Make a key to sign with; return the content of the private and of the public file."""
+    """Create a signing key; return the content of the private and the public file."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, public_text(key.public_key()).encode()
 
 
 def make_key(path: Path) -> None:
-    """Write a new signing key that only its owner may read; an existing file is kept."""
+    """Write a new signing key, private to its owner; an existing file is kept."""
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(new_key()[0])
 
 
 def public_text(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
-    """Return a public key as its file and ``peers.toml`` hold it."""
+    """Return a public key in the form of its file and of ``peers.toml``."""
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
-    """Read a key to sign with, of `new_key`."""
+    """Read a private signing key written by `new_key`."""
     with _readable(path, "no key to sign permits with"):
         key = load_ssh_private_key(path.read_bytes(), None)
         if not isinstance(key, Ed25519PrivateKey):
@@ -199,7 +199,7 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 
 def load_public_key(path: Path) -> Ed25519PublicKey:
-    """Read the key that signatures are checked by, of `new_key`."""
+    """Read a public key, written by `new_key`, that verifies signatures."""
     with _readable(path, "no key to check permits by"):
         key = load_ssh_public_key(path.read_bytes())
         if not isinstance(key, Ed25519PublicKey):
@@ -214,10 +214,10 @@ def authority_digest(certificate: Path) -> str:
 
 
 def coordinator_identity(authority: Path | None, host: str) -> str:
-    """Return by what permits and logs know a coordinator.
+    """Return the identity of a coordinator in permits and logs.
 
-    That is the SHA-256 of the certificate of its own authority. Where a public one vouches for it,
-    it is whoever has a certificate of the host, and so that of the host's name.
+    It is the SHA-256 of the certificate of its own authority. With a public authority, the
+    coordinator is whoever has a certificate for the host, so it is the SHA-256 of the host's name.
     """
     return (
         sha256(f"host {host}".encode()).hexdigest()
@@ -237,7 +237,7 @@ def _readable(path: Path, what: str) -> Iterator[None]:
 
 
 def accepted(site: str) -> str:
-    """Return what a site signs that a permit is."""
+    """Return the role in which a site signs a permit."""
     return f"accepted by {site}"
 
 
@@ -249,9 +249,9 @@ def sign(path: Path, permit: Permit, role: str, key: Ed25519PrivateKey) -> None:
     path : Path
         The file of the signatures, which need not exist.
     permit : Permit
-        What is signed.
+        The permit to sign.
     role : str
-        As what: `GRANTED`, or what `accepted` returns.
+        The role: `GRANTED`, or the result of `accepted`.
     key : Ed25519PrivateKey
         The signer's key.
     """
@@ -279,7 +279,7 @@ def check_signature(path: Path, permit: Permit, role: str, key: Ed25519PublicKey
     Raises
     ------
     InputError
-        If the file has no such signature, or it is of another content or key.
+        If the file has no such signature, or it belongs to another content or key.
     """
     signed = signatures(path)
     try:
@@ -297,16 +297,16 @@ def _message(permit: Permit, role: str) -> bytes:
 
 
 State = Mapping[str, Any]
-"""What became of a permit: the digest that was accepted, how many rounds are used, the hash of the
-last question that was answered, whether it was revoked."""
+"""State of a permit: the accepted digest, the number of rounds used, the hash of the last
+answered question, and whether it was revoked."""
 
 
 @dataclass(frozen=True, slots=True)
 class SitePermits:
     """The permits of a site.
 
-    Which are accepted, how often each was used and which are revoked stands in the log of what left
-    and nowhere else: without that log no permit is accepted.
+    The acceptance, use and revocation of permits are recorded only in the site's log: without that
+    log, no permit is accepted.
 
     Parameters
     ----------
@@ -315,11 +315,11 @@ class SitePermits:
     site : str
         The name of the site.
     coordinator : str
-        By what permits know the coordinator, see `coordinator_identity`.
+        The identity of the coordinator in permits; see `coordinator_identity`.
     granter : Path
-        The coordinator's key that permits are checked by.
+        The coordinator's public key that verifies permits.
     key : Path
-        The site's own key to sign with; it is made here when it is first needed.
+        The site's own signing key, created when it is first needed.
     """
 
     folder: Path
@@ -334,7 +334,7 @@ class SitePermits:
         Raises
         ------
         InputError
-            If it is not signed by the coordinator, or for another federation or site.
+            If it is not signed by the coordinator, or belongs to another federation or site.
         """
         permit = Permit.load(path)
         check_signature(path.with_suffix(".sig"), permit, GRANTED, load_public_key(self.granter))
@@ -345,12 +345,12 @@ class SitePermits:
         return permit
 
     def accept(self, path: Path, log: AuditLog) -> Permit:
-        """Sign a permit, keep it and write that down; the count of its rounds goes on, if any.
+        """Sign a permit, store it and log that; an existing count of its rounds continues.
 
         Raises
         ------
         InputError
-            As `read`, and if its last day is over.
+            As in `read`, and if its last day has passed.
         """
         permit = self.read(path)
 
@@ -374,12 +374,12 @@ class SitePermits:
         sign(kept.with_suffix(".sig"), permit, accepted(self.site), load_key(self.key))
 
     def revoke(self, name: str, log: AuditLog) -> None:
-        """Write down that a permit is accepted no longer.
+        """Record that a permit is no longer accepted.
 
         Raises
         ------
         InputError
-            If it never was.
+            If it was never accepted.
         """
 
         def entry(head: Head) -> Line:
@@ -391,7 +391,7 @@ class SitePermits:
         log.append(entry)
 
     def known(self, head: Head) -> list[tuple[Permit, State]]:
-        """Return the permits that were accepted here, with what became of each."""
+        """Return the permits that were accepted here, with their states."""
         return [(self._accepted(name, state), state) for name, state in head.permits.items()]
 
     def sites(self, name: str) -> tuple[str, ...]:
@@ -400,7 +400,7 @@ class SitePermits:
         Raises
         ------
         InputError
-            As `read`.
+            As in `read`.
         """
         return self.read(self._file(name)).sites
 
@@ -410,9 +410,9 @@ class SitePermits:
         Raises
         ------
         WireError
-            If none does, in words for the coordinator.
+            If there is none, in words for the coordinator.
         InputError
-            If the permit at the site was changed; the words are for the site.
+            If the permit at the site was changed, in words for the site.
         """
         state = head.permits.get(request.permit)
         if state is None:
@@ -423,7 +423,7 @@ class SitePermits:
         return permit
 
     def _accepted(self, name: str, state: State) -> Permit:
-        """Return an accepted permit, as it was accepted."""
+        """Return an accepted permit after checking that it is unchanged."""
         path = self._file(name)
         permit = self.read(path)
         own = load_key(self.key).public_key()
@@ -438,22 +438,22 @@ class SitePermits:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a question needs to be covered by a permit.
+    """Requirements of a question on a permit.
 
     Parameters
     ----------
     permit : str
-        The permit that it names, empty if none.
+        The permit that the question names, empty if none.
     columns : tuple of str
-        The columns that it is about.
+        The columns that the question is about.
     named : bool
-        Whether it names them itself; else they are those that the site has.
+        Whether the question names them; otherwise they are those of the site.
     labels : bool
-        Whether it asks for the labels of the rows.
+        Whether the question asks for labels.
     steps : frozenset of str
-        The steps that it asks, and those that its run will ask.
+        The steps in the question, and those planned in its run.
     question : str
-        Its hash: one that is asked again is the same round.
+        The hash of the question: a repeated question is the same round.
     """
 
     permit: str
@@ -465,12 +465,12 @@ class Asked:
 
     @classmethod
     def from_header(cls, header: Header, question: str, own: Sequence[str]) -> Asked:
-        """Read what the header of a question asks of a site that has its own columns.
+        """Read the requirements of a question from its header, for a site with its own columns.
 
         Raises
         ------
         WireError
-            If it is not understood.
+            If the header is not understood.
         """
         columns, tasks = header.get("columns"), header.get("tasks", [])
         described = header.get("described", [])
@@ -490,7 +490,7 @@ class Asked:
 
 
 def next_round(permit: Permit, request: Asked, head: Head) -> dict[str, Any]:
-    """Return what the log's line says of the use of a permit by a question that is answered."""
+    """Return the log's fields for the use of a permit by an answered question."""
     state = head.permits[permit.id]
     used = state["used"] + (state["last"] != request.question)
     new = {**state, "used": used, "last": request.question}
@@ -498,7 +498,7 @@ def next_round(permit: Permit, request: Asked, head: Head) -> dict[str, Any]:
 
 
 def _not_covered(permit: Permit, state: State, request: Asked, head: Head) -> str | None:
-    """Return why a permit does not cover a question, None where it does."""
+    """Return why a permit does not cover a question, None if it does."""
     if state["revoked"]:
         return "was revoked by this site"
     if not permit.start <= _today(head) <= permit.end:
@@ -516,7 +516,7 @@ def _not_covered(permit: Permit, state: State, request: Asked, head: Head) -> st
 
 
 def _today(head: Head) -> date:
-    """Return the day, which does not go back behind the log where a clock does."""
+    """Return the day, which never precedes the log even if the clock goes back."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return date.fromisoformat(max(now, head.latest)[:10])
 

@@ -1,13 +1,13 @@
-"""Process of a site that holds its rows and works; it is ended where a question costs too much.
+"""Process of a site that holds its rows and works; it is ended if a question costs too much.
 
     parent                                    child
     Worker(make, limits)  -- make, limits --> work = make()          with the parent's plugins
     worker(asked)         -- asked ---------> answer = work(asked)   reads rows, as long as it takes
                           <-- result -------- answer()               under the limit of time
 
-The child lives from question to question, so that rows are read and kernels are loaded once. One
-that was ended is started anew with the next question. It ends with its parent; a lasting one first
-ends the call that it is at.
+The child persists between questions, so that rows are read and kernels are loaded only once. If it
+was ended, it is restarted with the next question. It ends with its parent; a lasting one first
+finishes its present call.
 """
 
 from __future__ import annotations
@@ -38,31 +38,30 @@ Result = TypeVar("Result")
 
 COMMAND = "from fedcluster.site.process import serve; serve()"
 OUT_OF_MEMORY = 77
-"""Exit status of a child that could have no more memory."""
+"""Exit status of a child that ran out of memory."""
 PATIENCE = 10
-"""How many times as long as its processor time a question may take by the clock, for waiting."""
+"""Largest ratio of a question's elapsed time to its processor time, to allow for waiting."""
 LOWEST = 19
-"""How far the priority of a child is lowered that works while nobody waits."""
+"""Amount by which the priority of a child is lowered while nobody waits for it."""
 TOO_EXPENSIVE = "too expensive for the site's limits"
 MEGABYTE = 10**6
 
 
 def _most_memory() -> int:
-    """Return three quarters of the memory of this machine, in megabytes."""
+    """Return three quarters of this machine's memory in megabytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4 // MEGABYTE
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one question of a coordinator may cost a site; the process that works on it is ended.
+    """Largest cost of a question at a site; a process that exceeds it is ended.
 
     Parameters
     ----------
     seconds : int, default=600
-        Processor time, of all cores together.
+        Processor time in seconds, over all cores.
     memory_mb : int, optional
-        Memory in megabytes, with the rows that are held; by default three quarters of what the
-        machine has.
+        Memory in megabytes, including the rows; by default three quarters of the machine's memory.
     message_mb : int, default=100
         The size of a message in megabytes.
     """
@@ -73,24 +72,24 @@ class Cost:
 
 
 class Worker(Generic[Asked, Result]):
-    """Function that is carried out in a process of its own, with limits on what a call may cost.
+    """Function that runs in a separate process, with limits on the cost of a call.
 
     Parameters
     ----------
     make : callable
-        Makes the function, there. That prepares for a call, without a limit of time, and returns
-        what carries it out. What it takes, and what comes of it, can be pickled.
+        Creates the function in the process. The function prepares a call, without a limit on time,
+        and returns what carries it out. Arguments and results must be picklable.
     limits : Cost
-        What a call may cost.
+        The limits on a call.
     lasting : bool, default=False
-        Whether a call is finished at the lowest priority, and also after the parent has ended.
+        Whether calls run at the lowest priority and are finished even after the parent has ended.
 
     Raises
     ------
     EndedError
-        From a call that was ended: by a limit, or by `end`. The next one finds a new process.
+        If a call was ended by a limit or by `end`. The next call gets a new process.
     Exception
-        What the function raises.
+        Any error of the function.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class Worker(Generic[Asked, Result]):
         self._pipe: Connection | None = None
 
     def start(self) -> None:
-        """Start the process, where there is none: it is ready when the first call comes."""
+        """Start the process if there is none, so that it is ready for the first call."""
         if self._process is not None and self._process.poll() is None:
             return
         self._pipe, theirs = Pipe()
@@ -126,7 +125,7 @@ class Worker(Generic[Asked, Result]):
             self._pipe.send((self._make, self._limits))
 
     def __call__(self, request: Asked) -> Result:
-        """Return what the function returns."""
+        """Return the result of the function."""
         with self._turn:
             self.start()
             assert self._pipe is not None
@@ -142,12 +141,12 @@ class Worker(Generic[Asked, Result]):
         return result  # type: ignore[no-any-return]
 
     def end(self, why: str = "the site ends") -> None:
-        """End the process at once, from any thread; a call that runs raises an error that says why.
+        """End the process at once, from any thread; an active call raises an error with the reason.
 
         Parameters
         ----------
         why : str
-            The reason, which the coordinator is told.
+            The reason, which is sent to the coordinator.
         """
         if self._process is not None:
             self._why = why
@@ -168,7 +167,7 @@ class Worker(Generic[Asked, Result]):
 
 
 def serve() -> None:
-    """Work for the parent until it ends: the child's main function."""
+    """Work for the parent until it ends; this is the child's main function."""
     pipe, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
     if parent:
         Thread(target=_end_with, args=[parent], daemon=True).start()
@@ -196,7 +195,7 @@ def _end_with(parent: int) -> None:
 
 
 def _limit(kind: int, value: int) -> None:
-    """Set a resource limit of this process, unless the machine's is lower; -1 is no limit."""
+    """Set a resource limit of this process, unless the machine's is lower; -1 means no limit."""
     _, hard = resource.getrlimit(kind)
     lower = value if hard < 0 else min(value, hard)
     resource.setrlimit(kind, (hard if value < 0 else lower, hard))
@@ -205,7 +204,7 @@ def _limit(kind: int, value: int) -> None:
 def _result(
     work: Callable[[Any], Callable[[], Any]], request: Any, seconds: int
 ) -> tuple[Any, Exception | None]:
-    """Return a function's result or its error; one that cannot travel becomes one of its name."""
+    """Return a function's result or error; one that cannot be pickled is replaced by its name."""
     try:
         _limit(resource.RLIMIT_CPU, -1)
         answer = work(request)

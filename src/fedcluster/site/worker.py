@@ -1,16 +1,16 @@
 """Process that holds the rows of a site, and the results that a federation leaves there.
 
-The process is ended where a request takes too long or too much memory.
-The site's own program reads requests and writes its log; the process holds the rows and answers.
-A run is answered from the rows as they were when it began, or not at all.
+The process is ended if a request takes too long or too much memory. The site's own program reads
+requests and writes its log; the process holds the rows and answers. A run is answered from the rows
+as they were when it began, or not at all.
 
-The results are the model and the cluster of each row. A coordinator may make up a model for which
-it takes longer, or fails, to label certain rows. So a model is acknowledged once it is written
-down, and rows are labelled after that:
+The results are the model and the cluster of each row. A malicious coordinator may craft a model
+whose labelling is slow, or fails, for certain rows. So a model is acknowledged once it is stored,
+and rows are labelled after that:
 
     receive -> RECEIVED -- labelling begins --> LABELS, which says at the end how that went
 
-Both are in the state of the site: a kill at any moment leaves what is still to be done.
+Both are in the state of the site, so that after a kill at any moment the remaining work is known.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from fedcluster.site.file import SiteFile
 from fedcluster.site.process import Worker
 
 Chunks = Callable[[tuple[str, ...], bool], Iterable[Data] | None]
-"""``chunks(columns, raw)`` gives the rows to label, None where they are others than were asked."""
+"""``chunks(columns, raw)`` returns the rows to label, None if they have changed since."""
 
 RECEIVED = "received"
-"""The name of a model whose labels were not begun."""
+"""Name of a model whose labelling has not begun."""
 LABELS = "labels"
-"""The name of the model whose labels are being written, and then of what became of them."""
+"""Name of the model whose labels are being written, and later of its outcome."""
 
 NO_LABELS = "no rows were labelled"
 OTHERS = "they have changed since the run began: label them with fedcluster predict"
@@ -54,7 +54,7 @@ OTHERS = "they have changed since the run began: label them with fedcluster pred
 
 @dataclass(frozen=True, slots=True)
 class ReceivedModels:
-    """Models that came to a site, and what became of the labels of its rows.
+    """Models that a site received, and the outcomes of labelling its rows.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ class ReceivedModels:
     results: Path
 
     def receive(self, model: Mapping[str, Any], rows: str) -> None:
-        """Write down a model of rows with a fingerprint; it is on the disk when this returns.
+        """Store a model for rows with a fingerprint; it is on disk when this returns.
 
-        What this does, and for how long, does not depend on the rows.
+        This takes the same actions and the same time whatever the rows are.
 
         Raises
         ------
@@ -97,13 +97,13 @@ class ReceivedModels:
 
     @property
     def are_waiting(self) -> bool:
-        """True if labels are still to be written, or were begun and not finished."""
+        """Return whether labels are still to be written, or were begun and not finished."""
         received, labels = self._read()
         return received is not None or "model" in labels
 
     @contextmanager
     def next(self) -> Iterator[dict[str, Any] | None]:
-        """Take the model that came last, None where all is done; one process at a time does."""
+        """Take the most recent model, None if all is done; by one process at a time."""
         with self._locked():
             with self.state.transaction() as file:
                 if (came := get(file, "models", RECEIVED)) is not None:
@@ -113,7 +113,7 @@ class ReceivedModels:
             yield labels if "model" in labels else None
 
     def give_up(self, why: str) -> str:
-        """Write down that the labels which were begun are not to be had; return that."""
+        """Record, and return, that the labels that were begun cannot be had."""
         with self._locked():
             outcome = f"{NO_LABELS}: {why}"
             return self.finish(outcome) if "model" in self._read()[1] else outcome
@@ -133,14 +133,14 @@ class ReceivedModels:
         return outcome
 
     def outcome(self) -> str:
-        """Return what became of the last model, empty where none came."""
+        """Return the outcome of the last model, empty if there was none."""
         received, labels = self._read()
         if received is not None or "model" in labels:
             return "a model came, and the labels of rows are still to be written"
         return f"{labels['time'][:19].replace('T', ' ')} {labels['said']}" if labels else ""
 
     def _read(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        """Return the model that was received, and the one with labels or what became of it."""
+        """Return the received model, and the one being applied or its outcome."""
         if not self.state.is_there:
             return None, {}
         with self.state.transaction() as file:
@@ -154,28 +154,30 @@ def keep_results(
     algorithms: Sequence[str] = (),
     own: OwnTable | None = None,
 ) -> str:
-    """Write the model that came, and the cluster of each row, chunk by chunk: both stay here.
+    """Write the received model and the cluster of each row, chunk by chunk; both stay here.
 
     Parameters
     ----------
     chunks : callable
-        Gives the rows.
+        Returns the rows.
     content : mapping
-        The model, as ``model.json`` holds it.
+        The content of ``model.json``.
     results : Path
         The folder.
     algorithms : sequence of str
-        Algorithms besides those of the package that the site lets assign rows, by dotted names.
+        Dotted names of algorithms, in addition to those of the package, that the site lets assign
+        rows.
 
     own : OwnTable, optional
-        The table that holds the rows' keys, opened before their rows are asked for; they are
-        written beside the clusters.
+        The table with the rows' keys, opened before the rows; the keys are written beside the
+        clusters.
 
     Returns
     -------
     str
-        Why no rows were labelled, empty where they were. If the rows have changed, their labels
-        would be of other rows than the model. Earlier labels go, as they are of another model.
+        Why no rows were labelled, empty if they were. Changed rows are not labelled, because the
+        model belongs to other rows. Earlier labels are removed, because they belong to another
+        model.
     """
     for broken_off in results.parent.glob(f".{results.name}-*.partial"):
         shutil.rmtree(broken_off, ignore_errors=True)
@@ -207,17 +209,17 @@ def _label(rows: Iterable[Data], model: Model, file: Path, own: OwnTable | None)
 
 
 KEY_BYTES = 16
-"""Bytes that a site draws for its bootstrap samples, which nobody else can then know."""
+"""Number of random bytes for the site's bootstrap samples, which nobody else can know."""
 CLIENTS = 4
-"""Choices of columns whose rows are held at the same time, the last ones that were asked for."""
+"""Number of most recent choices of columns whose rows are held at the same time."""
 CHANGED = "the rows have changed since the run began: start it anew"
 RUNS = 100
-"""Runs whose version of the rows is known, the last ones."""
+"""Number of most recent runs whose version of the rows is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """Call of a method of the client with some columns, of rows with a fingerprint."""
+    """Call of a client's method with some columns, for rows with a fingerprint."""
 
     fingerprint: str
     columns: tuple[str, ...]
@@ -227,16 +229,16 @@ class _Call:
 
 
 class Versions:
-    """Versions of a site's rows: a run is about those that it began with, or about none.
+    """Versions of a site's rows: a run uses the version that it began with, or none.
 
-    A run that goes on after a restart is still about the rows that it began with.
+    A run that is resumed after a restart still uses the rows that it began with.
 
     Parameters
     ----------
     state : SiteState
         The state of the site, which holds the fingerprint of the rows of each of the last runs.
     changed : callable taking a str
-        Told the hash of a version that follows another one.
+        Called with the hash of each version that replaces another one.
 
     Examples
     --------
@@ -252,12 +254,12 @@ class Versions:
         self._state, self._changed = state, changed
 
     def of(self, run: str) -> str | None:
-        """Return the fingerprint of the rows that a run is about, None of one that is not known."""
+        """Return the fingerprint of a run's rows, None for an unknown run."""
         with self._state.transaction() as file:
             return get(file, "rows", run)  # type: ignore[no-any-return]
 
     def begin(self, run: str, fingerprint: str) -> None:
-        """Write down that a run is about rows with a fingerprint."""
+        """Record that a run uses rows with a fingerprint."""
         with self._state.transaction() as file:
             before = last(file, "rows")
             put(file, "rows", run, fingerprint, RUNS)
@@ -266,18 +268,18 @@ class Versions:
 
 
 class SiteWorker:
-    """Site that answers in a process of its own.
+    """A site that answers by a separate process.
 
     Parameters
     ----------
     site : SiteFile
         The site.
     versions : Versions
-        Which rows each run is about.
+        The versions of the rows by run.
     models : ReceivedModels
-        Where models are written down that come.
+        The store of received models.
     say : callable taking a str
-        Receives what became of them, in one line each.
+        Called with one line for each outcome.
     """
 
     def __init__(
@@ -294,16 +296,16 @@ class SiteWorker:
         self.end = self._worker.end
 
     def start(self) -> None:
-        """Start the process, and finish the labels that another program of the site began."""
+        """Start the process, and finish labels that an earlier process of the site began."""
         waiting = self._models.are_waiting
         self._worker.start()
         if waiting:
             self._labelling.go_on()
 
     def begin(self, run: str) -> None:
-        """From now on answer questions of this run, of the rows as they were when it began.
+        """Answer questions of this run from now on, from the rows as they were when it began.
 
-        What goes wrong here is raised by the first call, which can tell the coordinator.
+        Errors are raised by the first call, which can inform the coordinator.
         """
         try:
             known = self._versions.of(run)
@@ -314,7 +316,7 @@ class SiteWorker:
             self._rows = error
 
     def _fingerprint(self) -> str:
-        """Return the fingerprint of the rows as they are now, which may have to be read for it."""
+        """Return the fingerprint of the present rows, for which they may have to be read."""
         fingerprint = self._site.fingerprint()
         if fingerprint:
             return fingerprint
@@ -330,32 +332,32 @@ class SiteWorker:
         return WorkerClient(self._site.name, call)
 
     def keep(self, model: Mapping[str, Any]) -> None:
-        """Write down a model; the rows that it was made of are labelled after this returns."""
+        """Store a model; its rows are labelled after this returns."""
         self._models.receive(model, self._rows_of_the_run())
         self._labelling.go_on()
 
     def _rows_of_the_run(self) -> str:
-        """Return the fingerprint of the rows that the run is about."""
+        """Return the fingerprint of the rows of the run."""
         if isinstance(self._rows, Exception):
             raise self._rows
         return self._rows
 
 
 class Labelling:
-    """Labels of rows by the models that came, in a process of its own that nobody waits for.
+    """Labelling of rows by received models, in a separate process that nobody waits for.
 
-    Neither the reply to the message that brings a model nor the one to the next question takes
-    longer, or is another one, because of it: both leave without a look at it. The process has the
-    lowest priority, and outlives this program; what is not done then is done at the next start.
+    Neither the reply to the message with a model nor the reply to the next question depends on it,
+    in content or in time. The process has the lowest priority and outlives this program; unfinished
+    work is done at the next start.
 
     Parameters
     ----------
     site : SiteFile
         The site.
     models : ReceivedModels
-        The models, and what became of them.
+        The models and their outcomes.
     say : callable taking a str
-        Receives what became of each, in one line.
+        Called with one line for each outcome.
     """
 
     def __init__(
@@ -369,7 +371,7 @@ class Labelling:
         self._thread: Thread | None = None
 
     def go_on(self) -> None:
-        """Let labels be written, once those are that are being written."""
+        """Let labels be written, after those that are being written."""
         self._came.set()
         if self._thread is None:
             self._thread = Thread(target=self._follow, daemon=True)
@@ -389,13 +391,13 @@ class Labelling:
 
 
 class _Labeller:
-    """What labels the rows of a site by the last model that came, in the process for that."""
+    """Function that labels the rows of a site by the last model, in the labelling process."""
 
     def __init__(self, site: SiteFile) -> None:
         self._site = site
 
     def __call__(self, models: ReceivedModels) -> Callable[[], str]:
-        """Return what writes the labels, of rows that are read here."""
+        """Return the function that writes the labels, after reading the rows."""
         with ExitStack() as stack:
             came = stack.enter_context(models.next())
             if came is None:  # the process of an earlier program has done it
@@ -416,7 +418,7 @@ class _Labeller:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerClient:
-    """Client that works in another process; it answers as `Client` does."""
+    """Client that works in another process, with the same answers as `Client`."""
 
     name: str
     call: Callable[..., Any]
@@ -431,7 +433,7 @@ class WorkerClient:
 
 
 class _Holder:
-    """Clients of a site by the columns that are asked for, in the process of the worker."""
+    """Clients of a site by columns, in the worker's process."""
 
     def __init__(self, site: SiteFile) -> None:
         self._site, self._fingerprint = site, ""
@@ -440,7 +442,7 @@ class _Holder:
         self._groups: Client | None = None
 
     def __call__(self, call: _Call) -> Callable[[], Any]:
-        """Return what calls the method of the client, whose rows are read and grouped here."""
+        """Return the call of the client's method, after reading and grouping the rows."""
         if call.method == "read anew":
             self._site = _held(self._site)
             return self._site.fingerprint
@@ -454,7 +456,7 @@ class _Holder:
         return partial(getattr(client, call.method), **call.arguments)
 
     def _turn_to(self, call: _Call) -> None:
-        """Go on with other rows, those that a call is about."""
+        """Switch to the rows of a call, if they are others."""
         source = self._site.source
         by_digest = isinstance(source, WarehouseSource) and source.version is None
         if by_digest and not self._site.fingerprint():
@@ -481,7 +483,7 @@ class _Holder:
         return client
 
     def _protected(self, columns: tuple[str, ...], *, raw: bool) -> Client:
-        """Return the client of rows as they are, or of some columns of the groups."""
+        """Return the client for ungrouped rows, or for some columns of the groups."""
         if not self._site.is_grouped:
             return self._site.client(columns, raw=raw)
         if self._groups is None:
@@ -489,14 +491,14 @@ class _Holder:
         return self._groups.with_columns(columns, raw=raw)
 
     def _chunks(self, columns: tuple[str, ...], raw: bool) -> Iterable[Data] | None:
-        """Return the rows that were asked about, None where the site has others by now."""
+        """Return the rows that the question was about, None if the site's rows have changed."""
         source = self._site.client(columns, raw=raw).source
         return chunks_of(source) if self._site.fingerprint() == self._fingerprint else None
 
 
 def _held(site: SiteFile) -> SiteFile:
-    """Return a site whose database is asked now, and not again; one with files as it is.
+    """Return a site with its database queried now, and only once; one with files is unchanged.
 
-    Where the means of its groups are in a file, no row is asked for.
+    If the means of its groups are in a file, no rows are read.
     """
     return site if site.has_means else site.kept()

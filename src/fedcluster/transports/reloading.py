@@ -1,4 +1,4 @@
-"""A site that reads its file and rows anew while it is connected, where its owner says so."""
+"""A site that rereads its file and rows while it is connected, when its owner requests it."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ from fedcluster.site.owned_files import check_private
 from fedcluster.site.process import MEGABYTE
 
 MARK = "reload"
-"""The file, beside the site file, whose change asks for it."""
+"""The file, beside the site file, whose change requests that."""
 
 RELOADED = "the site was reloaded"
-"""Event of the log: from here on, its file says something else, or its rows were read anew."""
+"""Event of the log: the site file has changed, or the rows were read again."""
 
 FIXED = ("coordinator", "certificate", "key", "insecure")
-"""What a connection was made with: another value needs a new start of the program."""
+"""Settings of a connection, which only a restart can change."""
 
 
 class ReloadingSite:
-    """Answers to the questions to a site, by its file as it was last read.
+    """Responder of a site that follows the latest version of its file.
 
-    `reload` asks for the file and the rows to be read anew before the next run. Where the new file
-    is wrong, the old one stays. A question of an earlier run that is worked on then is refused.
+    `reload` requests that the file and the rows are read again before the next run. If the new file
+    is invalid, the old one stays. A question of an earlier run that is being answered then is
+    refused.
 
     Parameters
     ----------
     path : Path
         The site file.
     say : callable taking a str
-        Receives what happens, in one line each.
+        Called with one line for each event.
 
     Raises
     ------
     InputError
-        As `site_responder` does, of the file as it is now.
+        As in `site_responder`, for the present file.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
@@ -88,12 +89,12 @@ class ReloadingSite:
 
 
 def check_files(path: Path, membership: Membership) -> None:
-    """Refuse files of a site that other users of the machine may change, or read where secret.
+    """Raise an error for files of a site that others may change, or read if they are secret.
 
     Raises
     ------
     InputError
-        With what to do.
+        With advice.
     """
     folder = path.absolute().parent
     own = (membership.certificate, "coordinator.pub", "flower", PEERS, STATE_FILE)
@@ -105,12 +106,12 @@ def check_files(path: Path, membership: Membership) -> None:
 
 
 def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[SiteFile, Membership]:
-    """Return a site file as it is now.
+    """Return the present site file.
 
     Raises
     ------
     InputError
-        If it is wrong, or names another site or coordinator than the program is connected to.
+        If it is invalid, or names another site or coordinator than the present connection.
     """
     check_private([path.absolute().parent, path])
     site = SiteFile.load(path)
@@ -123,12 +124,12 @@ def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[Site
 
 
 def reload(path: Path) -> SiteFile:
-    """Ask the program of a site to read its file and rows anew; return the file, which is right.
+    """Ask the program of a site to read its file and rows again; return the checked file.
 
     Raises
     ------
     InputError
-        If the site file is wrong: then nothing is asked.
+        If the site file is invalid; then nothing is requested.
     """
     site = SiteFile.load(path)
     Membership.from_site_file(site)

@@ -1,4 +1,4 @@
-"""NVIDIA FLARE as the transport: the only package that imports nvflare or knows its files.
+"""NVIDIA FLARE as the transport; only this package imports nvflare or knows its files.
 
 A coordinator runs FLARE's server, a site FLARE's client. A job is three JSON files that name two
 installed classes: `fedcluster.transports.flare._site.SiteExecutor` and

@@ -1,4 +1,4 @@
-"""The coordinator's end of FLARE: an installed controller that carries out runs of a federation."""
+"""The coordinator's end of FLARE: an installed controller that carries out runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
 
 GRACE = 30.0
-"""Seconds that the first exchange waits for sites, whose programs start unevenly."""
+"""Seconds that the first exchange waits for sites, whose programs start at different times."""
 
 LOOK_AROUND = 0.25
 """Seconds between two questions to a site that is not connected."""
@@ -36,11 +36,11 @@ GONE = {
     "SERVICE_UNAVAILABLE",
     "service_unavailable",
 }
-"""What FLARE says where a message has not reached a site's program."""
+"""FLARE's message when a message has not reached a site's program."""
 
 
 class FlareCaller:
-    """Asks one site on FLARE's auxiliary channel, see `fedcluster.engines.exchange.Ask`.
+    """Function that asks one site on FLARE's auxiliary channel; see `fedcluster.engines.exchange`.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def flare_engine(
     cancelled: Callable[[], bool],
     responded: Callable[[str], None],
 ) -> RemoteEngine:
-    """Return the engine that asks the sites of a job, as ``job.json`` says."""
+    """Return the engine that asks the sites of a job, as specified in ``job.json``."""
     sites, deadline = content["sites"], content["deadline"]
     exchanges = RetryingTransport(
         ThreadedCarrier(caller, sites),
@@ -96,11 +96,11 @@ def flare_engine(
 
 
 class RunController(Controller):
-    """Coordinator of runs, one after the other.
+    """Controller that carries out runs, one after the other.
 
-    A job tells it their names alone: what is done stands in ``job.json`` of a run, in the folder
-    of the federation on this machine. Records are kept there, too, so that a run that is handed in
-    again goes on, in whatever job of FLARE.
+    A FLARE job only names the runs: what they do is in the ``job.json`` of each run, in the
+    federation's folder on this machine. Records are kept there too, so that a run that is submitted
+    again continues, in any job of FLARE.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class RunController(Controller):
         self._federation: Federation | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Refuse a kit that lacks a lock."""
+        """Raise an error for a kit that lacks a lock."""
         kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
         try:
             check_locks(kit)
@@ -138,12 +138,12 @@ class RunController(Controller):
             self.log_info(fl_ctx, f"run {name}: {error or 'done'}")
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Leave everything as it is."""
+        """Do nothing."""
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
     ) -> None:
-        """Take no note of the result of a task: there are none."""
+        """Ignore the result of a task, as there are no tasks."""
 
 
 def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:

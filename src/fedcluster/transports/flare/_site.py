@@ -1,4 +1,4 @@
-"""A site's end of FLARE: an installed executor that answers questions, and can be told nothing."""
+"""A site's end of FLARE: an installed executor that answers questions and takes no arguments."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
 from fedcluster.transports.reloading import ReloadingSite, check_files
 
 NOT_STARTED = "the site's program did not start; its own log says why"
-"""All that FLARE is told of what is wrong at a site, since it may tell others."""
+"""The only reason that FLARE gets for a problem at a site, as it may pass it on."""
 
 
 class SiteExecutor(Executor):
-    """Site that answers the questions of a run, each once however often it is asked meanwhile.
+    """Executor that answers the questions of a run, each once even if it is repeated.
 
-    It has no arguments, so that a job can tell it nothing: which rows it answers from, and what it
-    may be asked, stands in the site's own files. It carries out no task.
+    It has no arguments, so that a job cannot influence it: its rows, and what it may be asked, are
+    determined by the site's own files. It carries out no tasks.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class SiteExecutor(Executor):
         self._working: dict[bytes, Future[bytes]] = {}
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Begin to answer with the run, and end with it."""
+        """Start answering when the run starts, and stop when it ends."""
         if event_type == EventType.START_RUN:
             try:
                 self._start(fl_ctx)
@@ -78,27 +78,27 @@ class SiteExecutor(Executor):
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Refuse a task: questions come by another channel."""
+        """Refuse a task, as questions come by another channel."""
         return make_reply(ReturnCode.TASK_UNSUPPORTED)
 
 
 def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> ReloadingSite:
-    """Return what answers the questions to the site of a kit.
+    """Return a responder for the site of a kit.
 
     Parameters
     ----------
     kit : Path
         The kit.
     identity : str
-        The name that FLARE knows the site by, as its certificate says.
+        FLARE's name of the site, from its certificate.
     say : callable taking a str
-        Receives what happens, in one line each.
+        Called with one line for each event.
 
     Raises
     ------
     InputError
-        If the kit lacks a lock, the site file is wrong or of another site, others may read its
-        keys, or the rows cannot be read.
+        If the kit lacks a lock, the site file is invalid or belongs to another site, others may
+        read its keys, or the rows cannot be read.
     """
     check_locks(kit)
     path = place_of(kit, "site")

@@ -1,6 +1,6 @@
 """Coordinator over FLARE: startup kits, and a session that submits runs to FLARE's server.
 
-Kits are made by FLARE's provisioning, moved to the folders of their sites, and locked.
+Kits are created by FLARE's provisioning, moved to the folders of their sites, and locked.
 """
 
 from __future__ import annotations
@@ -38,28 +38,29 @@ from fedcluster.transports.flare.locks import (
 )
 
 SERVER = "coordinator"
-"""The name by which FLARE knows the coordinator."""
+"""FLARE's name of the coordinator."""
 
 LOCAL = "localhost"
-"""The same where only programs of this machine are to reach it: FLARE listens where its name is."""
+"""The same for local use only: FLARE listens at the address of its name."""
 
 LEAD = "lead@example.org"
-"""The name by which FLARE knows who hands in runs, where no other is given."""
+"""FLARE's default name of the person who submits runs."""
 
 ORGANISATION = "fedcluster"
 PROVISION = ("-m", "nvflare.cli", "provision", "--force")
 PROJECT, STATE = "project.yml", "state"
 MADE = Path("kits", "fedcluster")
-"""Where FLARE makes kits, and keeps its state beside them."""
+"""Folder in which FLARE creates kits, with its state beside them."""
 
 AUTHORITY = ("root_cert", "root_pri_key")
-"""What of FLARE's state is its authority; the rest are certificates and keys that it has made."""
+"""Parts of FLARE's state that are its authority; the rest are certificates and keys that it
+created."""
 
 PARTS = "nvflare.lighter.impl"
 
 
 def project(federation: Federation, lead: str) -> dict[str, Any]:
-    """Return the project file that FLARE provisions the kits of a federation from."""
+    """Return the project file from which FLARE provisions the kits of a federation."""
     people = [{"name": lead, "type": "admin", "org": ORGANISATION, "role": "lead"}]
     sites = [{"name": name, "type": "client", "org": ORGANISATION} for name in federation.sites]
     server = {
@@ -85,22 +86,22 @@ def project(federation: Federation, lead: str) -> dict[str, Any]:
 
 
 def server_name(federation: Federation) -> str:
-    """Return the name of the server, by which FLARE chooses where it listens."""
+    """Return the name of the server, which determines where FLARE listens."""
     return LOCAL if federation.host in {LOCAL, "127.0.0.1", "::1"} else SERVER
 
 
 @private_files()
 def make_kits(federation: Federation, lead: str = LEAD) -> None:
-    """Write the kits of the coordinator, of each site and of who hands in runs.
+    """Write the kits of the coordinator, of each site and of the person who submits runs.
 
-    They go to ``flare/server`` and ``flare/lead`` of the federation's folder and to ``flare`` of
-    each site's folder. The key of FLARE's authority stays in ``flare/state``. The README of each
-    folder then says how FLARE's programs are started.
+    They are written to ``flare/server`` and ``flare/lead`` in the federation's folder and to
+    ``flare`` in each site's folder. The key of FLARE's authority stays in ``flare/state``. The
+    README in each folder then explains how to start FLARE's programs.
 
     Raises
     ------
     InputError
-        If there are kits already, or FLARE does not make them.
+        If there are kits already, or FLARE fails to create them.
     """
     home = federation.file("flare")
     _check_new(federation)
@@ -124,12 +125,12 @@ def make_kits(federation: Federation, lead: str = LEAD) -> None:
 
 @private_files()
 def add_kits(federation: Federation, names: Sequence[str]) -> None:
-    """Make the kits of sites that came later; those of the others stay as they are.
+    """Create the kits of added sites; those of the others are unchanged.
 
     Raises
     ------
     InputError
-        If a site has a kit already, FLARE's authority is not here, or FLARE does not make them.
+        If a site has a kit already, FLARE's authority is missing, or FLARE fails to create them.
     """
     home, lead = federation.file("flare"), lead_by_authority(federation)
     _check_none(federation, names)
@@ -145,23 +146,23 @@ def add_kits(federation: Federation, names: Sequence[str]) -> None:
 
 
 def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
-    """Make other certificates and keys for the coordinator, each site and who hands in runs.
+    """Create new certificates and keys for all kits.
 
-    They take the place of those in ``startup`` of each kit, all or none; the rest of a kit stays.
-    A site whose kit is not here any more gets a whole one. Those that are in use count until they
-    end, if the authority stays.
+    They replace those in ``startup`` of each kit, all or none; the rest of a kit stays. A site
+    whose kit is no longer here gets a complete one. If the authority stays, certificates in use
+    remain valid until they expire.
 
     Parameters
     ----------
     federation : Federation
         A federation that has kits.
     new_authority : bool, default=False
-        Whether another authority signs, so that none of the old ones counts.
+        Whether to create a new authority, which invalidates all old certificates.
 
     Raises
     ------
     InputError
-        If FLARE's authority is not here, or FLARE does not make them.
+        If FLARE's authority is missing, or FLARE fails to create them.
     """
     folder = federation.folder
     with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
@@ -182,7 +183,7 @@ def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
 
 
 def _keep_authority(state: Path, into: Path) -> None:
-    """Copy FLARE's state, but for all that its authority has signed."""
+    """Copy FLARE's state without anything that its authority has signed."""
     known = json.loads((state / "cert.json").read_text("utf-8"))
     into.mkdir(parents=True)
     kept = {name: known[name] for name in AUTHORITY}
@@ -190,18 +191,18 @@ def _keep_authority(state: Path, into: Path) -> None:
 
 
 def _files_of(folder: Path, place: str) -> dict[str, bytes]:
-    """Return the contents of a folder's files by the relative paths that they get."""
+    """Return the contents of a folder's files by their new relative paths."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(Path(place, path.relative_to(folder))): path.read_bytes() for path in files}
 
 
 def lead_by_authority(federation: Federation) -> str:
-    """Return the name of who hands in runs, if further kits can be made.
+    """Return the name of the person who submits runs, if further kits can be created.
 
     Raises
     ------
     InputError
-        If the key of FLARE's authority is not here, or the project file cannot be read.
+        If the key of FLARE's authority is missing, or the project file cannot be read.
     """
     home = federation.file("flare")
     if not (home / STATE / "cert.json").is_file():
@@ -214,7 +215,7 @@ def lead_by_authority(federation: Federation) -> str:
 
 
 def _check_new(federation: Federation) -> None:
-    """Refuse to make kits where there are some, or where FLARE cannot carry the runs."""
+    """Raise an error if there are kits already, or FLARE cannot carry the runs."""
     home = federation.file("flare")
     if home.exists():
         raise InputError(f"{home} exists: the kits are made; remove it to make other ones")
@@ -224,14 +225,14 @@ def _check_new(federation: Federation) -> None:
 
 
 def _check_none(federation: Federation, names: Sequence[str]) -> None:
-    """Refuse sites that have a kit."""
+    """Raise an error for sites that have a kit."""
     for kit in (federation.file("sites", name, "flare") for name in names):
         if kit.exists():
             raise InputError(f"{kit} exists: the kits are made; remove it to make other ones")
 
 
 def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
-    """Let FLARE make the kits of all; return the folder that has them, beside its state."""
+    """Let FLARE create all kits; return the folder that has them, beside its state."""
     file = work / PROJECT  # JSON is YAML
     file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
     _provision(work, file)
@@ -261,12 +262,12 @@ def _provision(work: Path, file: Path) -> None:
 
 
 def kit_notice(kit: Path) -> str:
-    """Return a line if the certificate of a site's or the server's kit ends soon.
+    """Return a line if the certificate of a site's or the server's kit expires soon.
 
     Raises
     ------
     InputError
-        If it has ended, or cannot be read.
+        If it has expired, or cannot be read.
     """
     path = kit / "startup" / {"site": "client.crt", "server": "server.crt"}[kind_of(kit)]
     how = "fedcluster federation renew-certificates, at the coordinator, makes another"
@@ -275,7 +276,7 @@ def kit_notice(kit: Path) -> str:
 
 
 def start_kit(kit: Path) -> None:
-    """Become FLARE's program of a kit, once its locks are checked.
+    """Replace this process by FLARE's program of a kit, after checking its locks.
 
     Raises
     ------
@@ -290,27 +291,27 @@ def start_kit(kit: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of FLARE's programs, whose ``python3`` is the one that runs here."""
+    """Return the environment of FLARE's programs, whose ``python3`` is this Python."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("NVFL")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**own, "PATH": path}
 
 
 PATIENCE = 20.0
-"""Seconds that FLARE's server may take to let us in."""
+"""Seconds that FLARE's server may take to admit us."""
 
 JOB_ID = "flare-job"
-"""File in the folder of a run that names the last job of FLARE that carried it out."""
+"""File in the folder of a run with the FLARE job that carried it out last."""
 
 
 @contextmanager
 def session(federation: Federation) -> Iterator[Session]:
-    """Yield a session of who hands in runs.
+    """Yield a session of the person who submits runs.
 
     Raises
     ------
     InputError
-        If there is no such kit, its certificate has ended, or the server does not let us in.
+        If there is no such kit, its certificate has expired, or the server does not admit us.
     """
     kit = federation.file("flare", "lead")
     try:
@@ -339,7 +340,7 @@ def session(federation: Federation) -> Iterator[Session]:
 
 @dataclass(frozen=True, slots=True)
 class FlareCarrier:
-    """Carrier that hands the runs of a federation to FLARE's server.
+    """Carrier that submits the runs of a federation to FLARE's server.
 
     Parameters
     ----------
@@ -350,7 +351,7 @@ class FlareCarrier:
     federation: Federation
 
     def ready(self) -> Mapping[str, Any]:
-        """Return what ``job.json`` must say for FLARE.
+        """Return FLARE's part of ``job.json``.
 
         Raises
         ------
@@ -361,12 +362,12 @@ class FlareCarrier:
             return {"transport": "flare"}
 
     def hand_over(self, folder: Path) -> None:
-        """Hand FLARE the run whose job is in a folder.
+        """Submit the run whose job is in a folder to FLARE.
 
         Raises
         ------
         InputError
-            If the server does not answer, or does not take it.
+            If the server does not answer, or does not accept it.
         """
         content = load_record(folder / "job.json", dict[str, Any])
         with session(self.federation) as opened, TemporaryDirectory() as name:
@@ -380,12 +381,12 @@ class FlareCarrier:
         (folder / JOB_ID).write_text(str(known), encoding="utf-8")
 
     def stop(self, folder: Path) -> None:
-        """Let FLARE abort a run, if there is anybody to abort it."""
+        """Let FLARE abort a run, if it is active."""
         with suppress(Exception), session(self.federation) as opened:
             opened.abort_job((folder / JOB_ID).read_text("utf-8"))
 
     def end(self, folder: Path) -> str | None:
-        """Return why FLARE has ended a run, None while it goes on.
+        """Return why FLARE has ended a run, None if it has not.
 
         Raises
         ------

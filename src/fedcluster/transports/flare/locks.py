@@ -1,7 +1,7 @@
-"""Locks of a startup kit of FLARE, without which rows may leave a site: written and checked.
+"""Locks of a FLARE startup kit, without which rows may leave a site: written and checked.
 
-As provisioned, a kit streams a site's error log to the server, lets administrators read files of a
-site, and lets those who lead a project bring their own code.
+As provisioned, a kit streams a site's error log to the server, lets administrators read a site's
+files, and lets project leads supply their own code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedcluster.io.records import load_record
 from fedcluster.site.owned_files import is_foreign, private_files
 
 TOPIC = "fedcluster"
-"""The topic of questions on FLARE's auxiliary channel."""
+"""Topic of questions on FLARE's auxiliary channel."""
 
 EXECUTOR = "fedcluster.transports.flare._site.SiteExecutor"
 """The only class that a job may name at a site."""
@@ -31,19 +31,19 @@ CONTROLLER = "fedcluster.transports.flare._server.RunController"
 
 CLASSES = {"site": EXECUTOR, "server": CONTROLLER}
 STARTUP = {"site": "fed_client.json", "server": "fed_server.json", "admin": "fed_admin.json"}
-"""The file in ``startup/`` that shows whose kit it is."""
+"""The file in ``startup/`` that shows the kind of kit."""
 
 ABOUT = "fedcluster.json"
-"""The file in ``local/`` that says where the site file, or the federation's folder, is."""
+"""The file in ``local/`` with the path of the site file, or of the federation's folder."""
 
 WHERE = {"site": "site_file", "server": "federation"}
 """The key of that file."""
 
 MOST_SILENT = 60
-"""Seconds after which a client that is not heard counts as gone; provisioned are 600."""
+"""Seconds after which a silent client counts as gone; FLARE's default is 600."""
 
 NEVER = ("byoc", "shell_commands")
-"""Rights that nobody has: to bring code, and to read files by commands of a shell."""
+"""Rights that nobody has: to supply code, and to read files by shell commands."""
 
 ROLES: dict[str, dict[str, str]] = {
     "project_admin": {
@@ -79,7 +79,7 @@ AUTHORIZATION: dict[str, Any] = {
     "format_version": "1.0",
     "permissions": {role: {**rights, **NONE} for role, rights in ROLES.items()},
 }
-"""What ``local/authorization.json`` says."""
+"""Content of ``local/authorization.json``."""
 
 
 INTERNAL = {"host": "localhost", "connection_security": "mtls"}
@@ -88,19 +88,19 @@ COMMUNICATION: dict[str, Any] = {
     "backbone_conn_gen": 2,
     "internal": {"scheme": "tcp", "resources": INTERNAL},
 }
-"""What ``local/comm_config.json`` says: programs of one machine prove to each other who they are.
+"""Content of ``local/comm_config.json``: local programs authenticate each other.
 
-As provisioned, whoever can reach the port of a program on its own machine may speak for the server.
+As provisioned, anyone who can reach the port of a program on its own machine may act as the server.
 """
 
 
 def kind_of(kit: Path) -> str:
-    """Return whose a kit is: "site", "server" or "admin".
+    """Return the kind of a kit: "site", "server" or "admin".
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not a kit.
     """
     for kind, name in STARTUP.items():
         if (kit / "startup" / name).is_file():
@@ -110,7 +110,7 @@ def kind_of(kit: Path) -> str:
 
 @private_files()
 def harden(kit: Path, where: str) -> None:
-    """Write the locks into a kit, and make it this user's alone.
+    """Write the locks into a kit, and make it private to this user.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def harden(kit: Path, where: str) -> None:
     Raises
     ------
     InputError
-        If it is another kit, or its files cannot be read.
+        If it is a different kind of kit, or its files cannot be read.
     """
     kind, local = kind_of(kit), kit / "local"
     if kind == "admin":
@@ -138,19 +138,19 @@ def harden(kit: Path, where: str) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Take all rights in a folder from other users of the machine."""
+    """Remove all rights of other users of the machine in a folder."""
     for path in [folder, *folder.rglob("*")]:
         path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
 
 def _read(*paths: Path) -> dict[str, Any]:
-    """Return the content of the first file that is there."""
+    """Return the content of the first existing file."""
     there = [path for path in paths if path.exists()] or paths
     return load_record(there[0], dict[str, Any])
 
 
 def _locked(resources: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return the resources of a kit without logs that are sent or received, and one class."""
+    """Return the resources of a kit with locks: no logs sent or received, and one class."""
     dropped = {"site": "site_log_streamer", "server": "log_receiver"}[kind]
     components = [each for each in resources.get("components", []) if each.get("id") != dropped]
     return {
@@ -186,12 +186,12 @@ def _locked_server(locked: Mapping[str, Any], kit: Path) -> dict[str, Any]:
 
 
 def lacking(kit: Path) -> list[str]:
-    """Return the locks that a kit of a site or the server lacks, each with its remedy's file.
+    """Return the locks that a site's or server's kit lacks, each with the file to correct.
 
     Raises
     ------
     InputError
-        If it is no such kit.
+        If it is not such a kit.
     """
     kind = kind_of(kit)
     if kind == "admin":
@@ -206,7 +206,7 @@ def lacking(kit: Path) -> list[str]:
 
 
 def check_locks(kit: Path) -> None:
-    """Refuse a kit that lacks a lock.
+    """Raise an error for a kit that lacks a lock.
 
     Raises
     ------
@@ -286,12 +286,12 @@ def _lacking_place(kit: Path, kind: str) -> Iterator[str]:
 
 
 def place_of(kit: Path, kind: str) -> Path:
-    """Return the site file of a site's kit, or the folder of the federation of the server's.
+    """Return the site file of a site's kit, or the federation's folder of the server's.
 
     Raises
     ------
     InputError
-        If ``local/fedcluster.json`` does not say it, or it is not there.
+        If ``local/fedcluster.json`` does not have it, or it does not exist.
     """
     path = kit / "local" / ABOUT
     where = _read(path).get(WHERE[kind])
@@ -304,7 +304,7 @@ def place_of(kit: Path, kind: str) -> Path:
 
 
 def _lacking_privacy(kit: Path, _kind: str) -> Iterator[str]:
-    """Yield what others of the machine may do: change the kit, or read its keys."""
+    """Yield what other users of the machine may do: change the kit, or read its keys."""
     inner = [kit, *(path for name in ("startup", "local") for path in (kit / name).rglob("*"))]
     for path in [*inner, kit / "startup", kit / "local"]:
         if not path.exists():
@@ -323,7 +323,7 @@ CHECKS = (
     _lacking_place,
     _lacking_privacy,
 )
-"""What each yields is a lock that a kit lacks."""
+"""Functions that yield the locks that a kit lacks."""
 
 
 def write_flare_job(
@@ -340,7 +340,7 @@ def write_flare_job(
     sites : sequence of str
         The sites that the job starts at.
     quorum : int, optional
-        The fewest of them that must be connected; by default all.
+        The smallest number of sites that must be connected; by default all.
     """
     meta: dict[str, Any] = {
         "name": "-".join(["fedcluster", *runs])[:100],

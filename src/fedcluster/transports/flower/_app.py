@@ -1,10 +1,10 @@
-"""The coordinator's part of one run, in a process of its own; sites answer by themselves.
+"""The coordinator's part of one run, in a separate process.
 
     python -m fedcluster.transports.flower._app PARENT FOLDER PLUGIN...
 
-The token of the run's task and the coordinator's secret come on standard input, a line each:
-arguments are there for all to read. What is done stands in ``job.json`` of a run in the
-federation's folder; no code comes with a run.
+The token of the run's task and the coordinator's secret are read from standard input, a line each,
+because everybody can read arguments. The job is in ``job.json`` of a run in the federation's
+folder; no code comes with a run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fedcluster.transports.flower._transport import discover_nodes, flower_engin
 from fedcluster.transports.flower.coordinator import access_by, nodes_now
 
 TRIES = 5
-"""How often the SuperLink is asked where it does not answer."""
+"""Number of times that an unresponsive SuperLink is asked."""
 
 
 class RunGrid(HttpGrid):
@@ -95,7 +95,7 @@ def run_job(grid: Grid, folder: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return what to say of an error of Flower's interface."""
+    """Return the message for an error of Flower's interface."""
     if not isinstance(error, httpx.HTTPStatusError):
         return ""
     status = error.response.status_code
@@ -111,12 +111,12 @@ def engine_for(
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, until it is cancelled.
 
-    The folder ``home`` of the federation says by which keys each site is known meanwhile.
+    The folder ``home`` of the federation has the current keys of each site.
 
     Raises
     ------
     SiteError
-        If too few sites are connected that say their names themselves.
+        If sites report their own names and too few are connected.
     """
     deadline = content["deadline"]
     known = {int(node): name for node, name in content["nodes"].items()}

@@ -1,11 +1,11 @@
-"""One of Flower's own programs, as a process that ends with the one that started it.
+"""One of Flower's programs, as a process that ends with its parent.
 
     python _launcher.py PARENT superlink|supernode OPTIONS...
 
-The SuperLink serves three interfaces at one port, and asks nobody who he is but at the one for
-sites. Here the other two, which start runs and register sites, are for programs of this machine
-that know the secret in a file of the coordinator's own. This file is a script of its own, and
-imports nothing heavy, so that Flower's programs start at once.
+The SuperLink serves three interfaces at one port, and authenticates clients only at the one for
+sites. Here the other two, which start runs and register sites, are restricted to programs on this
+machine that know the secret in a private file of the coordinator. This file is a separate script
+without heavy imports, so that Flower's programs start at once.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ FOR_SITES = ("/v1/fleet/", "/health")
 """Prefixes of the paths that anyone may request; Flower checks the keys of sites itself."""
 
 SECRET = "fedcluster-secret"
-"""The header by which the coordinator's own programs are known."""
+"""The header that identifies the coordinator's own programs."""
 
 SECRET_FILE = "--superexec-auth-secret-file"
-"""The option of both programs that names the file of the secret of this start."""
+"""The option of both programs with the file of the secret of this start."""
 
 KEY_STATUS = "/v1/fleet/fedcluster-standing"
-"""Path of the status of a key, for who has it; a site asks for it when it is not let in."""
+"""Path of the status of a key, for its owner; a site requests it when it is not admitted."""
 
 SIGNED = ("fedcluster-key", "fedcluster-time", "fedcluster-signature")
-"""The headers of that question: the public key, the time, and its signature."""
+"""The headers of that request: the public key, the time, and its signature."""
 
 CLOCKS = 300.0
-"""Seconds by which the clocks of both may differ."""
+"""Largest difference of the two clocks in seconds."""
 
 FORBIDDEN = b"for the coordinator only"
-"""The body of the guard's answer to any other request of theirs, with status 403."""
+"""The body of the guard's answer, with status 403, to other requests of strangers."""
 
 BACKOFF = 0.05
-"""Seconds before a part of a message that is not there yet is asked for again; Flower waits 1 s."""
+"""Seconds before a missing part of a message is requested again; Flower waits 1 s."""
 
 QUICK, IDLE = 0.1, 3.0
-"""Seconds between two looks for a message while there are some, and where none came for long."""
+"""Seconds between two checks for a message: while there are some, and after a long idle time."""
 
 
 class Pace:
-    """Waits that are short while there is work, and grow to a tenth of the time without any.
+    """Waiting times that are short while there is work, and grow to a tenth of the idle time.
 
     Parameters
     ----------
@@ -82,20 +82,20 @@ class Pace:
         self._quick, self._idle, self._sleep, self._without = quick, idle, sleep, 0.0
 
     def works(self) -> None:
-        """Take note that there is work."""
+        """Record that there is work."""
         self._without = 0.0
 
     def wait(self) -> None:
-        """Wait before the next look."""
+        """Wait before the next check."""
         seconds = min(max(self._quick, self._without / 10), self._idle)
         self._without += seconds
         self._sleep(seconds)
 
 
 class SuperNodeClock(ModuleType):
-    """Stands for the module ``time`` in Flower's loop of a SuperNode, which sleeps less by it.
+    """Replacement of the module ``time`` in Flower's loop of a SuperNode, with shorter sleeps.
 
-    Flower sleeps 3 s where no message has come, and 0.5 s while one is being answered.
+    Flower sleeps 3 s if there is no message, and 0.5 s while one is being answered.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class SuperNodeClock(ModuleType):
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not for so long."""
+        """Sleep for a shorter time."""
         if seconds >= IDLE:
             self._pace.wait()
         else:
@@ -115,9 +115,9 @@ class SuperNodeClock(ModuleType):
 
 
 def hasten(*, supernode: bool = False) -> bool:
-    """Shorten Flower's waits in this process; return False where a release has moved them.
+    """Shorten Flower's waits in this process; return False if this release differs.
 
-    Then Flower keeps its own pace, of about 4 s a round, and a line of the log says so.
+    Then Flower keeps its own pace of about 4 s per round, and this is logged.
     """
     try:
         from flwr.supercore.inflatable import inflatable_utils as inflatable
@@ -137,18 +137,18 @@ def hasten(*, supernode: bool = False) -> bool:
 
 
 class FleetOnly:
-    """The guard: lets strangers reach the interface for sites only.
+    """Guard that lets strangers reach only the interface for sites.
 
     Parameters
     ----------
     app : callable
         The ASGI app behind it.
     secret : bytes
-        What the coordinator's own programs send in the header `SECRET`.
+        The value that the coordinator's own programs send in the header `SECRET`.
     statuses : Path, optional
         The file with the status of each key.
     fresh : FreshCertificate, optional
-        What follows the files of the server's certificate.
+        The context that follows the files of the server's certificate.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class FleetOnly:
         self._follows: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it: with the status of a key, or 403."""
+        """Pass a request on, or answer it: with the status of a key, or with 403."""
         status, answer = 403, FORBIDDEN
         if scope["type"] == "lifespan" and self._fresh is not None:
             self._follows = asyncio.create_task(self._fresh.follow())
@@ -182,7 +182,7 @@ class FleetOnly:
 
 
 def _is_here(scope: Scope) -> bool:
-    """Return whether a request comes from this machine: only it reaches its number from there."""
+    """Return whether a request comes from this machine, judged by the address that it uses."""
     asking, asked = ((scope.get(end) or ("",))[0] for end in ("client", "server"))
     try:
         return ipaddress.ip_address(asking).is_loopback or asking == asked
@@ -191,7 +191,7 @@ def _is_here(scope: Scope) -> bool:
 
 
 def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
-    """Return the status of a key to who proves to have it, else that it is unknown."""
+    """Return the status of a key to a client that proves to own it, otherwise "unknown"."""
     from cryptography.hazmat.primitives.asymmetric import ec  # it is there with Flower
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import load_der_public_key
@@ -210,7 +210,7 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
 
 
 def end_with(parent: int) -> None:
-    """Interrupt this process as soon as another is not its parent any more."""
+    """Interrupt this process as soon as its parent has ended."""
     while os.getppid() == parent:
         time.sleep(0.2)
     signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""Flower's programs: their processes, what they print, and clients of what they serve.
+"""Flower's programs: their processes, their output, and clients of their interfaces.
 
-A program ends with the process that started it. The texts that it prints are read here only, by the
-patterns below; tests/test_flower_contract.py holds each against the installed release of Flower.
+A program ends with the process that started it. Its output is parsed only here, by the patterns
+below; tests/test_flower_contract.py compares each with the installed release of Flower.
 """
 
 from __future__ import annotations
@@ -52,60 +52,60 @@ LOGGER = logging.getLogger(__name__)
 ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
 
 QUICK, IDLE = 0.05, 0.5
-"""Seconds between two looks for a task while there are some, and where none came for long."""
+"""Seconds between two checks for a task: while there are some, and after a long idle time."""
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-"""What Flower asks the secret for, too."""
+"""Path for which Flower also requires the secret."""
 
 PATIENCE = 5.0
-"""Seconds that a program has to end by itself, and that showing a certificate may take."""
+"""Seconds that a program may take to end by itself, and to show a certificate."""
 
 LOCAL_TIMEOUT = 60.0
-"""Seconds that a program of this machine may take to answer, however busy the machine is."""
+"""Seconds that a local program may take to answer, however busy the machine is."""
 
 GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
-"""One path of each interface that is for the coordinator's own programs only."""
+"""One path of each interface that is only for the coordinator's own programs."""
 
 HOST_OF_CERTIFICATE = "sni_hostname"
-"""What a request says where another host's certificate is expected than the address tells."""
+"""Extension of a request that names the host expected in the certificate, if not the address."""
 
 ELSEWHERE = "192.0.2.1"
-"""An address that is nobody's (RFC 5737)."""
+"""An address that belongs to nobody (RFC 5737)."""
 
 CONNECTED = "SuperNode ID:"
-"""The SuperLink has let a SuperNode in."""
+"""Pattern: the SuperLink has admitted a SuperNode."""
 
 REFUSED = "[code: 2004]"
-"""The SuperLink does not know a SuperNode's key, or the key is connected already."""
+"""Pattern: the SuperLink does not know a SuperNode's key, or the key is connected already."""
 
 UNSIGNED = "SuperNode terminated gracefully"
-"""All that a SuperNode prints where its signed time is not accepted."""
+"""The only output of a SuperNode whose signed time is not accepted."""
 
 SHUTDOWN = re.compile(
     r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
 )
-"""Lines that a server prints after the reason why it ends."""
+"""Lines that a server prints after the reason for its end."""
 
 LEVEL = re.compile(r"^(\S+Z )?(INFO|WARNING|ERROR|DEBUG)\s*(:|\[[\w.]+\])\s*")
-"""The beginning of a line of Flower, and with the time of a line of its web server."""
+"""The beginning of a line of Flower and, with the time, of its web server."""
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Escape sequences that colour a line."""
 
 
 def reason_of_end(printed: str) -> str:
-    """Return what a program printed last, but for its shutdown, in one line."""
+    """Return a program's last output, without that of its shutdown, in one line."""
     lines = [LEVEL.sub("", line.strip()) for line in printed.splitlines()]
     lines = [line for line in lines if line and not SHUTDOWN.match(line)]
     return " ".join(lines[-4:])[-300:] or "it said nothing"
 
 
 def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
-    """Return the environment of Flower's programs: their files in ``home``, nothing sent elsewhere.
+    """Return the environment of Flower's programs, with files in ``home`` and no telemetry.
 
-    What else is set for Flower is left out: it can open ports that nothing guards. Nobody but a
-    proxy on this machine may say for whom it asks: the guard of the SuperLink believes that. Its
-    number is a loopback one, or the one that the SuperLink listens at.
+    Other settings for Flower are removed, as they can open unguarded ports. Only a proxy on this
+    machine may forward requests for others, because the guard of the SuperLink trusts its headers.
+    Its address is a loopback address, or the one at which the SuperLink listens.
     """
     reach_directly()
     own = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
@@ -120,9 +120,9 @@ def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
 
 
 def reach_directly() -> None:
-    """Let this process and those that it starts reach local addresses without a proxy.
+    """Let this process and its children reach local addresses without a proxy.
 
-    A proxy named by HTTPS_PROXY is used for the coordinator only.
+    A proxy given by HTTPS_PROXY is used for the coordinator only.
     """
     for name in ("NO_PROXY", "no_proxy"):
         without = [each for each in os.environ.get(name, "").split(",") if each]
@@ -136,11 +136,11 @@ class ManagedProcess:
     Parameters
     ----------
     name : {"superlink", "supernode"}
-        Which program.
+        The program.
     process : Popen
         Its process.
     log : Path
-        The file that receives what it prints.
+        The file that receives its output.
     """
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -151,7 +151,7 @@ class ManagedProcess:
     def running(
         cls, name: str, options: Sequence[str], log: Path, home: Path
     ) -> Iterator[ManagedProcess]:
-        """Start a program; it is ended with the block."""
+        """Start a program, which is ended with the block."""
         home.mkdir(parents=True, exist_ok=True)
         listens = dict(pairwise(options)).get("--host", "127.0.0.1")
         with log.open("wb") as file:
@@ -170,7 +170,7 @@ class ManagedProcess:
 
     @property
     def runs(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether the program is still running."""
         return self.process.poll() is None
 
     def printed(self) -> str:
@@ -180,23 +180,23 @@ class ManagedProcess:
         return ""
 
     def complaint(self) -> str:
-        """Return what it printed in the end, in one line."""
+        """Return its last output in one line."""
         return reason_of_end(self.printed())
 
     def check(self) -> None:
-        """Complain if it has ended.
+        """Raise an error if the program has ended.
 
         Raises
         ------
         InputError
-            With what it said last and where to read on.
+            With its last output and the file with all of it.
         """
         if not self.runs:
             raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, at first by asking, and whatever it has started and left behind."""
+    """End a process, at first by asking, and all its remaining children."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
@@ -208,14 +208,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def is_healthy(
     address: str, authority: Path | None, timeout: float = 5.0, host: str | None = None
 ) -> bool:
-    """Return whether a SuperLink answers at an address; False where nobody does.
+    """Return whether a SuperLink answers at an address; False if nobody does.
 
     Parameters
     ----------
     address : str
         HOST:PORT.
     authority : Path, optional
-        The certificate of the authority that must vouch for it; without it nothing is encrypted.
+        The certificate of the authority that must vouch for it; without one, there is no
+        encryption.
     timeout : float, default=5
         Seconds that an answer may take.
     host : str, optional
@@ -224,7 +225,7 @@ def is_healthy(
     Raises
     ------
     InputError
-        If somebody answers, but not as it should be.
+        If the answer is not that of a SuperLink.
     """
     try:
         return get(address, "/health", authority, timeout, host=host).status_code == 200
@@ -244,7 +245,7 @@ def is_healthy(
 
 @contextmanager
 def private_folder(home: Path) -> Iterator[Path]:
-    """Yield a folder for this user alone, with a new secret in it; it goes with the block."""
+    """Yield a private folder with a new secret in it, which is removed with the block."""
     home.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="private-", dir=home) as name:
         (Path(name) / "secret").write_text(secrets.token_hex(32), encoding="ascii")
@@ -253,16 +254,17 @@ def private_folder(home: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How our own programs reach one of Flower's on this machine.
+    """Access of our own programs to one of Flower's on this machine.
 
     Parameters
     ----------
     address : str
         HOST:PORT.
     authority : Path, optional
-        The certificate of the authority that must vouch for it; without it nothing is encrypted.
+        The certificate of the authority that must vouch for it; without one, there is no
+        encryption.
     secret : bytes
-        The content of the file that both were given.
+        The content of the secret file that both know.
     host : str, optional
         The host that its certificate is for, if that is not the one of the address.
     """
@@ -273,7 +275,7 @@ class Access:
     host: str | None = None
 
     def intercept(self, context: ProtobufRequestContext, call: ProtobufCall) -> httpx.Response:
-        """Show the secret with a request, as the guard wants it."""
+        """Add the secret to a request, as the guard requires."""
         context.request.headers[launcher.SECRET] = self.secret.decode()
         if self.host is not None:
             context.request.extensions[HOST_OF_CERTIFICATE] = self.host
@@ -281,16 +283,16 @@ class Access:
 
 
 def check_guard(access: Access) -> None:
-    """Refuse a SuperLink that lets strangers start runs or register sites.
+    """Raise an error for a SuperLink that lets strangers start runs or register sites.
 
-    It is asked by one without the secret, by one with another, and as by a proxy on this machine
-    that speaks for another machine.
+    It is asked without the secret, with a wrong one, and as if by a local proxy for another
+    machine.
 
     Raises
     ------
     InputError
-        If the guard of `fedcluster.transports.flower._launcher` does not answer 403, or does so
-        to the coordinator's own programs.
+        If the guard of `fedcluster.transports.flower._launcher` does not answer 403, or does so to
+        the coordinator's own programs.
     """
     own = {launcher.SECRET: access.secret.decode()}
     strangers = {
@@ -311,7 +313,7 @@ def check_guard(access: Access) -> None:
 
 
 def _refusal(access: Access, path: str, headers: dict[str, str]) -> str:
-    """Return what the guard says where it refuses a request, else what came instead."""
+    """Return the guard's answer if it refuses a request, otherwise the actual answer."""
     try:
         how = (access.authority, LOCAL_TIMEOUT, headers, access.host)
         reply = get(access.address, path, *how)
@@ -329,7 +331,7 @@ def get(
     headers: dict[str, str] | None = None,
     host: str | None = None,
 ) -> httpx.Response:
-    """Request a path, encrypted where an authority vouches for the server, or for another host."""
+    """Request a path, encrypted if an authority vouches for the server or for another host."""
     scheme = "http" if authority is None else "https"
     trusted = ssl.create_default_context(cafile=authority)
     url = f"{scheme}://{address}{path}"
@@ -340,7 +342,7 @@ def get(
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at."""
+    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -349,20 +351,20 @@ def free_port() -> int:
 def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: Any) -> ClientT:
     """Return a client of one of Flower's interfaces.
 
-    Its retry policy is ours. Flower's own ends the process that asks, where the answer is 401: a
-    site whose sign of life came just after its answer, or belongs to a run that is over, would
-    vanish.
+    It has our own retry policy. Flower's policy ends the asking process after an answer 401, so
+    that a site would vanish if its sign of life came just after its answer, or belonged to a
+    finished run.
 
     Parameters
     ----------
     kind : type
         `ControlHttpClient` or `RuntimeHttpClient`.
     access : Access
-        How the program is reached.
+        The access to the program.
     max_tries : int
-        How often it asks where nobody answers.
+        The number of attempts if nobody answers.
     *interceptors : interceptor of Flower
-        By which it proves who it is, besides the secret.
+        Interceptors that authenticate it, in addition to the secret.
     """
     reach_directly()
     waits = partial(exponential, max_delay=20)
@@ -400,7 +402,7 @@ def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[
 
 @contextmanager
 def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClient]:
-    """Yield a client for one task; while the block lasts, Flower hears that it is worked on."""
+    """Yield a client for one task, and tell Flower within the block that it is being worked on."""
     runtime = client(RuntimeHttpClient, access, max_tries, RuntimeTokenHttpInterceptor(token))
 
     def works() -> bool:
@@ -418,18 +420,18 @@ def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClie
 
 
 def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
-    """Return why TLS does not trust a coordinator's certificate, and what to do.
+    """Return why TLS does not trust a coordinator's certificate, with advice.
 
     Dates and names are those of the untrusted certificate, so its sender may have made them up.
 
     Parameters
     ----------
     why : SSLCertVerificationError
-        What OpenSSL says.
+        The error from OpenSSL.
     address : str
         HOST:PORT.
     authority : Path, optional
-        The file of who should vouch for it.
+        The file of the authority that should vouch for it.
     """
     now = f"it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by this machine's clock"
     shown = _shown(address)
@@ -458,7 +460,7 @@ def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path |
 
 
 def ends_soon(address: str) -> str:
-    """Return a line about the certificate at an address if it ends soon, else nothing."""
+    """Return a line about the certificate at an address if it expires soon, else nothing."""
     shown = _shown(address)
     if shown is None or shown.not_valid_after_utc > datetime.now(UTC) + WARNING:
         return ""
@@ -469,7 +471,7 @@ def ends_soon(address: str) -> str:
 
 
 def _shown(address: str) -> x509.Certificate | None:
-    """Return the certificate that is shown at an address, None where none is."""
+    """Return the certificate that a server at an address shows, None if there is none."""
     place = Address.read(address)
     with suppress(OSError, ValueError):
         pem = ssl.get_server_certificate((place.host, place.port), timeout=PATIENCE)

@@ -1,6 +1,6 @@
 """Flower (flwr) carries the messages: sites connect to a SuperLink, and only outwards.
 
-Both ends are thin. `FlowerCarrier` pushes messages and pulls replies; `client_app` hands what a
+Both ends are thin. `FlowerCarrier` pushes messages and pulls replies; `client_app` passes what a
 site receives to its `Responder`.
 """
 
@@ -34,7 +34,7 @@ KIND = "query"
 KEY = "fedcluster"
 
 POLL = 0.1
-"""Seconds between two looks for replies."""
+"""Seconds between two checks for replies."""
 
 
 def flower_engine(
@@ -58,31 +58,32 @@ def flower_engine(
     grid : Grid
         The grid of a Flower ServerApp.
     nodes : mapping of int to str
-        The name of the site behind each of Flower's node ids.
+        The name of the site for each of Flower's node ids.
     quorum : int, optional
-        The smallest number of sites that must answer a round; by default all that are asked.
+        The smallest number of sites that must answer a round; by default all sites asked.
     deadline : float, default=120
-        Seconds after which a round goes on without those that have not replied. Flower tells of a
-        site that died after at most 65.
+        Seconds after which a round continues without sites that have not replied. Flower reports a
+        dead site after at most 65.
     permit : str, optional
         The permit under which the sites are asked.
     bounds : ReplyBounds
         The bounds against which replies are checked.
     secure : bool, default=False
-        Whether the sites tell sums of all of them only.
+        Whether the sites only take part in sums over all sites.
     cancelled : callable, optional
-        Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
+        Returns whether the run is cancelled; then the sites are informed, and CancelledError is
+        raised.
     responded : callable, optional
-        Told of each site as its reply comes.
+        Called with the name of each site when its reply arrives.
     revoked : callable, optional
-        Says whose answers are refused from now on, and why.
+        Returns the sites that are refused from now on, and why.
     now : callable, optional
-        Says by which nodes each site can be reached now; by default by the one of its name.
+        Returns the nodes by which each site can be reached now; by default that of its name.
 
     Raises
     ------
     ValueError
-        If there is no site, two nodes have one name, or the quorum is not between 1 and their
+        If there is no site, two nodes have the same name, or the quorum is not between 1 and their
         number.
     """
     carrier = FlowerCarrier(grid, nodes, now)
@@ -93,16 +94,17 @@ def flower_engine(
 
 
 class FlowerCarrier:
-    """Messages over a Flower grid; a site is known by the node that its key was registered for.
+    """Carrier of messages over a Flower grid, which identifies a site by its registered node.
 
     Parameters
     ----------
     grid : Grid
         The grid of a ServerApp.
     nodes : mapping of int to str
-        The name of the site behind each node id.
+        The name of the site for each node id.
     now : callable, optional
-        Says by which nodes each site can be reached now; one with a new key has two, for a while.
+        Returns the nodes by which each site can be reached now; a site with a new key has two for a
+        while.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class FlowerCarrier:
         self._sent: dict[str, tuple[str, int]] = {}
 
     def connected(self) -> Collection[str]:
-        """Return the sites of which a node is connected."""
+        """Return the sites that have a connected node."""
         here = set(self._grid.get_node_ids())
         for name, nodes in (self._now() if self._now else {}).items():
             self._nodes[name] = next((n for n in reversed(nodes) if n in here), self._nodes[name])
@@ -142,7 +144,7 @@ class FlowerCarrier:
         return [name for name, _ in taken]
 
     def receive(self, seconds: float) -> Iterable[Reply]:
-        """Pull the replies that have come; wait a little where there is none."""
+        """Pull the available replies; wait a little if there is none."""
         replies = []
         for reply in self._grid.pull_messages(list(self._sent)):
             known = self._sent.pop(reply.metadata.reply_to_message_id, None)
@@ -156,13 +158,13 @@ class FlowerCarrier:
 
 
 def _reason(reply: Message) -> str:
-    """Return why Flower has no reply; what a site's program said may hold a value and stays out."""
+    """Return why Flower has no reply, without quoting the site's program: it may hold a value."""
     known = {2: "its app failed", 5: "it is gone", 8: "its app stopped"}
     return known.get(reply.error.code, f"Flower's error {reply.error.code}")
 
 
 def _content(message: Message, key: str) -> bytes:
-    """Return the bytes in a message, none where it holds something else."""
+    """Return the bytes in a message, none if it has another content."""
     record = message.content.get(KEY)
     content = record.get(key) if isinstance(record, ConfigRecord) else None
     return content if isinstance(content, bytes) else b""
@@ -174,7 +176,7 @@ def client_app(responder: Callable[[Context], Responder | Turns | ReloadingSite]
     Parameters
     ----------
     responder : callable taking a Context
-        Gives what replies for the site.
+        Returns the responder of the site.
     """
     app = ClientApp()
 
@@ -187,9 +189,10 @@ def client_app(responder: Callable[[Context], Responder | Turns | ReloadingSite]
 
 
 def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[int, str]:
-    """Ask all nodes for their names, where no key says who is who: on one machine, for trials.
+    """Ask all nodes for their names, if no keys identify them: on one machine, for trials.
 
-    Returns the names by node as soon as all the sites are there, or at the deadline those that are.
+    Returns the names by node as soon as all the sites have answered, or those known at the
+    deadline.
     """
     wanted = set(sites)
     names: dict[int, str] = {}

@@ -1,8 +1,8 @@
-"""Coordinator over Flower: runs the SuperLink, registers the keys of sites and hands over runs.
+"""Coordinator over Flower: runs the SuperLink, registers the keys of sites, submits runs.
 
-Flower admits the keys that the federation's folder names; the folder is read repeatedly. In
-Flower, a site is a node, and a node has one key for good, so a new key makes a new node. During a
-run, `nodes_now` returns the present nodes of the sites that it began with.
+Flower admits the keys in the federation's folder, which is read repeatedly. In Flower, a site is a
+node, and a node never changes its key, so a new key creates a new node. During a run, `nodes_now`
+returns the present nodes of the sites that it began with.
 """
 
 from __future__ import annotations
@@ -53,32 +53,33 @@ from fedcluster.transports.flower._programs import Access, ManagedProcess
 LOGGER = logging.getLogger(__name__)
 
 LOOK = 0.5
-"""Seconds between two looks at the folder."""
+"""Seconds between two checks of the folder."""
 
 AGAIN = 5.0
-"""Seconds between two questions whether a site has used its new key, or a run has ended."""
+"""Seconds between two checks whether a site has used its new key, or a run has ended."""
 
 NODES, STATUSES = "nodes.json", "standing.json"
-"""Files in ``flower``: the nodes of each site, of its key and of its new one; how keys stand."""
+"""Files in ``flower``: the nodes of each site, by its key and its new one; and the status of
+keys."""
 
 DAY = 86_400.0
-"""Seconds between two lines about a certificate that ends soon."""
+"""Seconds between two lines about a certificate that expires soon."""
 
 RUNS = 100
-"""How many runs are looked through for one that goes on."""
+"""Number of runs that are searched for an active one."""
 
 KNOWN = "known"
 
 
 class Registry:
-    """The registrations of a federation's keys with its SuperLink.
+    """Registration of a federation's keys with its SuperLink.
 
     Parameters
     ----------
     federation : Federation
         The federation.
     access : Access
-        How the SuperLink is reached.
+        The access to the SuperLink.
     """
 
     def __init__(self, federation: Federation, access: Access) -> None:
@@ -88,12 +89,12 @@ class Registry:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Register what the folder names, now and while the block lasts.
+        """Register the keys in the folder, now and repeatedly within the block.
 
         Raises
         ------
         InputError
-            If the folder is damaged now; later that is only logged.
+            If the folder is damaged now; later damage is only logged.
         """
         self.update()
         ended = threading.Event()
@@ -121,7 +122,7 @@ class Registry:
                 ended.wait(AGAIN)
 
     def update(self) -> None:
-        """Let Flower know the keys that count, and no others."""
+        """Register the valid keys with Flower, and no others."""
         seen, self._asked = state_of(self._folder), time.monotonic()
         federation = Federation.load(self._folder)
         nodes: dict[str, list[int]] = {}
@@ -137,7 +138,7 @@ class Registry:
 def _registered(
     federation: Federation, control: ControlHttpClient
 ) -> tuple[dict[str, list[int]], bool]:
-    """Register and unregister keys; return the nodes, and whether something is waited for."""
+    """Register and unregister keys; return the nodes, and whether a change is pending."""
     here = {
         bytes(node.public_key): node
         for node in control.ListNodes(ListNodesRequest()).nodes_info
@@ -160,7 +161,7 @@ def _registered(
 
 
 def _register(control: ControlHttpClient, site: str, key: ec.EllipticCurvePublicKey) -> int:
-    """Register a key of a site and return its node, 0 where Flower does not take it."""
+    """Register a site's key and return its node, 0 if Flower does not accept it."""
     request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=site)
     try:
         return int(control.RegisterNode(request).node_id)
@@ -175,7 +176,7 @@ def _unregister(
     here: Mapping[bytes, int],
     kept: set[bytes],
 ) -> bool:
-    """Unregister what does not count; return whether a removed site still takes part in a run."""
+    """Unregister invalid keys; return whether a removed site still takes part in a run."""
     surplus = {key: node for key, node in here.items() if key not in kept}
     former = former_keys(federation.folder)
     known = {key: former.get(key_digest(bytes_to_public_key(key))) for key in surplus}
@@ -189,7 +190,7 @@ def _unregister(
 
 
 def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
-    """Return the sites that runs, which go on, ask."""
+    """Return the sites of active runs."""
     latest = control.ListRuns(ListRunsRequest(limit=RUNS)).run_dict.values()
     running = {run.run_id for run in latest if run.status.status != "finished"}
     asked: set[str] = set()
@@ -201,7 +202,7 @@ def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
 
 
 def key_status(federation: Federation) -> dict[str, str]:
-    """Return how each key stands, by its SHA-256, for whoever shows that he has it."""
+    """Return the status of each key by its SHA-256, for its owner."""
     former = {
         digest: f"{key.why} on {key.at}" for digest, key in former_keys(federation.folder).items()
     }
@@ -210,14 +211,14 @@ def key_status(federation: Federation) -> dict[str, str]:
 
 
 def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return for each site the nodes that a message may reach now, the newest last.
+    """Return for each site the nodes that a message can reach now, newest last.
 
     Parameters
     ----------
     home : Path
         The folder ``flower`` of the federation.
     begun : mapping of int to str
-        The site behind each node that a run began with.
+        The site for each node that a run began with.
     """
     nodes = {site: [node] for node, site in begun.items()}
     known = record_or(home / NODES, dict[str, list[int]], {})
@@ -227,19 +228,19 @@ def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 PATIENCE = 300.0
-"""Seconds that a SuperLink has to start, on a machine that does much else."""
+"""Seconds that a SuperLink may take to start on a busy machine."""
 
 
 APP = Path(__file__).with_name("app.toml")
-"""What Flower asks for to take a run. No code is in it: `run_jobs` runs the job of a run."""
+"""Parameters that Flower requires for a run. It has no code: `run_jobs` runs the job of a run."""
 
 
 @contextmanager
 def serve(federation: Federation) -> Iterator[FlowerCarrier]:
-    """Run the SuperLink of a federation while the block lasts.
+    """Run the SuperLink of a federation within the block.
 
-    Its secret changes with each start. This process alone knows it, and hands it to those that it
-    starts; the file by which the SuperLink learnt it is gone once that has started.
+    Its secret changes with each start. Only this process knows it, and passes it to its children;
+    the file with the secret is removed once the SuperLink has started.
 
     Raises
     ------
@@ -303,12 +304,12 @@ def is_started(federation: Federation) -> bool:
 
 
 def access_by(federation: Federation, secret: bytes) -> Access:
-    """Return how programs of this machine reach the SuperLink; its certificate is for the host."""
+    """Return the access of local programs to the SuperLink, with a certificate for the host."""
     return Access(federation.local_address, federation.authority, secret, federation.host)
 
 
 def registered_nodes(federation: Federation) -> dict[int, str]:
-    """Return the name of the site behind each node that was registered with Flower.
+    """Return the name of the site for each node that was registered with Flower.
 
     Raises
     ------
@@ -323,16 +324,16 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
 
 
 def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
-    """Run the jobs that Flower has taken while it runs, each in a process of its own.
+    """Run the jobs that Flower has accepted while it runs, each in a separate process.
 
-    Nothing of an app is run: the process does what ``job.json`` says in a folder of the federation.
+    No code of an app is run: the process carries out ``job.json`` in a folder of the federation.
 
     Parameters
     ----------
     carrier : FlowerCarrier
         The coordinator's SuperLink.
     before_end : callable
-        Called before the processes are ended, so that nobody takes that for the end of a run.
+        Called before the processes are ended, so that this is not mistaken for the end of a run.
     """
     apps: list[subprocess.Popen[bytes]] = []
     try:
@@ -347,7 +348,7 @@ def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
 
 
 def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
-    """Start the process of a run; its token and the secret are handed in, for nobody else."""
+    """Start the process of a run, passing it the token and the secret privately."""
     federation = carrier.federation
     home = federation.file("flower")
     module = "fedcluster.transports.flower._app"
@@ -376,7 +377,7 @@ class FlowerCarrier:
     federation : Federation
         The federation, whose coordinator is started.
     access : Access
-        How the SuperLink is reached.
+        The access to the SuperLink.
     superlink : ManagedProcess
         Its process.
     """
@@ -386,11 +387,11 @@ class FlowerCarrier:
     superlink: ManagedProcess
 
     def _control(self) -> closing[ControlHttpClient]:
-        """Return a client of Flower's interface for administrators, to be closed by a block."""
+        """Return a client of Flower's interface for administrators, to be used in a block."""
         return closing(programs.client(ControlHttpClient, self.access, 3))
 
     def ready(self) -> Mapping[str, Any]:
-        """Return which of Flower's nodes is which site.
+        """Return the site of each of Flower's nodes, for ``job.json``.
 
         Raises
         ------
@@ -400,12 +401,12 @@ class FlowerCarrier:
         return {"nodes": registered_nodes(self.federation)}
 
     def hand_over(self, folder: Path) -> None:
-        """Hand Flower the run whose job is in a folder.
+        """Submit the run whose job is in a folder to Flower.
 
         Raises
         ------
         InputError
-            If Flower does not take it.
+            If Flower does not accept it.
         """
         fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
         request = StartRunRequest(
@@ -421,12 +422,12 @@ class FlowerCarrier:
         (folder / "flower-run").write_text(str(run), encoding="utf-8")
 
     def stop(self, folder: Path) -> None:
-        """Let Flower stop a run, if there is anybody to stop it."""
+        """Let Flower stop a run, if it is active."""
         with suppress(httpx.HTTPError, OSError, ValueError), self._control() as control:
             control.StopRun(StopRunRequest(run_id=_run_id(folder)))
 
     def end(self, folder: Path) -> str | None:
-        """Return why Flower has ended a run, None while it goes on.
+        """Return why Flower has ended a run, None if it has not.
 
         Raises
         ------

@@ -1,7 +1,6 @@
 """A site's end of Flower: its SuperNode holds the connection; questions are answered here.
 
-They are answered by the package that is installed at the site: the code of an app that a
-coordinator sends is not run.
+They are answered by the installed package: code in an app that a coordinator sends is not run.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ FORGOTTEN = 75.0
 """Seconds after which Flower has noticed that a SuperNode was killed."""
 
 POLL = 0.1
-"""Seconds between two looks for what a program prints."""
+"""Seconds between two checks of a program's output."""
 
 LOOK = 1.0
-"""Seconds between two looks whether the site's key is another."""
+"""Seconds between two checks for a changed key of the site."""
 
 ASK = 10.0
-"""Seconds between two questions whether the coordinator knows the key that waits."""
+"""Seconds between two checks whether the coordinator knows the waiting key."""
 
 TRIES = 1
-"""How often a SuperNode is asked: it is on this machine, and whether it runs we see."""
+"""Number of attempts to ask a SuperNode, which is local and known to run."""
 
 HERE = "127.0.0.1"
-"""Where the SuperNode listens for this process."""
+"""Address at which the SuperNode listens for this process."""
 
 
 @private_files()
@@ -76,14 +75,14 @@ def take_part(
     path : Path
         The site file.
     say : callable taking a str
-        Receives what happens, in one line each.
+        Called with one line for each event.
     prepare : callable, optional
-        Called with ``say`` once nothing is found wrong, before the site connects.
+        Called with ``say`` after all checks, before the site connects.
 
     Raises
     ------
     InputError
-        If the site file is wrong, the rows cannot be read, or the coordinator refuses the site.
+        If the site file is invalid, the rows cannot be read, or the coordinator refuses the site.
     """
     site = SiteFile.load(path)
     membership = Membership.from_site_file(site)
@@ -117,9 +116,9 @@ def home_of(path: Path) -> Path:
 
 
 def certify(private: Path) -> None:
-    """Write a certificate by which this process recognises the SuperNode that it starts.
+    """Write a certificate by which this process recognises its SuperNode.
 
-    As soon as that ends, another program of this machine may listen at its port.
+    When the SuperNode ends, another local program may listen at its port.
     """
     public, secret = issue([HERE], ())
     for name, content in (public | secret).items():
@@ -152,7 +151,7 @@ def supernode_options(
 def _wait_for_coordinator(
     name: str, membership: Membership, folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Wait until somebody answers; complain where it is not the coordinator."""
+    """Wait until somebody answers; raise an error if it is not the coordinator."""
     authority = membership.authority(folder)
     say(f"site {name}: connecting to {membership.coordinator}")
     if not programs.is_healthy(membership.coordinator, authority):
@@ -169,8 +168,8 @@ def connected(
 ) -> Iterator[ManagedProcess]:
     """Start a SuperNode and wait until it is connected to the coordinator.
 
-    Flower refuses a key that is connected already, and one that was killed counts as connected
-    until its heart has not been heard for a while. So a site that was connected once is patient.
+    Flower refuses a key that is connected already, and a killed SuperNode counts as connected until
+    its heartbeat has been missing for a while. So a site that was connected before keeps trying.
     """
     home, waits = folder / "flower", False
     mark, credentials = home / "connected", Credentials(membership, folder)
@@ -195,7 +194,7 @@ def connected(
 
 
 def _connects(supernode: ManagedProcess) -> bool:
-    """Wait until a SuperNode is connected, or return False if it ends before."""
+    """Wait until a SuperNode is connected; return False if it ends before."""
     while True:
         ended = not supernode.runs
         if programs.CONNECTED in supernode.printed():
@@ -208,7 +207,7 @@ def _connects(supernode: ManagedProcess) -> bool:
 def _why_refused(
     supernode: ManagedProcess, membership: Membership, how: str, *, before: bool
 ) -> str:
-    """Return why a SuperNode ended before it was connected, now or ever."""
+    """Return why a SuperNode ended before it was connected."""
     printed, where = supernode.printed(), f"see {supernode.log}"
     if why := why_not_let_in(how):
         pass
@@ -227,12 +226,12 @@ def _why_refused(
 
 
 class Credentials:
-    """The files by which a site and its coordinator know each other, which may change meanwhile.
+    """Files by which a site and its coordinator authenticate each other; they may change.
 
     Parameters
     ----------
     membership : Membership
-        What the site file says of them.
+        The membership from the site file.
     folder : Path
         The folder of the site file.
     """
@@ -245,18 +244,18 @@ class Credentials:
         self._changed = False
 
     def key_status(self, key: Path | None = None) -> str:
-        """Return how the site's key, or another one, stands at the coordinator."""
+        """Return the coordinator's status of the site's key, or of another one."""
         key = key or self._key
         return "" if self._insecure else key_status(self._coordinator, self._authority, key)
 
     def take_new_key(self) -> None:
-        """Let the key that waits take the place of the site's, if the coordinator knows it."""
+        """Replace the site's key by the waiting one, if the coordinator knows it."""
         if self._next.exists() and self.key_status(self._next) == KNOWN:
             self._next.replace(self._key)
 
     @contextmanager
     def followed(self, supernode: ManagedProcess) -> Iterator[None]:
-        """End a SuperNode as soon as its files have changed, while the block lasts."""
+        """End a SuperNode as soon as its files have changed, within the block."""
         ended = threading.Event()
         if not self._insecure:
             threading.Thread(target=self._follow, args=[supernode, ended], daemon=True).start()
@@ -288,7 +287,7 @@ class Credentials:
         Raises
         ------
         InputError
-            If the coordinator does not take its key any more.
+            If the coordinator no longer accepts its key.
         """
         if self._changed:
             return "as its key, or who vouches for the coordinator, is another"
@@ -299,10 +298,10 @@ class Credentials:
 
 
 def answer(supernode: ManagedProcess, access: Access, responder: ReloadingSite) -> None:
-    """Take the questions from the SuperNode while it runs, and answer them in turn.
+    """Fetch the questions from the SuperNode while it runs, and answer them in turn.
 
-    Each is fetched by a thread of its own: Flower may announce one that never comes, because its
-    run was broken off meanwhile.
+    Each is fetched by a separate thread, because Flower may announce a question that never arrives
+    if its run was interrupted.
     """
     app = client_app(lambda _context: responder)
     for token in programs.tokens(supernode, access, TaskType.CLIENT_APP):
@@ -310,7 +309,7 @@ def answer(supernode: ManagedProcess, access: Access, responder: ReloadingSite) 
 
 
 def answer_one(access: Access, token: str, app: ClientApp) -> None:
-    """Answer one question, and tell the SuperNode meanwhile that it is being worked on."""
+    """Answer one question, telling the SuperNode meanwhile that it is being worked on."""
     try:
         with programs.task(access, token, TRIES) as runtime:
             message, context, _, _ = pull_task_input(runtime)
@@ -321,21 +320,21 @@ def answer_one(access: Access, token: str, app: ClientApp) -> None:
 
 
 def key_status(address: str, authority: Path | None, key: Path) -> str:
-    """Return how a key stands: known, unknown, or why and since when it does not count.
+    """Return the status of a key: known, unknown, or why and since when it is invalid.
 
     Parameters
     ----------
     address : str
         HOST:PORT of the coordinator.
     authority : Path, optional
-        Who must vouch for it.
+        The certificate of the authority that must vouch for it.
     key : Path
         The file of the private key.
 
     Returns
     -------
     str
-        Empty if the coordinator does not say.
+        The status; empty if the coordinator does not answer.
     """
     try:
         private = load_ssh_private_key(key.read_bytes(), None)
@@ -349,7 +348,7 @@ def key_status(address: str, authority: Path | None, key: Path) -> str:
 
 
 def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
-    """Return the headers by which one shows that he has a key."""
+    """Return the headers that prove ownership of a key."""
     now = f"{time.time():.0f}"
     der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     signature = key.sign((launcher.KEY_STATUS + now).encode(), ec.ECDSA(SHA256()))
@@ -358,7 +357,7 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
 
 
 def why_not_let_in(status: str) -> str:
-    """Return what to say of a key that was refused.
+    """Return the message for a key that was refused.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""fedcluster as an algorithm of vantage6: what its nodes and its server call by name.
+"""fedcluster as a vantage6 algorithm: the functions that nodes and server call by name.
 
 | stage | function | where |
 |---|---|---|
@@ -7,8 +7,8 @@
 | federated compute | those of `KINDS` | at a node, on the means |
 | central compute | `fit`, `select_k`, `evaluate`, `profile` | at one node, on no data |
 
-In version 4 there are no stages: the database of a node is then a file of means, which
-``fedcluster site groups`` makes. In both versions a node that has no means answers nothing.
+Version 4 has no stages: the database of a node is then a file of means, written by ``fedcluster
+site groups``. In both versions, a node without means answers nothing.
 """
 
 from __future__ import annotations
@@ -57,19 +57,20 @@ from fedcluster.transports.vantage6._versions import (
 )
 
 FOLDERS = ("SESSION_FOLDER", "TEMPORARY_FOLDER")
-"""Variables that name the folder which a node keeps for the tasks of a session, or of a job."""
+"""Variables with the folder that a node keeps for the tasks of a session, or of a job."""
 
 
 @extraction_function
 def read_table(connection_details: Mapping[str, str]) -> Any:
-    """Read the file that a node names as its database: rows in any format, or means of groups."""
+    """Read the file that is a node's database: rows in any format, or means of groups."""
     return OwnTable.open(FileSource(Path(connection_details["uri"])), "the database").read_all()
 
 
 def grouped_rows(frame: Any) -> Any:
-    """Make groups of at least five rows; what follows in the session sees their means alone.
+    """Form groups of at least five rows; the rest of the session sees only their means.
 
-    It takes no arguments: groups of other sizes, or by other columns, would tell of single rows.
+    It takes no arguments, because groups of other sizes, or by other columns, would reveal single
+    rows.
     """
     if ABOUT in frame.columns:
         return frame
@@ -84,7 +85,7 @@ group_rows = preprocessing_function(grouped_rows)
 
 
 def answered(kind: str, site: str, frame: Any, **arguments: Any) -> dict[str, Any]:
-    """Return what a site tells of its means: facts of itself, and sums over groups."""
+    """Return a site's answer from its means: its metadata, and sums over groups."""
     for task in arguments.get("tasks") or ():
         if kind_of(task["step"]) != kind:
             raise InputError(f"{kind} does not answer {task['step']}")
@@ -94,7 +95,7 @@ def answered(kind: str, site: str, frame: Any, **arguments: Any) -> dict[str, An
 
 
 def _responder(name: str, data: Data, about: Mapping[str, Any]) -> Responder:
-    """Return what answers questions about means of groups, by the rules that came with them."""
+    """Return a responder for means of groups, by the rules stored with them."""
     if about.get("permits"):
         raise InputError("this site answers under permits alone, which vantage6 does not carry")
     groups = Groups(about["made"]["p"], about["made"]["min_rows"])
@@ -120,7 +121,7 @@ def _responder(name: str, data: Data, about: Mapping[str, Any]) -> Responder:
 
 
 def _partial(kind: str, what: str) -> Any:
-    """Return the function of a kind of questions."""
+    """Return the function for a kind of question."""
 
     def function(site: str, frame: Any, tasks: Any = (), states: Any = None, **more: Any) -> Any:
         return answered(kind, site, frame, tasks=list(tasks), states=states, **more)
@@ -138,14 +139,14 @@ profiles = _partial("profiles", "Tell counts and sums of columns in each cluster
 
 
 class _Engine(RemoteEngine):
-    """Engine whose sites keep no model: it is the result of the central task."""
+    """Engine whose sites store no model, which is the result of the central task."""
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
 
 
 OWN = ("algorithms", "metrics")
-"""Parameters of jobs that name code of one's own, which is not in the image."""
+"""Parameters of jobs that name users' own code, which is not in the image."""
 
 
 def _carried_out(
@@ -155,7 +156,7 @@ def _carried_out(
     options: Mapping[str, Any] | None,
     terms: dict[str, Any],
 ) -> dict[str, Any]:
-    """Carry a job out; return its files, and how many exchanges it took."""
+    """Carry a job out; return its files, and the number of exchanges."""
     options = dict(options or {})
     if {*OWN} & {*options} or "." in str(options.get("algorithm")):
         raise InputError("options name code of your own, which is not in the image")
@@ -224,7 +225,7 @@ def evaluate(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Score the clusters of a model, which is the content of ``model.json``."""
+    """Score the clusters of a model, given as the content of ``model.json``."""
     terms = {"organizations": organizations, "quorum": quorum, "seed": seed}
     return _carried_out(client, "evaluate", {"model": model}, options, terms)
 
@@ -237,6 +238,6 @@ def profile(
     quorum: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Say what sets the clusters of a model apart, which is the content of ``model.json``."""
+    """Profile the clusters of a model, given as the content of ``model.json``."""
     terms = {"organizations": organizations, "quorum": quorum, "seed": seed}
     return _carried_out(client, "profile", {"model": model}, None, terms)

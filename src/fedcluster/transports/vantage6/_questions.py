@@ -1,4 +1,4 @@
-"""Questions as vantage6 carries them: a function for each kind, with arguments that can be read."""
+"""Questions in vantage6: a function for each kind, with readable arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PLACES = {
     "fedcluster.metrics": "cluster_scores",
     "fedcluster.preprocessing": "column_sums",
 }
-"""The kind of a question, by where its step is; the first that fits."""
+"""Kinds of questions by the module of their step; the first match is used."""
 
 ARGUMENTS = ("about", "columns", "described", "exchange", "labels", "raw", "run", "tasks")
-"""What a question says, besides its numbers."""
+"""Parts of a question other than its numbers."""
 
 
 def kind_of(step: str) -> str:
-    """Return which function answers a step.
+    """Return the function that answers a step.
 
     Examples
     --------
@@ -47,19 +47,19 @@ def kind_of(step: str) -> str:
 
 
 def question_of(arguments: Mapping[str, Any]) -> bytes:
-    """Return the message that arguments stand for, the same at both ends.
+    """Return the message that arguments represent, the same at both ends.
 
     Raises
     ------
     WireError
-        If they are not understood.
+        If the arguments are not understood.
     """
     header = {key: arguments[key] for key in ARGUMENTS if arguments.get(key) is not None}
     return pack({"protocol": PROTOCOL, **header}, read_numbers(arguments.get("states") or {}))
 
 
 def parts_of(message: bytes) -> dict[str, tuple[dict[str, Any], list[int]]]:
-    """Return the arguments of each function that a question is for, and which tasks these are."""
+    """Return the arguments of each function that a question is for, with the task numbers."""
     header, arrays = unpack(message)
     tasks = header["tasks"]
     kinds: dict[str, list[int]] = {}
@@ -78,7 +78,7 @@ def parts_of(message: bytes) -> dict[str, tuple[dict[str, Any], list[int]]]:
 
 
 def _chosen(tasks: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-    """Return some tasks; a preparation that an earlier one has is named by its number, or whole."""
+    """Return some tasks; a repeated preparation is given by its number, others completely."""
     first: dict[int, int] = {}
     chosen = []
     for new, i in enumerate(numbers):
@@ -94,7 +94,7 @@ def _chosen(tasks: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[
 
 
 def joined(replies: Sequence[tuple[bytes, Sequence[int]]], question: str) -> bytes:
-    """Return the replies of all functions as one to the whole question, of a digest."""
+    """Return the replies of all functions as one reply to the whole question."""
     headers, answers = [], {}
     for content, numbers in replies:
         header, arrays = unpack(content)
@@ -107,7 +107,7 @@ def joined(replies: Sequence[tuple[bytes, Sequence[int]]], question: str) -> byt
 
 
 def write_numbers(arrays: Mapping[str, Floats]) -> dict[str, Any]:
-    """Return arrays as JSON holds them, every digit of them."""
+    """Return arrays as JSON-compatible values, with all digits."""
     return {n: {"shape": list(a.shape), "values": a.ravel().tolist()} for n, a in arrays.items()}
 
 
@@ -117,7 +117,7 @@ def read_numbers(plain: Mapping[str, Any]) -> dict[str, Floats]:
     Raises
     ------
     WireError
-        If they are none.
+        If they are not arrays.
     """
     try:
         return {
@@ -129,23 +129,23 @@ def read_numbers(plain: Mapping[str, Any]) -> dict[str, Floats]:
 
 
 Tasks = Callable[[str, Mapping[str, Any], Sequence[int]], Any]
-"""Begins a task of a function with arguments at organisations; returns what waits for results."""
+"""Function that starts a task at organisations; it returns a function that waits for results."""
 
 
 class Vantage6Transport:
-    """Transport whose every exchange is a task for each kind of question, all begun at once.
+    """Transport in which an exchange is a task for each kind of question, all started at once.
 
     Parameters
     ----------
     create : callable
         See `Tasks`.
     organizations : mapping of str to int
-        The organisations by the names of their sites.
+        The organisations by name of site.
 
     Attributes
     ----------
     exchanges : int
-        How many there were.
+        The number of exchanges.
     """
 
     def __init__(self, create: Tasks, organizations: Mapping[str, int]) -> None:
@@ -182,9 +182,9 @@ class Vantage6Transport:
 
 
 def _replies(results: Sequence[Any], question: str) -> dict[str, bytes]:
-    """Return results by the site that they say to be of; none of a site that two say to be.
+    """Return results by the site that they name, dropping a site that two results name.
 
-    Those that answer another question than that of a digest are no results.
+    Results for a question with another digest are ignored.
     """
     found: dict[str, list[bytes]] = {}
     for result in results:

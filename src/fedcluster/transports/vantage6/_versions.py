@@ -34,13 +34,13 @@ except ImportError:
 
 
 def central_function(function: Any) -> Any:
-    """Let a function run once, with a client by which it begins tasks as its first argument."""
+    """Let a function run once, with a client for starting tasks as its first argument."""
     run = algorithm_client(function)
     return central(run) if SESSIONS else run
 
 
 def partial_function(function: Any) -> Any:
-    """Let a function run at each organisation, of which it gets the name and the data frame."""
+    """Let a function run at each organisation, with its name and data frame."""
     if SESSIONS:
 
         @wraps(function)
@@ -57,7 +57,7 @@ def partial_function(function: Any) -> Any:
 
 
 def extraction_function(function: Any) -> Any:
-    """Let a function read what a session begins with; version 4 has no sessions."""
+    """Let a function read the data of a session; version 4 has no sessions."""
     return data_extraction(function) if SESSIONS else function
 
 
@@ -67,14 +67,14 @@ def preprocessing_function(function: Any) -> Any:
 
 
 def site_name(organization: int) -> str:
-    """Return by which name the site of an organisation is known."""
+    """Return the site name of an organisation."""
     return f"organization {organization}"
 
 
 def begin(
     client: Any, function: str, arguments: Mapping[str, Any], organizations: Sequence[int]
 ) -> Callable[[], Sequence[Any]]:
-    """Begin a task of a function; return what waits for its results."""
+    """Start a task; return a function that waits for its results."""
     asked = {"method": function, "kwargs": arguments}
     given = {"method": function, "arguments": arguments} if SESSIONS else {"input_": asked}
     name = f"fedcluster {function}"

@@ -1,4 +1,4 @@
-"""The functions of fedcluster that vantage6 may call by name; it can call all that is in here."""
+"""The functions that vantage6 may call by name; it can call everything in this module."""
 
 from fedcluster.transports.vantage6._functions import (
     cluster_scores,
@@ -18,7 +18,7 @@ if SESSIONS:
     from fedcluster.transports.vantage6._functions import group_rows, read_table
 
     SESSION = (read_table, group_rows)
-    """What makes the means in a session; version 4 would run both without their stages."""
+    """Functions that create the means in a session; version 4 would run them without stages."""
 
 __all__ = [
     "cluster_scores",
