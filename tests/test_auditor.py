@@ -177,6 +177,15 @@ def test_whatever_stands_in_a_refused_question_it_is_written_down(header, audito
     assert [str(part).isprintable() for part in run_parts(run_records([answer]))] == [True, True]
 
 
+def test_a_run_has_the_name_that_its_coordinator_gave_it(auditor, tmp_path):
+    """So the two logs can be joined; a run that is resumed stays one."""
+    about = {"job": "20261123-090036-8281", "operator": "ada"}
+    for number, run in enumerate(("f1", "f2")):
+        auditor.record(exchange(TASKS, run, number, about=about))
+    [joined] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
+    assert (joined["run"], joined["questions"]) == ("20261123-090036-8281", 2)
+
+
 def test_small_weights_of_groups_are_shares_of_them(auditor, tmp_path):
     """A component may have 1e-9 of a group: nobody then knows a sum over 1e-9 of a row."""
     mixtures = [GaussianMixture(covariance_type="full", tol=tol) for tol in (0.1, 0.2)]

@@ -211,8 +211,12 @@ def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
 
 
 def _line(entry: AuditEntry) -> Line:
-    """Return the log's fields for a question and its reply: sizes and hashes, never a value."""
-    header, run = entry.request.header, entry.request.header.get("run")
+    """Return the log's fields for a question and its reply: sizes and hashes, never a value.
+
+    The run has the name that the coordinator's own log has, if the question includes it.
+    """
+    header = entry.request.header
+    run = about_of(header, "job") or header.get("run")
     number = header.get("exchange")
     line: Line = {
         "run": run[:100] if isinstance(run, str) else None,
