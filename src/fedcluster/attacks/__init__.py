@@ -1,7 +1,7 @@
-"""Attacks on one site, played on its own machine: what questions read of its rows.
+"""Attacks on one site, run on its own machine: what questions reveal about its rows.
 
-A coordinator that asks anything is played against the site as it is configured, through the bytes
-that travel, so that refusals count; nothing is sent. An attack knows what is public (columns,
-their ranges and steps, lists of texts) and what the site answers. The rows themselves are used to
-count how much of them an attack read, and for that alone.
+A coordinator that asks anything is simulated against the site as configured, using the same bytes
+as over a network, so that refusals count; nothing is sent. An attack knows what is public (columns,
+their ranges and steps, lists of texts) and the site's answers. The rows themselves are only used to
+count how many an attack read.
 """

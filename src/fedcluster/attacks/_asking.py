@@ -19,33 +19,33 @@ from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import Covariance, Principal, histogram_task
 
 FIRST = 257
-"""Thresholds of the first message of a search."""
+"""Number of thresholds in the first message of a search."""
 MOST = 12_000
-"""Thresholds of a search."""
+"""Largest number of thresholds in a search."""
 ROUNDS = 14
 
 Below = Callable[[Floats], Floats | None]
-"""Returns for thresholds (t,) the sums over the rows below each, the last one their weight."""
+"""Function that returns, for thresholds (t,), the sums over the rows below, weight last."""
 
 
 def between(below: Below, low: float, high: float, step: float) -> tuple[Floats, Floats]:
-    """Return sums over the rows between neighbouring thresholds, each with the middle of these.
+    """Return sums over the rows between neighbouring thresholds, and the middles of these.
 
-    Intervals with more than one row are cut until they are narrower than a step.
+    Intervals with more than one row are divided until they are narrower than a step.
 
     Parameters
     ----------
     below : callable
-        Asks for the sums below thresholds; None where it is refused.
+        Asks for the sums below thresholds; returns None if refused.
     low, high, step : float
-        The range of the column, and by how much two values differ at least.
+        The range of the column, and the smallest difference of two values.
 
     Returns
     -------
     middles : ndarray of shape (i,)
-        Of the intervals that hold rows.
+        The middles of the intervals that contain rows.
     sums : ndarray of shape (i, p)
-        The sums over their rows, the last one their weight.
+        The sums over their rows, with the weight last.
     """
     at = np.linspace(low - step / 2, high + step / 2, FIRST)
     known = below(at)
@@ -72,16 +72,16 @@ def between(below: Below, low: float, high: float, step: float) -> tuple[Floats,
 def below_of(
     coordinator: Coordinator, task: Callable[[float], Task], read: Callable[[Summary], Floats]
 ) -> Below:
-    """Return what asks one task for each threshold.
+    """Return a function that asks one task for each threshold.
 
     Parameters
     ----------
     coordinator : Coordinator
-        Who asks.
+        The attacking coordinator.
     task : callable
-        Makes the task of a threshold.
+        Returns the task for a threshold.
     read : callable
-        Returns the sums below the threshold from the answer, the last one their weight.
+        Returns the sums below the threshold from the answer, with the weight last.
     """
 
     def below(at: Floats) -> Floats | None:
@@ -94,14 +94,14 @@ def below_of(
 
 
 def two_sides(total: Floats, d: int) -> Callable[[Summary], Floats]:
-    """Return what reads the sums below from an answer of two lines, of which one may be held back.
+    """Return a function that reads the sums below from two lines, one possibly held back.
 
     Parameters
     ----------
     total : ndarray of shape (d + 1,)
-        The sums over all rows, the last one their weight.
+        The sums over all rows, with the weight last.
     d : int
-        The sums of a line that matter.
+        The number of relevant sums in a line.
     """
 
     def read(answer: Summary) -> Floats:
@@ -112,7 +112,7 @@ def two_sides(total: Floats, d: int) -> Callable[[Summary], Floats]:
 
 
 def total_of(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats | None:
-    """Return the sums over all rows as they are prepared, (d + 1,), the last one their weight."""
+    """Return the sums over all prepared rows, (d + 1,), with the weight last."""
     public = coordinator.public
     answer = coordinator.ask_one(Moments(), State(), how or public.plain())
     if answer is None or not answer.weights.any():
@@ -122,7 +122,7 @@ def total_of(coordinator: Coordinator, how: Preprocessor | None = None) -> Float
 
 
 def far_centers(public: Public, j: int, at: float) -> State:
-    """Return two far centres that part the rows at a place of column j."""
+    """Return two far centres that separate the rows at a point in column j."""
     centers = np.array([public.middle, public.middle])
     centers[:, j] = at - 2 * public.width[j], at + 2 * public.width[j]
     return State.at(centers)
@@ -131,11 +131,11 @@ def far_centers(public: Public, j: int, at: float) -> State:
 SEEDS = 3000
 NOTHING = "(nothing)"
 LEVELS = 50
-"""Levels of one question."""
+"""Number of levels in one question."""
 NEARLY_HARD = 1.00002
 """A fuzzifier m near 1."""
 FAR = 1e4
-"""Distance of a centre, in widths of the column's range."""
+"""Distance of a centre, in units of the column's range."""
 
 
 def _seeded(coordinator: Coordinator, step: Step, state: State) -> Floats:
@@ -151,12 +151,12 @@ def _seeded(coordinator: Coordinator, step: Step, state: State) -> Floats:
 
 
 def seeds_that_are_rows(coordinator: Coordinator) -> Floats:
-    """Ask for seeds before any iteration: each is a row."""
+    """Ask for seeds before any iteration, each of which is a row."""
     return _seeded(coordinator, FKM(1, client_init="random", init_iterations=0), State())
 
 
 def batches_of_one(coordinator: Coordinator) -> Floats:
-    """Ask for mini-batches of one row with a rate that makes the last row the centre."""
+    """Ask for mini-batches of one row, with a rate at which the last row becomes the centre."""
     public, total = coordinator.public, total_of(coordinator)
     rate = float(public.n_rows if total is None else total[-1])
     step = FedAvg(batch_size=1, client_rate=rate)
@@ -169,18 +169,18 @@ def _cut(
     step: Step,
     state: Callable[[Public, int, float], State] = far_centers,
 ) -> Floats:
-    """Return claims from sums over the rows between many places of some columns.
+    """Return claims from sums over the rows between many points of some columns.
 
     Parameters
     ----------
     coordinator : Coordinator
-        Who asks.
+        The attacking coordinator.
     columns : sequence of int
-        The columns that are cut.
+        The columns to divide.
     step : Step
-        Whose sums are asked for.
+        The step whose sums are requested.
     state : callable
-        Makes the state that parts the rows at a place of a column.
+        Returns the state that separates the rows at a point in a column.
     """
     public, how = coordinator.public, coordinator.public.plain()
     d, claims = len(public.numbers), [public.claims(0)]
@@ -197,12 +197,12 @@ def _cut(
 
 
 def far_centres(coordinator: Coordinator) -> Floats:
-    """Ask for Lloyd's sums about two far centres at many places, and subtract."""
+    """Ask for Lloyd's sums about two far centres that divide at many points, and subtract."""
     return _cut(coordinator, coordinator.public.widest, Lloyd())
 
 
 def thresholds_of_a_tree(coordinator: Coordinator) -> Floats:
-    """Ask for the two leaves of a variance tree with one cut at many places, and subtract."""
+    """Ask for the leaves of a variance tree with one cut, at many points, and subtract."""
 
     def state(public: Public, j: int, at: float) -> State:
         cut = {"parent": 0, "child": 1, "feature": j, "threshold": at}
@@ -215,12 +215,12 @@ def thresholds_of_a_tree(coordinator: Coordinator) -> Floats:
 
 
 def fuzzy_near_hard(coordinator: Coordinator) -> Floats:
-    """Ask for fuzzy sums whose fuzzifier is nearly 1 about two far centres, and subtract."""
+    """Ask for fuzzy sums about two far centres with a fuzzifier near 1, and subtract."""
     return _cut(coordinator, coordinator.public.widest[:1], FFCM(m=NEARLY_HARD))
 
 
 def random_directions(coordinator: Coordinator) -> Floats:
-    """Turn the columns as principal components may, and cut along a direction of their own."""
+    """Rotate the columns as principal components may, and cut along the new directions."""
     public, d = coordinator.public, len(coordinator.public.numbers)
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0]
     units = zip(public.middle.tolist(), public.width.tolist(), strict=True)
@@ -242,14 +242,14 @@ def random_directions(coordinator: Coordinator) -> Floats:
 
 
 def _values(public: Public, j: int, middles: Floats) -> Floats:
-    """Return claims of values of a column: the middles of intervals, rounded to its steps."""
+    """Return claims of values in a column: the middles of intervals, rounded to its steps."""
     claims = public.claims(len(middles))
     claims[:, j] = (middles / public.step[j]).round() * public.step[j]
     return claims
 
 
 def clipped_products(coordinator: Coordinator) -> Floats:
-    """Clip a column to 0 and 1 at many places, and ask for its products with the others."""
+    """Clip a column to 0 and 1 at many points, and ask for its products with the others."""
     public, d = coordinator.public, len(coordinator.public.numbers)
     claims = [public.claims(0)]
     for j in public.widest:
@@ -272,12 +272,12 @@ def clipped_products(coordinator: Coordinator) -> Floats:
 
 
 def rare_texts(coordinator: Coordinator) -> Floats:
-    """Guess texts that single rows have, and ask for their products with the numbers."""
+    """Guess texts of single rows, and ask for their products with the numbers."""
     return _products(coordinator, coordinator.public.texts.items())
 
 
 def guessed_numbers(coordinator: Coordinator) -> Floats:
-    """Call a column of numbers text, with guesses for levels, and ask for their products."""
+    """Treat a numeric column as text, with guesses as levels, and ask for their products."""
     public, guesses = coordinator.public, []
     for j in public.widest:
         steps = int(min(public.width[j] / public.step[j], 4000))
@@ -288,9 +288,9 @@ def guessed_numbers(coordinator: Coordinator) -> Floats:
 
 
 def _products(coordinator: Coordinator, texts: Iterable[tuple[str, tuple[str, ...]]]) -> Floats:
-    """Return the mean of the numbers over the rows of each level, as claims.
+    """Return the means of the numbers over the rows of each level, as claims.
 
-    What is missing has a level of its own.
+    Missing values have a level of their own.
     """
     public, d = coordinator.public, len(coordinator.public.numbers)
     hows = [
@@ -320,7 +320,7 @@ def _covariance(how: Preprocessor) -> Task:
 
 
 def products_of_columns(coordinator: Coordinator) -> Floats:
-    """Weigh all rows by what a column, or a difference of two, has beyond its least value."""
+    """Weight all rows by the excess of a column, or of a difference of two, over its minimum."""
     public, d = coordinator.public, len(coordinator.public.numbers)
     answer = coordinator.ask_one(Covariance(), State.at(np.zeros((1, d))), public.plain())
     total = total_of(coordinator)
@@ -337,7 +337,7 @@ def products_of_columns(coordinator: Coordinator) -> Floats:
 
 
 def missing_values(coordinator: Coordinator) -> Floats:
-    """Fill a column in with two values, and subtract its products with the others."""
+    """Fill a column in with two different values, and subtract its products with the others."""
     public, d = coordinator.public, len(coordinator.public.numbers)
     hows = [
         Preprocessor(tuple(public.column(j, **({"fill": f} if j == i else {})) for j in range(d)))
@@ -360,7 +360,7 @@ def missing_values(coordinator: Coordinator) -> Floats:
 
 
 def nested_intervals(coordinator: Coordinator) -> Floats:
-    """Ask for the weight of cells that become ever smaller: values of each column."""
+    """Ask for the weight of ever smaller cells, to find values of each column."""
     public, how = coordinator.public, coordinator.public.plain()
     sums, claims = total_of(coordinator), [public.claims(0)]
     total = 0.0 if sums is None else float(sums[-1])
@@ -381,7 +381,7 @@ def nested_intervals(coordinator: Coordinator) -> Floats:
 
 
 def kinks_of_indices(coordinator: Coordinator) -> Floats:
-    """Move a centre along a column: distances have a kink at each row, in three indices."""
+    """Move a centre along a column: in three indices, distances have a kink at each row."""
     steps = (Scatter(), Inertia(), SimplifiedSilhouette())
     return np.concatenate([_kinks(coordinator, step) for step in steps])
 
@@ -416,7 +416,7 @@ def _kinks(coordinator: Coordinator, step: Step) -> Floats:
 
 
 def labels_at_cuts(coordinator: Coordinator) -> Floats:
-    """Ask how many rows of each label are below many places of a column, and subtract."""
+    """Ask for the number of rows with each label below many points of a column, and subtract."""
     public, how = coordinator.public, coordinator.public.plain()
     claims = [public.claims(0)]
     if not public.classes:

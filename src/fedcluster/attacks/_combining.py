@@ -27,9 +27,9 @@ from fedcluster.rounds import run_plan, with_preprocessing
 
 CLUSTERS = 6
 QUESTIONS = 80
-"""Questions about random centres."""
+"""Number of questions about random centres."""
 TOGETHER = 12
-"""Lines of an answer up to which two of them are added before they are compared."""
+"""Number of lines of an answer up to which pairs of lines are added before comparison."""
 LINES = 20_000
 TARGETS = 10
 EDITS = 8
@@ -49,7 +49,7 @@ class SitesHere:
 
 
 class Recorder:
-    """Engine that asks one site and keeps what was asked and answered."""
+    """Engine that asks one site and records questions and answers."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -71,7 +71,7 @@ class Recorder:
 
 
 def run_of(coordinator: Coordinator) -> list[tuple[Task, Summary]]:
-    """Return all that a clustering, a choice of k and an evaluation asked and were answered."""
+    """Return all questions and answers of a clustering, a choice of k and an evaluation."""
     recorder, how = Recorder(coordinator), coordinator.public.plain()
     try:
         sites = recorder.introduce()
@@ -85,7 +85,7 @@ def run_of(coordinator: Coordinator) -> list[tuple[Task, Summary]]:
 
 
 def summed(task: Task, answer: Summary, d: int) -> Floats:
-    """Return the sums over rows in the lines of an answer, (l, d + 1), the last one the weight."""
+    """Return the sums over rows in the lines of an answer, (l, d + 1), with the weight last."""
     sums = answer.sums[:, :d]
     if isinstance(task.step, Scatter):
         sums = sums + answer.weights[:, None] * task.state.centers
@@ -95,7 +95,7 @@ def summed(task: Task, answer: Summary, d: int) -> Floats:
 
 
 def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
-    """Return differences of all lines, and of pairs of lines of one answer, that weigh 1."""
+    """Return differences of all lines, and of sums of two lines of an answer, of weight 1."""
     lines = []
     for each in answers:
         lines.append(each)
@@ -115,7 +115,7 @@ def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
 
 
 def _possible(rows: Floats, public: Public) -> np.ndarray:
-    """Return which rows lie in the ranges of the columns and on their steps, (n,)."""
+    """Return which rows are within the ranges of the columns and on their steps, (n,)."""
     inside = (rows >= public.low).all(axis=1) & (rows <= public.high).all(axis=1)
     steps = rows / public.step
     return np.asarray(inside & (abs(steps - steps.round()) < 0.02).all(axis=1))
@@ -128,13 +128,13 @@ def pairs_of_a_run(play: Play) -> Floats:
 
 
 def trajectories(play: Play) -> Floats:
-    """Solve for the rows from the sums of a run, who is in which cluster being known."""
+    """Solve for the rows from the sums of a run, given the members of each cluster."""
     lloyd = [(t, a) for t, a in run_of(play.coordinator) if isinstance(t.step, Lloyd)]
     return _solved(play, lloyd)
 
 
 def equations(play: Play) -> Floats:
-    """Solve for the rows from sums about many random centres, who is where being known."""
+    """Solve for the rows from sums about many random centres, given the members of each."""
     rng, public = np.random.default_rng(0), play.public
     centers = rng.uniform(public.low, public.high, (QUESTIONS, CLUSTERS, len(public.numbers)))
     tasks = [Task(Lloyd(), State.at(c), preprocessor=public.plain()) for c in centers]
@@ -143,15 +143,15 @@ def equations(play: Play) -> Floats:
 
 
 def solved(behind: Floats, sums: Floats) -> Floats:
-    """Return the rows that sums over known sets of rows determine, (r, d).
+    """Return the rows that are determined by sums over known sets of rows, (r, d).
 
-    Rows that are in the same sums are one unknown; a row that is alone in its sums is known where
-    a combination of the sums is that row (arXiv 2511.07073).
+    Rows in the same sums form one unknown; a row with its own set of sums is determined if some
+    combination of the sums is that row (arXiv 2511.07073).
 
     Parameters
     ----------
     behind : ndarray of shape (l, n)
-        1 where a row is in a sum.
+        1 if a row is in a sum.
     sums : ndarray of shape (l, d)
         The sums.
 
@@ -187,7 +187,7 @@ def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
 
 
 def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
-    """Return as many lines as the site tells at once, (l, d + 1): its groups, if it has any."""
+    """Return as many lines as the site discloses at once, (l, d + 1): its groups, if any."""
     how = how or coordinator.public.plain()
     for most in (100_000, 1_000, 100, 20):
         for step in (KFed(most), SiteSummaries(most, min_rows=1)):
@@ -199,7 +199,7 @@ def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
 
 
 def other_columns(play: Play) -> Floats:
-    """Ask for the same rows in other orders and scales, and without some of the columns."""
+    """Ask for the same rows in other orders and scales, and without some columns."""
     public, d, lines = play.public, len(play.public.numbers), []
     for start in range(d):
         order = [(start + i) % d for i in range(d)]
@@ -224,7 +224,7 @@ def other_columns(play: Play) -> Floats:
 
 
 def _that_differ(dumps: Sequence[Floats]) -> list[Floats]:
-    """Return the lines that are not in all of some dumps: of the same groups there are none."""
+    """Return the lines that are not in all dumps; there are none if the groups are the same."""
     every = [{tuple(line) for line in each.round(4).tolist()} for each in dumps]
     same = set.intersection(*every)
     return [np.array([*each - same]).reshape(-1, dumps[0].shape[1]) for each in every]
@@ -234,7 +234,7 @@ def _that_differ(dumps: Sequence[Floats]) -> list[Floats]:
 
 
 def _over(play: Play, versions: Iterable[Data]) -> tuple[list[Play], Floats]:
-    """Return the site in each version, and the differences of its totals and of all its lines."""
+    """Return the site in each version, and the differences of its totals and all its lines."""
     plays, lines = [play], []
     for rows in versions:
         try:
@@ -291,7 +291,7 @@ def _moved(plays: Sequence[Play], column: int) -> Floats:
 
 
 def many_versions(play: Play) -> Floats:
-    """Solve for rows over twenty versions, five rows more and three fewer, who is where known."""
+    """Solve for rows over twenty versions with rows added and removed, given the groups."""
     every, rng = play.subject.rows, np.random.default_rng(0)
     n = len(every)
     waiting, here = list(range(n - min(100, n // 3), n)), list(range(n - min(100, n // 3)))
@@ -307,7 +307,7 @@ def many_versions(play: Play) -> Floats:
 
 
 def edited_rows(play: Play) -> Floats:
-    """Solve for rows, two in five of which change in one column each time, who is where known."""
+    """Solve for rows of which two in five change in one column each time, given the groups."""
     rows, column = play.subject.rows, play.public.widest[-1]
     rng, every, versions = np.random.default_rng(0), np.arange(len(rows)), list[Data]()
     for _ in range(EDITS):
@@ -321,7 +321,7 @@ def edited_rows(play: Play) -> Floats:
 
 
 def _solved_over(plays: Sequence[Play], kept: Sequence[np.ndarray], n: int) -> Floats:
-    """Return rows solved for from the groups of all versions, who is in which being known."""
+    """Return rows solved for from the groups of all versions, given their members."""
     behind, sums = [np.empty((0, n))], [np.empty((0, len(plays[0].public.numbers)))]
     for play, rows in zip(plays, kept, strict=True):
         if play.subject.protection.groups is None:
@@ -350,17 +350,17 @@ def all_rows_but_one(play: Play) -> Floats:
 
 
 CHANGED = 10
-"""One row in so many has another value in the last of three versions."""
+"""One row in this many has another value in the last of three versions."""
 TARGETS = 10
 OTHERS = 4
-"""Sites that take part in secure sums beside the one that is attacked."""
+"""Number of other sites in secure sums with the attacked one."""
 
 
 def three_versions(play: Play) -> Floats:
-    """Subtract groups of persons in a first and a third version; in the second, a unit is another.
+    """Subtract groups of persons in the first and third of three versions.
 
-    Known are who is in which group, all that did not change, and who changed: of a group with one
-    of these, the difference is that person's.
+    In the second, a column has another unit. The members of each group, all unchanged values and
+    the changed persons are known: if a group has one of these, the difference is that person's.
     """
     rows, column = play.subject.rows, play.public.widest[-1]
     rows = replace(rows, groups=_persons(rows))
@@ -389,7 +389,7 @@ def three_versions(play: Play) -> Floats:
 
 
 def persons_named_later(play: Play) -> Floats:
-    """Solve for rows from groups of rows and of persons, where the members of each are known."""
+    """Solve for rows from groups of rows and of persons, given the members of each."""
     rows = play.subject.rows
     if play.subject.protection.groups is None:
         return play.public.claims(0)
@@ -404,21 +404,21 @@ def persons_named_later(play: Play) -> Floats:
 
 
 def _persons(rows: Data) -> NDArray[Any]:
-    """Return whose each row is, (n,): of a person of its own where nobody says."""
+    """Return the person of each row, (n,), or a separate one for each if there are none."""
     return np.arange(len(rows)) if rows.groups is None else rows.groups
 
 
 def _lines(play: Play) -> Floats:
-    """Return which rows are in each group, (g, n)."""
+    """Return the rows in each group, (g, n), as a mask."""
     units = play.units
     lines: Floats = (units == np.unique(units[units >= 0])[:, None]).astype(np.float64)
     return lines
 
 
 def smaller_cohort(play: Play) -> Floats:
-    """Ask for secure sums of all sites and then of all but this one, and subtract.
+    """Ask for secure sums over all sites, then over all except this one, and subtract.
 
-    What is left would be the sums of this site, of which all rows but one are known.
+    The difference would be the sums of this site, of which all rows except one are known.
     """
     public, others = play.public, play.subject.others
     task = Task(Means(), State(), preprocessor=public.plain())

@@ -1,6 +1,6 @@
-"""Site under attack, the coordinator that asks it, and the score of what an attack claims.
+"""The attacked site, the coordinator that asks it, and the score of an attack's claims.
 
-The score counts the claims that are rows of the site.
+The score is the number of claims that are rows of the site.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from fedcluster.privacy.policy import Policy
 EXACT = 1e-3
 """Difference, in steps of a column, up to which a claim is exact."""
 NEAR = 0.5
-"""And up to which it is right when rounded."""
+"""Difference up to which a claim is right when rounded."""
 MOVES = 20
 DEVIATIONS = 3.0
-"""Standard deviations that chance is allowed for: many attacks are tried."""
+"""Standard deviations allowed for chance, as many attacks are tried."""
 MOST = 100_000
-"""Claims of one attack that are looked at."""
+"""Largest number of claims of one attack that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Count of what an attack read.
+    """Count of the rows that an attack read.
 
     Parameters
     ----------
     read : int
-        Rows of which a claim is exact, in all columns that it names, beyond those that chance
-        hits: claims are right by chance as often for the rows of the site as for rows of the same
-        kind that it never had.
+        Number of rows that a claim matches exactly, in all columns that it names, beyond chance: by
+        chance, claims match the site's rows as often as rows of the same kind that it never had.
     near : int
-        The same of claims that are right when rounded to the steps of the columns.
+        The same for claims that are right when rounded to the steps of the columns.
     alike : int
-        Rows read exactly whose values as many rows share as a group has: not counted above.
+        Number of exactly read rows whose values are shared by as many rows as a group has, which
+        are not counted above.
     """
 
     read: int = 0
@@ -76,18 +76,18 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """Rows that claims are held against.
+    """Rows with which claims are compared.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d + 1)
-        Numbers, and the place of the label, of the site's rows; NaN where one is missing.
+        Numbers, and the index of the label, of the site's rows; NaN for missing values.
     others : ndarray of shape (m, d + 1)
-        Of rows of the same kind that the site never had.
+        The same for rows of the same kind that the site never had.
     step : ndarray of shape (d + 1,)
-        By how much two values differ at least.
+        The smallest difference of two values.
     shared : int
-        Rows with the same values from which on a value is no longer that of a person.
+        Number of rows with the same values from which on these do not identify a person.
     """
 
     rows: Floats
@@ -96,13 +96,13 @@ class Truth:
     shared: int = 5
 
     def score(self, claims: Floats) -> Score:
-        """Return the score of claims (m, d + 1), NaN where one says nothing."""
+        """Return the score of claims (m, d + 1), in which NaN makes no claim."""
         read, alike = self._hit(claims, EXACT)
         near, _ = self._hit(claims, NEAR)
         return Score(min(read, near), near, alike)
 
     def _hit(self, claims: Floats, tolerance: float) -> tuple[int, int]:
-        """Return how many rows are hit beyond chance, and how many that others share."""
+        """Return the number of rows hit beyond chance, and of those that others share."""
         claims = claims[:MOST]
         says = np.isfinite(claims)
         hit, alike = np.zeros((2, len(self.rows)), bool)
@@ -125,9 +125,9 @@ class Truth:
 
 
 def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:
-    """Yield claims moved by a few steps in the widest column: chance hits as they do.
+    """Yield claims moved by a few steps in the widest column, which hit rows by chance alike.
 
-    By at most a sixteenth of the column's range, so that the rows there are about as dense.
+    They move by at most a sixteenth of the column's range, so that the density of rows is similar.
     """
     rng, moved = np.random.default_rng(0), claims.copy()
     widest = int(np.argmax([len(np.unique(column)) for column in rows.T]))
@@ -140,7 +140,7 @@ def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:
 
 
 def _shared(rows: Floats, among: Floats, times: int) -> NDArray[np.bool_]:
-    """Return whether so many rows have the values of a row, (n,)."""
+    """Return whether a number of rows share the values of a row, (n,)."""
     every = np.nan_to_num(np.concatenate([among, rows]), nan=np.inf).round(3)
     _, place = np.unique(every, axis=0, return_inverse=True)
     counts = np.bincount(place[: len(among)], minlength=place.max(initial=-1) + 1)
@@ -149,7 +149,7 @@ def _shared(rows: Floats, among: Floats, times: int) -> NDArray[np.bool_]:
 
 
 def _near(rows: Floats, claims: Floats, tolerance: float) -> NDArray[np.bool_]:
-    """Return which rows a claim names, (n,); each claim names one row at most.
+    """Return which rows are named by a claim, (n,); each claim names at most one row.
 
     Examples
     --------
@@ -166,29 +166,29 @@ def _near(rows: Floats, claims: Floats, tolerance: float) -> NDArray[np.bool_]:
 
 
 TASKS = 4000
-"""Tasks of one message; where that is refused, an eighth of it is tried, and so on."""
+"""Number of tasks in a message; if refused, an eighth of it is tried, and so on."""
 PATIENCE = 3
-"""Tasks refused each for itself before the rest of a list is taken for refused."""
+"""Number of single tasks refused before the rest of a list counts as refused."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Public:
-    """Knowledge of a site that a coordinator has without asking, as from a data dictionary.
+    """Public knowledge about a site that needs no question, as from a data dictionary.
 
     Parameters
     ----------
     columns : tuple of Column
         The columns, without texts.
     numbers : tuple of str
-        The d columns of numbers.
+        The d numeric columns.
     low, high, step : ndarray of shape (d,)
-        Their ranges, and by how much two values differ at least.
+        Their ranges, and the smallest difference of two values.
     texts : mapping of str to tuple of str
-        For each column of text, every text that anybody may have.
+        For each text column, all possible texts.
     classes : tuple of str
-        Every label that anybody may have.
+        All possible labels.
     n_rows : int
-        About how many rows the site has.
+        The approximate number of rows of the site.
     """
 
     columns: tuple[Column, ...]
@@ -202,38 +202,38 @@ class Public:
 
     @property
     def middle(self) -> Floats:
-        """Middle of the ranges, (d,)."""
+        """The middles of the ranges, (d,)."""
         return (self.low + self.high) / 2
 
     @property
     def width(self) -> Floats:
-        """Width of the ranges, (d,)."""
+        """The widths of the ranges, (d,)."""
         return self.high - self.low
 
     @property
     def widest(self) -> list[int]:
-        """The two columns of numbers with the most steps, which distinguish rows best."""
+        """The two numeric columns with the most steps, which distinguish rows best."""
         steps = self.width / self.step
         return [int(j) for j in np.argsort(-steps, kind="stable")[:2]]
 
     def column(self, j: int, **how: Any) -> NumericColumn:
-        """Return the preparation of a column of numbers; what is missing becomes its middle."""
+        """Return the preparation of a numeric column, with missing values set to its middle."""
         return NumericColumn(self.numbers[j], **{"fill": float(self.middle[j]), **how})
 
     def plain(self) -> Preprocessor:
-        """Return the preparation that leaves all numbers as they are."""
+        """Return the preparation that leaves all numbers unchanged."""
         return Preprocessor(tuple(self.column(j) for j in range(len(self.numbers))))
 
     def claims(self, n: int) -> Floats:
-        """Return n claims, (n, d + 1), that say nothing yet: numbers, and the label's place."""
+        """Return n claims, (n, d + 1), still without content: numbers, and the label's index."""
         return np.full((n, len(self.numbers) + 1), np.nan)
 
     def place(self, j: int) -> int:
-        """Return the place of column j of numbers among all columns."""
+        """Return the index of numeric column j among all columns."""
         return [column.name for column in self.columns].index(self.numbers[j])
 
     def changed(self, data: Data, rows: NDArray[np.int64], j: int, by: float | Rows) -> Data:
-        """Return rows of which some have another value in column j of numbers."""
+        """Return rows some of which have another value in numeric column j."""
         X = data.X.copy()
         X[rows, self.place(j)] += by
         return replace(data, X=X)
@@ -245,16 +245,16 @@ class Public:
 
 @dataclass(slots=True, eq=False)
 class Coordinator:
-    """Coordinator that asks one site.
+    """A coordinator that attacks one site.
 
     Parameters
     ----------
     responder : Responder
         The site's end.
     public : Public
-        What is known without asking.
+        The public knowledge.
     asked, refused : int
-        Tasks so far, and those among them that the site did not answer.
+        Number of tasks so far, and of those that the site did not answer.
     """
 
     responder: Responder
@@ -265,7 +265,7 @@ class Coordinator:
     _runs: int = field(default=0, repr=False)
 
     def ask(self, tasks: Sequence[Task]) -> list[Summary | None]:
-        """Return the answers to tasks, None where the site refuses or fails."""
+        """Return the answers to tasks, with None for those that the site refuses or fails."""
         self.asked += len(tasks)
         answers: list[Summary | None] = []
         size, alone = TASKS, 0
@@ -289,7 +289,7 @@ class Coordinator:
         return self.ask([Task(step, State() if state is None else state, preprocessor=how)])[0]
 
     def _exchange(self, tasks: Sequence[Task]) -> list[Summary] | None:
-        """Return the answers to one message, asked in a new run where it is refused; else None."""
+        """Return the answers to one message, asked in a new run if refused; else None."""
         answers = self._sent(tasks)
         if answers is None:
             self._runs += 1
@@ -313,7 +313,7 @@ LIMITS = (MinRows(20), MinClusterSize(5))
 
 
 class Anything(Policy):
-    """Policy of a site that may be asked anything, to show what its protection alone does."""
+    """Policy of a site that allows every question, to show what its protection alone achieves."""
 
     def check(self, *_asked: object, **_more: object) -> None:
         """Let every question pass."""
@@ -321,20 +321,20 @@ class Anything(Policy):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Protection:
-    """Protection of a site: groups, or limits alone.
+    """Protection of a site: groups, or only limits.
 
     Parameters
     ----------
     name : str
-        What a table calls it.
+        Its name in tables.
     groups : Groups, optional
-        How rows are grouped.
+        The grouping of rows.
     filters : tuple of Filter
-        The limits; where rows are grouped, on sums over groups.
+        The limits; if rows are grouped, on sums over groups.
     policy : PolicyLimits, optional
-        What the site may be asked; by default anything, as far as it is understood.
+        What the site may be asked; by default, anything that is understood.
     label : str, optional
-        The name of the column of labels, which groups may have rules about.
+        The name of the column of labels, to which rules for groups may apply.
     """
 
     name: str
@@ -345,7 +345,7 @@ class Protection:
 
     @property
     def smallest(self) -> int:
-        """Rows behind a group, or behind a sum that leaves."""
+        """The smallest number of rows in a group, or in a sum that leaves."""
         if self.groups is not None:
             return self.groups.p
         return max((f.p for f in self.filters if isinstance(f, MinClusterSize)), default=1)
@@ -353,18 +353,18 @@ class Protection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """Site that is attacked.
+    """The attacked site.
 
     Parameters
     ----------
     rows : Data
-        Its rows, not prepared.
+        Its unprepared rows.
     others : Data
         Rows of the same kind that it never had.
     protection : Protection
-        How it protects its rows.
+        The protection of its rows.
     folder : Path
-        Where it keeps its groups.
+        The folder of its groups.
     """
 
     rows: Data
@@ -374,12 +374,12 @@ class Subject:
 
     @property
     def file(self) -> Path:
-        """File of the site's groups."""
+        """The file of the site's groups."""
         return self.folder / f"{self.protection.name.replace(' ', '-')}.groups"
 
     @property
     def grouping(self) -> Grouping | None:
-        """Protection of the client, if rows are grouped."""
+        """The protection of the client, if rows are grouped."""
         groups, label = self.protection.groups, self.protection.label
         roles = {} if label is None else {"label_column": label}
         return None if groups is None else Grouping(groups, self.file, roles)
@@ -387,7 +387,7 @@ class Subject:
     def coordinator(
         self, public: Public, name: str = "north", secure: SecureSums | None = None
     ) -> Coordinator:
-        """Return a coordinator of the site; its rows are grouped now."""
+        """Return a coordinator of the site, whose rows are grouped now."""
         client = Client(name, self.rows, self.protection.filters, self.grouping)
         _ = client.data
         columns = tuple(column.name for column in columns_of(self.rows))
@@ -424,14 +424,14 @@ class Subject:
         return np.array([member.get(unit, -1) for unit in ids.tolist()])
 
     def truth(self, public: Public) -> Truth:
-        """Return what claims are held against."""
+        """Return the rows with which claims are compared."""
         step = np.append(public.step, 1.0)
         rows, others = (values_of(data, public) for data in (self.rows, self.others))
         return Truth(rows, others, step, max(self.protection.smallest, 3))
 
 
 def values_of(data: Data, public: Public) -> Floats:
-    """Return numbers and the label's place of rows, (n, d + 1); NaN where one is missing."""
+    """Return numbers and the label's index of rows, (n, d + 1), with NaN for missing values."""
     names = [column.name for column in columns_of(data)]
     numbers = data.X[:, [names.index(name) for name in public.numbers]].astype(np.float64)
     label = np.full(len(data), np.nan)
@@ -442,7 +442,7 @@ def values_of(data: Data, public: Public) -> Floats:
 
 
 def public_of(rows: Data) -> Public:
-    """Return what is public of rows: columns, ranges, steps, and lists of texts and labels."""
+    """Return the public knowledge of rows: columns, ranges, steps, lists of texts and labels."""
     columns = columns_of(rows)
     number = [j for j, column in enumerate(columns) if column.kind == "number"]
     values = rows.X[:, number].astype(np.float64)
@@ -461,7 +461,7 @@ def public_of(rows: Data) -> Public:
 
 
 def _step(values: Floats) -> float:
-    """Return by how much values differ at least: a power of ten, or a share of their deviation.
+    """Return the smallest difference of values: a power of ten, or a share of their deviation.
 
     Examples
     --------
@@ -475,7 +475,7 @@ def _step(values: Floats) -> float:
 
 
 def split(data: Data, rng: np.random.Generator) -> tuple[Data, Data]:
-    """Return the rows that the site is played with, and a fifth that it never has."""
+    """Return the rows for the site, and a fifth that it never has."""
     unit: NDArray[Any] = np.arange(len(data)) if data.groups is None else data.groups
     names = np.unique(unit)
     away = np.isin(unit, rng.choice(names, len(names) // 5, replace=False))
@@ -489,10 +489,10 @@ class Play:
     Parameters
     ----------
     subject : Subject
-        The site. An attack reads of it only what its description says that a coordinator may know:
-        who is in which sum, or all rows but one.
+        The site. An attack only uses what its description assumes a coordinator to know, such as
+        the members of each sum, or all rows except one.
     public : Public
-        What is known without asking.
+        The public knowledge.
     """
 
     subject: Subject
@@ -501,11 +501,11 @@ class Play:
 
     @cached_property
     def coordinator(self) -> Coordinator:
-        """Coordinator of the site."""
+        """The coordinator of the site."""
         return self.subject.coordinator(self.public)
 
     def version(self, rows: Data) -> Play:
-        """Return the site with other rows, its groups kept; it is opened now."""
+        """Return the site with other rows and its groups kept; it is opened now."""
         _ = self.units  # of now: later versions change the site's file
         after = Play(replace(self.subject, rows=rows), self.public)
         _ = after.units
@@ -514,35 +514,35 @@ class Play:
 
     @property
     def refused(self) -> int:
-        """Number of tasks that the site refused, in all versions."""
+        """The number of tasks that the site refused, in all versions."""
         return sum(play.coordinator.refused for play in (self, *self.versions))
 
     @property
     def asked(self) -> int:
-        """Number of tasks, in all versions."""
+        """The number of tasks, in all versions."""
         return sum(play.coordinator.asked for play in (self, *self.versions))
 
     # What a coordinator may know besides, in some attacks
 
     @cached_property
     def numbers(self) -> Floats:
-        """Numbers of the rows, (n, d), filled in as the public preparation does."""
+        """The numbers of the rows, (n, d), filled in as the public preparation does."""
         values = values_of(self.subject.rows, self.public)[:, :-1]
         return np.where(np.isnan(values), self.public.middle, values)
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Sum that each row is in, (n,)."""
+        """The sum that each row is in, (n,)."""
         _ = self.coordinator
         return self.subject.units()
 
     @property
     def groups(self) -> list[NDArray[np.int64]]:
-        """Rows in each sum."""
+        """The rows in each sum."""
         return [np.flatnonzero(self.units == g) for g in np.unique(self.units[self.units >= 0])]
 
     def lines(self, centers: Floats) -> NDArray[np.bool_]:
-        """Return which rows stand behind each line of an answer about centres, (k, n)."""
+        """Return which rows are in each line of an answer about centres, (k, n)."""
         numbers = self.numbers.copy()
         for unit in np.unique(self.units) if self.subject.protection.groups else ():
             rows = self.units == unit
@@ -556,9 +556,9 @@ TOWNS = ("Ahlen", "Bonn", "Celle", "Zell")
 
 
 def simulated(n: int = 400, seed: int = 0, *, missing: float = 0.02) -> Data:
-    """Return rows of made-up patients: whole numbers, decimals, a flag, texts and a diagnosis.
+    """Return rows of simulated patients: whole numbers, decimals, a flag, texts and a diagnosis.
 
-    One of them alone lives in Zell, and one alone has the flag.
+    Only one of them lives in Zell, and only one has the flag.
 
     Examples
     --------

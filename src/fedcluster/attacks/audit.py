@@ -43,7 +43,7 @@ from fedcluster.site.file import SiteFile
 from fedcluster.texts.html import Table
 
 CANARIES = 40
-"""The most rows of made-up values that a site is given, and as many that it is not."""
+"""Largest number of canaries, which have made-up values, inside and outside the site."""
 
 HALF = 2
 SURE = 1.96
@@ -51,14 +51,14 @@ SURE = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
-    """Rows of the site taken for its own, less others that are, as shares.
+    """Advantage in inferring membership: the true positive rate minus the false positive rate.
 
     Parameters
     ----------
     value : float
-        1 if membership is known for certain, 0 by chance.
+        1 if membership is certain, 0 for guessing.
     margin : float
-        Half the width of the interval of 95 %.
+        Half the width of the 95 % interval.
     """
 
     value: float
@@ -66,9 +66,9 @@ class Advantage:
 
 
 def membership(play: Play, most: int | None = None) -> Advantage:
-    """Return how well the nearest group, or seed, distinguishes rows of the site from others.
+    """Return how well distances to groups, or seeds, distinguish rows of the site from others.
 
-    Of the first ``most`` rows of both, by default of all.
+    The first ``most`` rows of both are used, by default all.
     """
     public = play.public
     answers = [dump(play.coordinator), seeds_that_are_rows(play.coordinator)]
@@ -90,8 +90,8 @@ def membership(play: Play, most: int | None = None) -> Advantage:
 def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
     """Return how well planted canaries can be distinguished from others.
 
-    A canary is a row whose numbers are drawn evenly from the public ranges, each by itself: most
-    are far from all rows.
+    A canary is a row with numbers drawn independently and uniformly from the public ranges, so that
+    most are far from all rows.
     """
     most = min(CANARIES, len(subject.rows), len(subject.others))
     place = [public.place(j) for j in range(len(public.numbers))]
@@ -106,7 +106,7 @@ def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
 
 
 def _advantage(mine: Floats, others: Floats) -> Advantage:
-    """Return the advantage of a threshold that is chosen on one half and applied to the other."""
+    """Return the advantage of a threshold chosen on one half and applied to the other."""
     chosen, used = ([each[i::HALF] for each in (mine, others)] for i in range(HALF))
     cuts = np.unique(np.concatenate(chosen))
     gain = [(chosen[0] <= cut).mean() - (chosen[1] <= cut).mean() for cut in cuts]
@@ -118,16 +118,16 @@ def _advantage(mine: Floats, others: Floats) -> Advantage:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Way to read rows.
+    """An attack: a way to read rows.
 
     Parameters
     ----------
     name : str
-        What a table calls it.
+        Its name in tables.
     play : callable
         Returns claims, (m, d + 1).
     protected : bool, default=True
-        Whether groups promise that it reads nothing.
+        Whether groups guarantee that it reads nothing.
     """
 
     name: str
@@ -168,32 +168,32 @@ ATTACKS = (
     Attack("secure sums without it", combining.smaller_cohort),
     Attack("all rows but one known", combining.all_rows_but_one, protected=False),
 )
-"""Every attack, by the name that a table shows."""
+"""All attacks, by their names in tables."""
 
 PROTECTIONS = (
     Protection("limits 5", filters=LIMITS),
     *(Protection(f"groups {p}", Groups(p)) for p in (3, 5, 10)),
 )
-"""What a site could have instead."""
+"""Alternative protections of a site."""
 RESTARTS = 5
 VARIED = 0.05
-"""Share of the rows whose value is not the commonest one, in a column that one clusters by."""
+"""Smallest share of rows with a value other than the most common one, in a column to cluster by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one attack read.
+    """Result of one attack.
 
     Parameters
     ----------
     attack : str
         Its name.
     protected : bool
-        Whether groups promise that it reads nothing.
+        Whether groups guarantee that it reads nothing.
     score : Score
-        What it read.
+        The score.
     asked, refused : int
-        Tasks that were asked, and those that the site did not answer.
+        Number of tasks, and of those that the site did not answer.
     """
 
     attack: str
@@ -212,15 +212,15 @@ class Audit:
     protection : str
         Its name.
     n_rows : int
-        Rows that the site was played with.
+        The number of rows of the attacked site.
     readings : tuple of Reading
         One for each attack.
     membership : Advantage
-        How well rows of the site can be told from others.
+        How well rows of the site can be distinguished from others.
     canaries : Advantage
-        The same of made-up rows, far from most others, of which the site was given one half.
+        The same for made-up rows, far from most others, half of which the site was given.
     quality : float
-        Exact inertia of the centres found on groups, as a multiple of that of an exact fit.
+        Exact inertia of the centres found on groups, relative to that of an exact fit.
     """
 
     protection: str
@@ -232,7 +232,7 @@ class Audit:
 
     @property
     def worst(self) -> int:
-        """The most rows that an attack read, of those against which groups promise something."""
+        """The largest number of rows read by an attack against which groups give a guarantee."""
         return max((each.score.read for each in self.readings if each.protected), default=0)
 
 
@@ -244,21 +244,21 @@ def audit(
     seed: int = 0,
     attacks: Sequence[Attack] = ATTACKS,
 ) -> Iterator[Audit]:
-    """Play every attack against a site of these rows, under each protection.
+    """Run every attack against a site with these rows, under each protection.
 
     Parameters
     ----------
     data : Data
-        The rows, not prepared. A fifth of them, drawn by chance, the site never has: what chance
-        hits is counted on them.
+        The unprepared rows. The site never has a random fifth of them, on which hits by chance are
+        counted.
     protections : sequence of Protection
-        How the site protects its rows.
+        The protections of the site's rows.
     n_clusters : int, default=8
-        k of the fits whose inertia is compared.
+        k for the fits whose inertia is compared.
     seed : int, default=0
-        Draws the fifth.
+        Seed of the random fifth.
     attacks : sequence of Attack
-        What is played.
+        The attacks.
     """
     rng = np.random.default_rng(seed)
     mine, others = split(data, rng)
@@ -277,21 +277,21 @@ def audit(
 
 
 def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protection, ...]]:
-    """Return the rows of a site, or simulated rows, and the protections to attack, its own first.
+    """Return the rows of a site, or simulated rows, and the protections, its own first.
 
     Parameters
     ----------
     path : Path, optional
         The site's file.
     most : int
-        The most rows; of more, so many are drawn.
+        The largest number of rows; if there are more, a sample of this size is drawn.
     seed : int
-        Of what is drawn.
+        Seed of the draws.
 
     Raises
     ------
     InputError
-        If the rows cannot be read, or no column of them holds numbers.
+        If the rows cannot be read, or no column is numeric.
     """
     if path is None:
         now = Protection("default", Groups(), policy=PolicyLimits())
@@ -308,7 +308,7 @@ def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protec
 
 
 def played(attack: Attack, subject: Subject, public: Public) -> Reading:
-    """Return what an attack reads of a site that has not answered any request before."""
+    """Return the result of an attack on a site that has not answered any request before."""
     subject = _apart(subject, attack.name)
     play = Play(subject, public)
     score = subject.truth(public).score(attack.play(play))
@@ -322,10 +322,10 @@ def _apart(subject: Subject, name: str) -> Subject:
 
 
 def quality(data: Data, public: Public, protection: Protection, k: int, seed: int) -> float:
-    """Return the exact inertia of centres found under a protection, by that of an exact fit.
+    """Return the exact inertia of centres found under a protection, relative to an exact fit.
 
-    Of the numbers in standard deviations, missing ones filled in with the mean, without columns
-    in which nearly all rows agree; the median of five restarts.
+    It is for numbers in standard deviations, with missing values filled in by the mean, without
+    columns in which nearly all rows agree; the median over five restarts.
     """
     X = data.X[:, [c.name in public.numbers for c in public.columns]].astype(np.float64)
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
@@ -352,7 +352,7 @@ def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
 
 
 def audit_table(audits: Sequence[Audit]) -> Table:
-    """Return one table: rows read by each attack under each protection, membership, and J."""
+    """Return a table of rows read by each attack under each protection, membership, and J."""
     by_attack = zip(*(each.readings for each in audits), strict=True)
     rows = [(readings[0].attack, *map(_cell, readings)) for readings in by_attack]
     rows += [
@@ -372,7 +372,7 @@ def _shown(advantage: Advantage) -> str:
 
 
 def _cell(reading: Reading) -> str:
-    """Return rows read exactly, and with a + those that are right when rounded."""
+    """Return the number of rows read exactly and, with a +, of those right when rounded."""
     score = reading.score
     if reading.asked and reading.refused == reading.asked:
         return "refused"
@@ -381,7 +381,7 @@ def _cell(reading: Reading) -> str:
 
 
 def sentences(audits: Sequence[Audit]) -> Iterator[str]:
-    """Yield what the numbers mean."""
+    """Yield the meaning of the numbers in sentences."""
     for each in audits:
         alike = max(reading.score.alike for reading in each.readings)
         line = f"{each.protection}: at most {each.worst:,} of {each.n_rows:,} rows by one attack"
@@ -391,7 +391,7 @@ def sentences(audits: Sequence[Audit]) -> Iterator[str]:
 
 
 def signed(audit: Audit, day: date) -> str:
-    """Return what an audit of a site as it is has found, in a sentence that a person can sign."""
+    """Return the findings of a site's audit in a sentence that a person can sign."""
     protected = [each for each in audit.readings if each.protected]
     attacks = f"{len(protected)} attack{'s' * (len(protected) != 1)}"
     n_questions = sum(each.asked for each in audit.readings)

@@ -1,7 +1,7 @@
-"""Evidence about a site: what its protection lets out, what has left it, and what attacks read.
+"""Evidence about a site: what its protection lets out, what has left it, what attacks read.
 
-The checks, their parameters and their outcomes have the names of ACRO, a tool with which research
-data centres check outputs.
+The checks, their parameters and their outcomes are named as in ACRO, a tool by which research data
+centres check outputs.
 
 J. Smith, R. J. Preen, M. Albashir, F. Ritchie, E. Green, S. Davy, P. Stokes & S. Bacon, SACRO:
 semi-automated checking of research outputs, UNECE Expert Meeting on Statistical Data
@@ -53,21 +53,21 @@ ACRO = {
 RULES = ("nk-rule", "p-ratio", "all-values-are-same")
 """Checks of each column, by group."""
 MOST_COLUMNS = 20
-"""Columns that the screen shows, those with the largest shares."""
+"""Number of columns on the screen, those with the largest shares."""
 
 
 def evidence(site: SiteFile, audits: Sequence[Audit] = ()) -> dict[str, Any]:
-    """Return what there is to know about the protection of a site, as JSON can hold it.
+    """Return the evidence about the protection of a site as JSON-compatible values.
 
-    Nothing in it is a value of a row. It is for the site's owner: shares of the largest
-    contributors are told to nobody else.
+    It contains no value of a row. It is for the site's owner only, because it has the shares of the
+    largest contributors.
 
     Parameters
     ----------
     site : SiteFile
         The site.
     audits : sequence of Audit
-        Attacks that were played against it as it is; the first counts.
+        Audits of the site as it is; the first one is used.
 
     Raises
     ------
@@ -94,14 +94,14 @@ def evidence(site: SiteFile, audits: Sequence[Audit] = ()) -> dict[str, Any]:
 
 
 def _protection(site: SiteFile) -> str:
-    """Return what protects the rows of a site, as a federation over a network meets it."""
+    """Return the protection of a site's rows in a federation over a network."""
     if site.privacy is not None:
         return "privacy budget"
     return "limits" if site.protection == "limits" else "groups"
 
 
 def _groups(site: SiteFile) -> dict[str, Any]:
-    """Return the sums over groups that every question reads, and checks of them."""
+    """Return the sums over groups that every question reads, with checks of them."""
     if site.has_means:
         raise refused("means-evidence", where=f"{site.path}: ")
     data, examined = site.grouping.examined(site.rows(raw=True), all_columns=True)
@@ -127,7 +127,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
 
 def _column(examined: Examined, name: str, kind: str) -> dict[str, Any]:
-    """Return the largest shares of a column in a group, and how many groups each rule finds."""
+    """Return the largest shares of a column in a group, and the groups that each rule finds."""
     found: dict[str, Any] = {"column": name, "holds": kind}
     if name in examined.sums:
         j = examined.sums.index(name)
@@ -147,7 +147,7 @@ def _column(examined: Examined, name: str, kind: str) -> dict[str, Any]:
 
 
 def _threshold(p: int, smallest: int | None, unit: str) -> dict[str, str]:
-    """Return the check of how many units stand behind every number that a question reads."""
+    """Return the check of the number of units in every number that a question reads."""
     least = ACRO["safe_threshold"]
     if smallest is None:
         return _check("threshold", "pass", f"there is no group of {p} {unit}s, so nothing leaves")
@@ -163,7 +163,7 @@ FOUND = {
     "amount to {}",
     "all-values-are-same": "all {}s have the same value in {}",
 }
-"""What each rule finds, of units and of so many sums."""
+"""Messages on what each rule finds, given units and sums."""
 
 
 def _rule(rule: str, columns: Sequence[Mapping[str, Any]], n: int, unit: str) -> dict[str, str]:
@@ -189,7 +189,7 @@ def _of_limits(site: SiteFile) -> dict[str, str]:
 
 
 def _federation(site: SiteFile) -> dict[str, Any]:
-    """Return what has left a site, for whom, and under which permits, cohorts and budget."""
+    """Return what has left a site, with its recipients, permits, cohorts and budget."""
     membership = Membership.from_site_file(site)
     folder, log = site.path.absolute().parent, site_log(site, membership)
     lines = list(read_log(log.path))
@@ -248,7 +248,7 @@ def _promise(content: Mapping[str, Any]) -> str:
 
 
 def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
-    """Yield evidence as tables and sentences, the statement last."""
+    """Yield evidence as tables and sentences, with the statement last."""
     name = printable(content["site"])
     if content["checks"]:
         rows = tuple((c["check"], c["outcome"], c["summary"]) for c in content["checks"])
@@ -301,7 +301,7 @@ def _left(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def evidence_page(content: Mapping[str, Any]) -> str:
-    """Return evidence as a page in HTML, which needs no network."""
+    """Return evidence as an HTML page that needs no network."""
     checks = [
         [element("strong", f"{each['check']}: {each['outcome']}."), f" {each['summary']}."]
         for each in content["checks"]
@@ -328,14 +328,14 @@ def evidence_page(content: Mapping[str, Any]) -> str:
 
 
 def write_evidence(out: Path, content: Mapping[str, Any]) -> list[Path]:
-    """Write evidence as JSON and, beside it, as a page; return both files, for their owner alone.
+    """Write evidence as JSON and, beside it, as a page, both private; return both files.
 
     Parameters
     ----------
     out : Path
-        The file of JSON, whose name ends with .json; the page has the same with .html.
+        The JSON file, whose name ends with .json; the page has the same name with .html.
     content : mapping
-        What `evidence` returned.
+        The result of `evidence`.
     """
     files = {out: json_text(content), out.with_suffix(".html"): evidence_page(content)}
     for path, text in files.items():

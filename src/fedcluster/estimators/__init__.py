@@ -1,4 +1,4 @@
-"""Clustering over sites under scikit-learn's contract."""
+"""Clustering over sites with scikit-learn's interface."""
 
 from fedcluster.estimators._clusterers import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.estimators._mixtures import FederatedGaussianMixture

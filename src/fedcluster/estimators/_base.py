@@ -1,4 +1,4 @@
-"""Base of the estimators: checks and reads tables by site, runs the fit and keeps its results."""
+"""Base of the estimators: reads tables by site, runs the fit and keeps its results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from fedcluster.selection import Rule
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
-    """Return how all columns of rows to fit are read; to be prepared, they may have text."""
+    """Return the roles of all columns of rows to fit; rows to be prepared may have text."""
     if prepare is None:
         return ColumnRoles()
     dates = prepare.dates
@@ -76,9 +76,9 @@ def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
 
 
 def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data]:
-    """Return the sites' rows, their columns in the order of the first site's.
+    """Return the sites' rows, with columns in the order of the first site.
 
-    Rows that are still to be prepared keep their own columns, text and missing values.
+    Rows that are to be prepared keep their own columns, text and missing values.
     """
     raw = roles.raw
     if raw:
@@ -110,14 +110,14 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
 
 
 def _check_widths(data: Mapping[str, Data]) -> None:
-    """Refuse sites whose rows have more or fewer columns than others."""
+    """Raise an error for sites whose rows differ in their number of columns."""
     widths = {name: rows.X.shape[1] for name, rows in data.items()}
     if len(set(widths.values())) > 1:
         raise ValueError(f"every site must have the same number of columns, not {widths}")
 
 
 def _in_common_names(parts: Sequence[SiteTable], names: Sequence[str]) -> list[SiteTable]:
-    """Return tables whose columns all sites spell in one way, where that is certain."""
+    """Return tables with common spellings of column names, where the match is certain."""
     named = {part.name: column_names(part.table) or () for part in parts}
     every = common_names(named, names)
     for part in parts:
@@ -126,14 +126,14 @@ def _in_common_names(parts: Sequence[SiteTable], names: Sequence[str]) -> list[S
 
 
 def _roles_of(part: SiteTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:
-    """Return the roles of a site's columns: those of the first site, where all must have them."""
+    """Return the roles of a site's columns: those of the first site, if all must have them."""
     if names is None or column_names(part.table) is None:
         return roles
     return replace(roles, values=tuple(names))
 
 
 def check_same(part: SiteTable, names: Sequence[str]) -> None:
-    """Refuse a table that lacks columns of the first site, or has others besides."""
+    """Raise an error for a table whose columns are not those of the first site."""
     have = column_names(part.table)
     if have is None:
         return
@@ -151,7 +151,7 @@ def check_same(part: SiteTable, names: Sequence[str]) -> None:
 
 
 def _check_dates(data: Mapping[str, Data], dates: Mapping[str, str]) -> None:
-    """Refuse to make numbers of dates where no site has such a column, or another kind."""
+    """Raise an error for converting dates in a column that no site has, or that has no dates."""
     for name in dates:
         held = [c for rows in data.values() for c in columns_of(rows) if c.name == name]
         if not held:
@@ -159,7 +159,7 @@ def _check_dates(data: Mapping[str, Data], dates: Mapping[str, str]) -> None:
 
 
 def _with_weights(rows: Data, part: SiteTable) -> Data:
-    """Return a site's rows with the weights and persons that were given for them."""
+    """Return a site's rows with the given weights and persons."""
     weight = read_weights(part.sample_weight, rows.X, part.where)
     groups = read_groups(part.groups, rows.X, part.where)
     if weight is None and groups is None and rows is not part.table:
@@ -172,14 +172,14 @@ def _with_weights(rows: Data, part: SiteTable) -> Data:
 
 
 def is_plain(table: Any) -> bool:
-    """Return whether a table is rows of finite numbers already, which need no further look."""
+    """Return whether a table consists of finite numbers that need no further check."""
     if type(table) is not np.ndarray or table.dtype not in FLOATS or table.ndim != 2:
         return False
     return table.size > 0 and bool(np.isfinite(table).all())
 
 
 def _are_plain(tables: Sequence[Any]) -> bool:
-    """Return whether all tables are parts of one array of finite numbers, looked at once."""
+    """Return whether all tables are parts of one array of finite numbers, checked at once."""
     base = getattr(tables[0], "base", None)
     if not is_plain(base):
         return False
@@ -190,7 +190,7 @@ def _are_plain(tables: Sequence[Any]) -> bool:
 
 
 def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float64] | None:
-    """Return weights of a site's rows: finite, not negative."""
+    """Return the weights of a site's rows after checking that they are finite and not negative."""
     if sample_weight is None:
         return None
     weights = np.array(sample_weight, dtype=np.float64)
@@ -206,7 +206,7 @@ def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float
 
 
 def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None:
-    """Return whose each of a site's rows is, (n,), as numbers: equal where the names are.
+    """Return the person of each of a site's rows as numbers, (n,), equal for equal names.
 
     Examples
     --------
@@ -248,7 +248,7 @@ def disclosed_columns(engine: Engine) -> tuple[str, ...]:
 
 
 def wanted(prepare: Any) -> PreprocessingSpec | None:
-    """Return what ``prepare=`` asks for: nothing, a name of a scale, or all of it."""
+    """Return the preprocessing that ``prepare=`` requests: None, a scale by name, or all of it."""
     if prepare is None:
         return None
     if isinstance(prepare, PreprocessingSpec):
@@ -266,9 +266,9 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
 
 
 def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data], Screening]:
-    """Return the rows without columns that hold no measurements, and what is to be said of all.
+    """Return the rows without columns that are not measurements, and notes on all columns.
 
-    Only ``prepare="auto"`` leaves columns out; else they are warned of.
+    Only ``prepare="auto"`` leaves columns out; otherwise there are warnings.
     """
     spec = wanted(prepare)
     if spec is None or not all(rows.columns for rows in data.values()):
@@ -318,13 +318,13 @@ def check_clusters(n_clusters: Any, n_rows: float) -> None:
 
 
 def whole(name: str, value: Any) -> None:
-    """Refuse what is not a whole number of at least 1."""
+    """Raise an error for a value that is not a whole number of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
 def one_of(name: str, value: Any, names: Collection[str], or_else: str = "") -> Any:
-    """Return a value that is among the names, or refuse it with a list of them."""
+    """Return a value that is one of the names, or raise an error that lists them."""
     if value not in names:
         known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
         raise ValueError(f"{name} must be one of {known}, not {value!r}")
@@ -332,7 +332,7 @@ def one_of(name: str, value: Any, names: Collection[str], or_else: str = "") -> 
 
 
 def checked_algorithm(algorithm: Any, n_clusters: Any, names: Collection[str]) -> Any:
-    """Return an algorithm, which is one of the names or an object that lacks nothing."""
+    """Return an algorithm, which is one of the names or a complete object."""
     if isinstance(algorithm, str):
         return one_of("algorithm", algorithm, names, "an algorithm object")
     if isinstance(algorithm, type):
@@ -345,7 +345,7 @@ def checked_algorithm(algorithm: Any, n_clusters: Any, names: Collection[str]) -
 
 
 def checked_init(init: Any, n_clusters: Any) -> Any:
-    """Return where to start, checked as far as it can be without the rows."""
+    """Return the start, checked as far as possible without the rows."""
     if callable(init):
         return init
     if isinstance(init, str):
@@ -356,15 +356,15 @@ def checked_init(init: Any, n_clusters: Any) -> Any:
 
 
 JOINED = 1 << 18
-"""Values of small sites that are labelled at once; to copy those of large ones costs more."""
+"""Number of values of small sites that are labelled at once; copying large ones costs more."""
 
 JOB = frozenset(each.name for each in fields(Fit))
-"""The parameters of an estimator that are those of a job."""
+"""The parameters of an estimator that are also those of a job."""
 
 
 @dataclass(eq=False, repr=False)
 class Federated(Fitted):
-    """Estimator that fits centres to the rows of several sites; a subclass checks its algorithm."""
+    """Estimator that fits centres to the rows of several sites; subclasses check the algorithm."""
 
     _: KW_ONLY
     algorithm: Any = "auto"
@@ -406,15 +406,15 @@ class Federated(Fitted):
             dense, `Data`, or the path of a file.
         y : ignored
         sites : array-like of shape (n,) or str, optional
-            For one table: the site of each row, or the name of the column that holds it, of a data
-            frame, which is then not clustered by, or of ``obs`` of AnnData.
+            For one table: the site of each row, or the name of the column with the sites, in a data
+            frame (which then is not clustered by) or in AnnData's ``obs``.
         sample_weight : like X, or array-like of shape (n,), optional
             Weight of each row.
         groups : like X, or array-like of shape (n,), optional
-            Whose row each is, where one person has many: limits then count persons. The same name
-            at two sites is two persons, since no site knows another's.
+            The person of each row, if persons have several; limits then count persons. The same
+            name at two sites means two persons, as no site knows those of another.
         engine : Engine, optional
-            The sites themselves, in the place of all of these; as `fit_engine`.
+            The sites themselves, in place of all of these; see `fit_engine`.
 
         Returns
         -------
@@ -438,11 +438,11 @@ class Federated(Fitted):
         return self
 
     def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
-        """Cluster the rows of sites that answer for themselves, each with its own limits.
+        """Cluster the rows of sites given as clients, each with its own limits.
 
-        Where rows come in chunks, the start is found from sums alone, unless ``init`` says
-        otherwise: no site then holds all its rows at once. ``min_cluster_size`` and
-        ``protection`` are the sites' own, and are refused here.
+        If rows come in chunks, the start is found from sums alone unless ``init`` is given, because
+        no site holds all its rows at once. ``min_cluster_size`` and ``protection`` are the sites'
+        own decisions, and are refused here.
 
         Parameters
         ----------
@@ -454,7 +454,8 @@ class Federated(Fitted):
         Returns
         -------
         Self
-            The fitted estimator itself; ``labels_`` come site after site, in the order of names.
+            The fitted estimator itself; ``labels_`` are concatenated over the sites, sorted by
+            name.
 
         Examples
         --------
@@ -475,10 +476,10 @@ class Federated(Fitted):
         return self
 
     def fit_engine(self, engine: Engine, columns: Sequence[str] | None = None) -> Self:
-        """Cluster the rows of the sites of any engine, which need not be in this process.
+        """Cluster the rows of the sites of any engine, which may be outside this process.
 
-        As there are no rows here, there are no ``labels_``, ``site_labels_``,
-        ``rows_held_back_`` and ``lone_rows_``; each site can label its own rows by a `Model`.
+        As the rows are elsewhere, there are no ``labels_``, ``site_labels_``, ``rows_held_back_``
+        and ``lone_rows_``; each site can label its own rows with a `Model`.
 
         Parameters
         ----------
@@ -495,7 +496,7 @@ class Federated(Fitted):
         Raises
         ------
         InputError
-            If two sites have other columns, or the same in another order.
+            If sites differ in their columns or in the order of these.
 
         Examples
         --------
@@ -518,13 +519,13 @@ class Federated(Fitted):
         return self
 
     def _check_sites_own(self) -> None:
-        """Refuse limits for sites that answer for themselves."""
+        """Raise an error for limits if sites are given as clients."""
         for option, default in (("min_cluster_size", "auto"), ("protection", None)):
             if getattr(self, option) != default:
                 raise refused("clients-limits", option=option)
 
     def _terms(self, columns: Sequence[str] | None) -> dict[str, Any]:
-        """Return how a job is carried out; ``columns`` are None where rows have no names."""
+        """Return the terms of a job; ``columns`` are None if rows have no column names."""
         names = [f"x{j}" for j in range(self.n_features_in_)] if columns is None else columns
         return {"columns": names, "watch": _printed_rounds() if self.verbose else None}
 
@@ -590,11 +591,11 @@ class Federated(Fitted):
         return Fit(**{**parameters, **checked})
 
     def _algorithm(self) -> Any:
-        """Return what to fit by: a name or an algorithm object, checked."""
+        """Return the algorithm after checking it: a name or an object."""
         return checked_algorithm(self.algorithm, self._k, self._names)
 
     def _protection(self) -> Groups | None:
-        """Return how rows are grouped, None where they are not."""
+        """Return the grouping of rows, None if they are not grouped."""
         if self.protection is None or isinstance(self.protection, Groups):
             return self.protection
         one_of("protection", self.protection, PROTECTIONS)
@@ -602,7 +603,7 @@ class Federated(Fitted):
         return Groups(scale=scale) if self.protection == "groups" else None
 
     def _smallest(self) -> int | None:
-        """Return the smallest cluster that a site sends; None where the algorithm decides."""
+        """Return the smallest cluster that a site sends; None if the algorithm decides."""
         if self.min_cluster_size == "auto":
             return None
         whole("min_cluster_size", self.min_cluster_size)
@@ -611,7 +612,7 @@ class Federated(Fitted):
     def _in_process(
         self, X: Any, sites: Any, sample_weight: Any, groups: Any
     ) -> tuple[LocalEngine, Fit, NDArray[np.intp]]:
-        """Return an engine of the sites that were given, the job, and where each row lies in X."""
+        """Return an engine for the given sites, the job, and the position of each row in X."""
         roles, protection = roles_for(wanted(self.prepare)), self._protection()
         as_is = protection is None and not roles.raw and sample_weight is None and groups is None
         if as_is and not isinstance(sites, str | None) and is_plain(X):
@@ -635,7 +636,7 @@ class Federated(Fitted):
         return engine, job, places
 
     def _label(self, engine: LocalEngine) -> None:
-        """Label the rows of all sites, few at a time, and keep what the sites' logs say."""
+        """Label the rows of all sites, few sites at a time, and keep facts from the sites' logs."""
         clients = engine.clients
         sources: list[Data | RowStream]
         if isinstance(clients, Stacked):
@@ -677,7 +678,7 @@ def _each(clients: Mapping[str, Client], what: str) -> dict[str, Any]:
 
 
 def _printed_rounds() -> Callable[[CommunicationRound], None]:
-    """Return what prints a line for each round with the sites as it ends, as scikit-learn does."""
+    """Return a function that prints a line for each finished round, as scikit-learn does."""
     numbers = count(1)
 
     def show(done: CommunicationRound) -> None:

@@ -40,182 +40,185 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class FederatedKMeans(Federated):
-    """K-means over the rows of several sites, as if they lay in one place.
+    """K-means over the rows of several sites, as if they were in one place.
 
     Each site answers with sums over its rows; the sites of one ``fit`` are simulated in this
-    process. On one table without ``sites`` it is an ordinary k-means.
+    process. For one table without ``sites``, this is ordinary k-means.
 
     Parameters
     ----------
     n_clusters : int, "auto" or iterable of int, default=8
-        k. "auto" takes the likeliest of 1 to 50, and a range or a list that of its numbers; a
-        warning of ``selection_`` says where k-means hides the shapes of the likeliest clusters,
-        which `FederatedGaussianMixture` with ``merge`` has. ``rule`` names other ways.
+        k. "auto" takes the likeliest number from 1 to 50; a range or a list gives the numbers to
+        choose from. A warning in ``selection_`` says if k-means does not show the shapes of the
+        likeliest clusters, for which `FederatedGaussianMixture` with ``merge`` is suitable.
+        ``rule`` selects other criteria.
     algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
         are the algorithms of Garst & Reinders, of Dennis, Li & Smith and of Triebe & Rajagopal.
         An algorithm object brings its own parameters.
     init : name, array (k, d) or callable, default="auto"
-        Where an algorithm starts that needs a start. "summaries" (which "auto" is): weighted
-        k-means of means that the sites send once; "sums": of the leaves of a tree that is grown
-        from sums alone; "k-means++" and "random": of seeds that each site draws from its rows; a
-        callable ``init(X, n_clusters, random_state)`` draws the seeds at each site, as
-        scikit-learn's does. An array is the start itself, and its order that of the clusters.
+        The start of an algorithm that needs one: weighted k-means of means that the sites send once
+        ("summaries", and "auto"), of the leaves of a tree grown from sums alone ("sums"), or of
+        seeds that each site draws from its rows ("k-means++" and "random"); a callable ``init(X,
+        n_clusters, random_state)`` draws the seeds at each site, as in scikit-learn. An array is
+        the start itself, and determines the order of the clusters.
     n_init : int or "auto", default="auto"
-        Starts that are refined in the same rounds. "auto" is 1 unless the algorithm is "auto", too:
-        then it is 8 to 48, more where rows are few, and 32 where the sites draw the starts. For
-        "fkm" restarts of the server's k-means, 10 by default.
+        Number of starts that are refined in the same rounds. "auto" is 1 unless the algorithm is
+        "auto" too: then it is 8 to 48, more if there are few rows, and 32 if the sites draw the
+        starts. For "fkm", the number of restarts of the server's k-means, 10 by default.
     max_iter : int, default=300
         The largest number of rounds.
     tol : float, default=1e-4
         Converged when the squared Frobenius norm of the centres' move is at most ``tol`` times
         the mean variance of a column.
     random_state : int, RandomState or None, default=None
-        Makes every random choice, at the sites and at the server.
+        Determines every random choice, at the sites and at the server.
     min_cluster_size : int or "auto", default="auto"
-        A site holds back every cluster of fewer rows of its own, or of fewer persons where
-        ``groups`` names them. "auto" is the algorithm's: 2 for FKM as in the paper; 1, nothing
-        held back, for the others, whose result is then exactly the pooled one. A site with a
-        single row never takes part, unless this is 1 on purpose.
+        A site holds back every cluster with fewer of its rows, or fewer persons if ``groups`` names
+        them. "auto" is the algorithm's default: 2 for FKM as in the paper; 1 (nothing is held back)
+        for the others, whose result then is exactly the pooled one. A site with a single row never
+        takes part, unless this is explicitly 1.
     participation : float, default=1
-        The fraction of the sites that is asked in a round, a new sample each time. Where it is
-        below 1, all sites are asked first, for the preparation, the start and their first sums,
-        and last, until the centres rest and for the score. In between exact algorithms go on with
-        the last sums of those that are not asked. "fkm", "kfed" and "fedavg" ask a sample in each
-        of their rounds, as their papers do.
+        The fraction of the sites that is asked in a round, a new sample each time. If it is below
+        1, all sites are asked at the beginning, for the preparation, the start and their first
+        sums, and at the end, until convergence and for the score. In between, exact algorithms
+        reuse the last sums of sites that are not asked. "fkm", "kfed" and "fedavg" ask a sample in
+        each of their rounds, as their papers do.
     quality : {"good", "better", "best"}, default="good"
-        "better" lets FKM's centres join the starts; "best" goes on from the winners with crossover
+        "better" adds FKM's centres to the starts; "best" continues from the winners with crossover
         (HG-means, Gribel & Vidal 2019) and breathing (Fritzke 2020), for some hundred rounds, and
-        finds what such searches find on pooled rows. "better" needs ``init="auto"`` and one number
-        of clusters, "best" exact k-means: "auto" or "lloyd".
+        reaches the results of such searches on pooled rows. "better" needs ``init="auto"`` and one
+        number of clusters, "best" exact k-means: "auto" or "lloyd".
     sums_only : bool, default=False
         Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum can stand
         between the sites and the server.
     prepare : None, "auto", "standard", "minmax", "robust" or PreprocessingSpec, default=None
-        What is done to the rows of all sites first, from sums: see `PreprocessingSpec`. Rows may
-        then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
-        ``predict`` prepares new rows alike. "auto" prepares as the command line does: numbers are
-        standardised, missing values filled in with means, and columns that hold no measurements,
-        such as keys, left out with a warning.
+        The preprocessing of the rows of all sites, fitted from sums: see `PreprocessingSpec`. Rows
+        may then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
+        ``predict`` prepares new rows in the same way. "auto" is the default of the command line:
+        numbers are standardised, missing values filled in with means, and columns that are not
+        measurements, such as keys, left out with a warning.
     rule : str or Rule, default="likelihood"
-        How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`; else it is refused.
+        The rule by which k is chosen if ``n_clusters`` leaves a choice, as in `select_k`; otherwise
+        it is refused.
     metric : {"euclidean", "cosine"}, default="euclidean"
-        By which rows are near. "cosine" is spherical k-means (Dhillon & Modha 2001): after
+        The distance between rows. "cosine" is spherical k-means (Dhillon & Modha 2001): after
         ``prepare``, each row is divided by its length, and so are centres; a row of zeros has the
         label -1, and ``inertia_`` is twice the sum of 1 - cos. For "auto" and "lloyd"; an algorithm
-        object sees rows of length 1.
+        object receives rows of length 1.
     protection : None, "groups" or Groups, default=None
-        "groups" lets every step see the means of groups of at least 5 rows alone, as sites of a
-        federation over a network do, to see what it costs; labels are those of the rows.
-        ``min_cluster_size`` then counts the rows behind groups. See `fedcluster.privacy.Groups`.
+        With "groups", steps only see the means of groups of at least 5 rows, as in a federation
+        over a network, which shows what this protection costs; labels are those of the rows.
+        ``min_cluster_size`` then counts the rows in the groups. See `fedcluster.privacy.Groups`.
     verbose : int, default=0
-        Whether a line is printed for each round with the sites: what they were asked, who
-        answered, and how many numbers they sent.
+        Whether to print a line for each round: the steps, the sites that answered, and the number
+        of values that they sent.
     profile : bool, default=False
-        Whether the sites are asked, in two rounds more, what sets the clusters apart: see
-        ``profiles_``.
+        Whether to profile the clusters, in two more rounds: see ``profiles_``.
     stability : bool or int, default=False
-        Whether the clusters are compared with those of replicates, of rows that the sites draw
-        anew (a bootstrap): see ``stability_``. A number is how many; True is 20.
+        Whether to compare the clusters with those of replicates on resampled rows (a bootstrap):
+        see ``stability_``. A number is that of replicates; True means 20.
     robust : int, default=0
-        The largest number of sites that may lie, of at least 2 F + 1: see
+        F, the largest number of sites that may lie, of at least 2 F + 1: see
         ``docs/lying-sites.md``.
     trim : float, default=0
-        The share of the rows that belongs to no cluster, at most 0.5: those that are farthest from
-        all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
-        as far; ``inertia_`` and ``cluster_weights_`` are those of the others. For "auto" and
-        "lloyd", one number of clusters, and ``quality="good"``.
+        The share of the rows that belongs to no cluster, at most 0.5: those farthest from all
+        centres, as in trimmed k-means. Their label is -1, as is that of new rows at such distances;
+        ``inertia_`` and ``cluster_weights_`` are those of the others. For "auto" and "lloyd", one
+        number of clusters, and ``quality="good"``.
     epsilon : float, optional
-        A privacy budget: every answer of a site has noise, so that all of them together cost one
-        row at most epsilon, in differential privacy. Centres, weights and inertia have noise;
-        ``labels_`` do not, and must stay with the rows. Needs ``bounds``.
+        A privacy budget: every answer of a site has noise, so that all answers together satisfy
+        differential privacy with this epsilon. Centres, weights and inertia have noise; ``labels_``
+        do not, and must stay with the rows. Needs ``bounds``.
     delta : float, default=1e-6
         The probability with which epsilon may be exceeded; far below 1 / number of rows.
     bounds : (low, high) or mapping of str to (float, float), optional
-        With ``epsilon``: bounds of every column that are known without the rows, numbers or one for
-        each column. Values outside are moved to them, and rows are clustered as if the bounds of
-        every column were -1 and 1. ``cluster_centers_`` and `transform` have the units of the rows;
-        ``inertia_``, ``score`` and ``state_`` are those of the scaled rows.
+        With ``epsilon``: public bounds of the columns, known independently of the rows; numbers, or
+        one for each column. Values outside are clipped to them, and rows are clustered as if the
+        bounds of every column were -1 and 1. ``cluster_centers_`` and `transform` have the units of
+        the rows; ``inertia_``, ``score`` and ``state_`` are those of the scaled rows.
     group_size : int, default=1
-        With ``epsilon``: the most rows that one person has; with ``groups``, no more rows of a
-        person than that count.
+        With ``epsilon``: the largest number of rows of one person; with ``groups``, further rows of
+        a person are ignored.
 
     Attributes
     ----------
     n_clusters_ : int
         k, as given or chosen.
     selection_ : Selection or None
-        Where k was chosen: why, how likely each k is or what each index says, and the clustering.
+        If k was chosen: the reason, the likelihood or the indices of each k, and the clustering.
     cluster_centers_ : ndarray of shape (k, d)
-        In canonical order, by falling weight, unless ``init`` is an array; in the units of the
-        rows, and with ``prepare`` of the prepared rows.
+        The centres in canonical order, by decreasing weight, unless ``init`` is an array; in the
+        units of the rows or, with ``prepare``, of the prepared rows.
     centers_frame_ : DataFrame of pandas
-        The centres in the units of the rows, a line for each cluster; of text, shares of levels.
+        The centres in the units of the rows, a line for each cluster; for text, shares of levels.
     profile_ : DataFrame of pandas
         Size and share of each cluster, and its centre in the units of the rows; with ``profile``
         means, spreads, medians, shares of levels and differences instead of the centre.
     profiles_ : Profiles or None
-        With ``profile``: what the rows of each cluster look like in each column, against all rows.
+        With ``profile``: the columns of each cluster's rows, compared with all rows.
     stability_ : Stability or None
-        With ``stability``: how far each cluster is found again, how far it is from its neighbour,
-        and what that means.
+        With ``stability``: how well each cluster is found again, the gap to its neighbour, and the
+        meaning of both.
     privacy_ : PrivacySpent or None
-        With ``epsilon``: what was spent, as epsilon and as rho.
+        With ``epsilon``: the cost, as epsilon and as rho.
     influence_ : tuple of Influence
-        How far each site moves the centres, the farthest first; of 3 to 50 sites.
+        The influence of each site on the centres, largest first; for 3 to 50 sites.
     cluster_names_ : tuple of str
         What the clusters are called, from what sets each apart. Names can be set, and `save`
         keeps them.
     cluster_weights_ : ndarray of shape (k,)
-        The weight behind each centre, as the server learnt it in the last round of training.
+        The weight of each cluster's rows, as the server learnt it in the last round of training.
     state_ : State
-        The final state whole, of rows as they are clustered: centres, weights, and in ``memory``
-        what the algorithm knows besides.
+        The complete final state, in the units of clustering: centres, weights, and in ``memory``
+        other parameters of the algorithm.
     algorithm_ : Algorithm
-        What found it, with all its parameters.
+        The algorithm, with all its parameters.
     labels_ : ndarray of shape (n,)
         Label of each row, in the order of ``X`` (for a dict or list: site after site); -1 where
-        ``prepare`` drops the row, or ``trim`` leaves it out. After `fit_engine` there
-        are none, as there are no rows here; the same holds for ``site_labels_``,
-        ``rows_held_back_`` and ``lone_rows_``.
+        ``prepare`` drops the row, or ``trim`` leaves it out. Missing after `fit_engine`, as the
+        rows are elsewhere; the same holds for ``site_labels_``, ``rows_held_back_`` and
+        ``lone_rows_``.
     preprocessor_ : Preprocessor or None
-        What ``prepare`` and ``metric`` have fitted; ``preprocessor_.invert(cluster_centers_)`` has
-        the units of the rows. None where rows are taken as they are, as with ``epsilon``.
+        The preprocessor fitted for ``prepare`` and ``metric``;
+        ``preprocessor_.invert(cluster_centers_)`` is in the units of the rows. None if rows are not
+        prepared, as with ``epsilon``.
     row_form_ : RowForm
-        The columns that new rows must have, and all that is done to them before `predict`.
+        The columns that new rows must have, and their preparation in `predict`.
     fit_report_ : Findings or None
-        What was met: missing values by site and column, columns that were left out, rare levels.
+        Findings of the fit: missing values by site and column, left-out columns, rare levels.
     site_labels_ : dict of str to ndarray
-        The same by site.
+        The labels by site.
     inertia_ : float
-        Value of the algorithm's objective, as the sites report it, of prepared rows: of k-means the
-        sum of squared distances to the centres. With ``epsilon``, of rows scaled by the bounds.
+        Value of the algorithm's objective, as the sites report it, for prepared rows: for k-means,
+        the sum of squared distances to the centres. With ``epsilon``, for rows scaled by the
+        bounds.
     objective_ : str
-        The name of this objective: "inertia", another word such as "robust-inertia", or your own
-        metric as it is written.
+        The name of this objective: "inertia", another word such as "robust-inertia", or a user's
+        own metric as text.
     n_iter_ : int
-        Rounds with the sites.
+        Number of rounds with the sites.
     history_ : list of dict
-        One entry for each round of the winning run: inertia, shift, who answered, what was sent.
+        One entry for each round of the winning run: inertia, shift, answering sites, values sent.
     sites_ : tuple of SiteInfo
-        The sites in the order of their names, with their limits.
+        The sites sorted by name, with their limits.
     steps_ : list of str
-        What the sites were asked, each once, with all its parameters.
+        The steps that the sites were asked, each once, with all its parameters.
     values_sent_ : dict of str to int
-        How many numbers each site sent in all: every start, every k tried, the preparation.
+        Total number of values sent by each site, over every start, every k and the preparation.
     communication_rounds_ : list of dict
-        One entry for each round with the sites, of all that they were asked: how many tasks of
-        each step, who is missing, what was sent. It adds up to ``values_sent_``.
+        One entry for each round with the sites: the number of tasks of each step, the missing
+        sites, and the values sent. These add up to ``values_sent_``.
     rows_held_back_ : dict of str to int
-        The most rows that a site's limits held back in one message.
+        The largest number of rows that each site's limits held back in one message.
     lone_rows_ : dict of str to int
-        The most lines of one message that stood for a single row each.
+        The largest number of lines over a single row in one message.
     stop_reason_ : str
-        Why the fit stopped; with limits, which share of the rows they hid from the last round.
+        Why the fit stopped; with limits, the share of the rows that they hid from the last round.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
-        Where the tables are data frames with names of type str.
+        The names of the columns, if the tables are data frames with names of type str.
 
     Examples
     --------
@@ -245,9 +248,10 @@ class FederatedKMeans(Federated):
     _names = ALGORITHMS
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
-        """Return minus the sum of the squared distances of the rows to their nearest centres.
+        """Return the negative sum of squared distances of the rows to their nearest centres.
 
-        After a fit with ``epsilon`` they are those of ``inertia_``, of rows scaled by the bounds.
+        After a fit with ``epsilon``, distances are those of ``inertia_``, for rows scaled by the
+        bounds.
         """
         squared = self._model.squared_errors(X)
         weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
@@ -260,14 +264,14 @@ class FederatedKMeans(Federated):
     def to_sklearn(self) -> KMeans:
         """Return a fitted scikit-learn `KMeans` with the same centres.
 
-        It is for tools that know only that, and clusters rows that are prepared already, as
-        ``preprocessor_.apply`` prepares them.
+        It is for tools that only support `KMeans`, and expects prepared rows, as returned by
+        ``preprocessor_.apply``.
 
         Raises
         ------
         InputError
-            If the algorithm assigns rows itself, or the fit has a privacy budget, whose bounds
-            scale rows: no `KMeans` can do that.
+            If the algorithm has its own rule for assigning rows, or the fit has a privacy budget,
+            whose bounds scale rows, as `KMeans` supports neither.
         """
         from sklearn.cluster import KMeans  # 10 MB that nothing else needs
 
@@ -296,14 +300,14 @@ class FederatedKMeans(Federated):
 
 @dataclass(eq=False, repr=False)
 class FederatedFuzzyCMeans(Federated):
-    """Fuzzy c-means over the rows of several sites, as if they lay in one place.
+    """Fuzzy c-means over the rows of several sites, as if they were in one place.
 
     Parameters
     ----------
     n_clusters : int, "auto" or iterable of int, default=8
         k, or the numbers to choose from, as in `FederatedKMeans`.
     m : float, default=2
-        The fuzzifier, above 1: near 1 memberships are nearly hard.
+        The fuzzifier, above 1; near 1, memberships are nearly hard.
     algorithm : {"auto", "fcm", "ffcm"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact steps of fuzzy c-means in the same rounds; "fcm" is exact federated fuzzy c-means
@@ -311,7 +315,7 @@ class FederatedFuzzyCMeans(Federated):
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
         As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection``, ``verbose``,
-        ``profile`` and ``stability``; a limit on the size of a cluster looks at sums of
+        ``profile`` and ``stability``; a limit on the size of a cluster applies to sums of
         memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
@@ -350,7 +354,7 @@ class FederatedFuzzyCMeans(Federated):
     _soft = True
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
-        """Return minus J_m of the rows."""
+        """Return the negative J_m of the rows."""
         rows = self._model.prepared(X)
         whole = np.logical_not(np.isnan(rows).any(axis=1))
         weight = None if sample_weight is None else np.asarray(sample_weight)[whole]
@@ -382,46 +386,46 @@ def select_k(
 ) -> Selection:
     """Choose the number of clusters of the rows of several sites.
 
-    By likelihood, mixtures of the rows are judged in ten rounds, and the rows are clustered with
-    the chosen number. By an index, every k is clustered in the same rounds, at most half as many
-    more as the largest k alone takes, and scored by all indices in two rounds more.
+    By likelihood, mixtures of the rows are compared in ten rounds, and the rows are clustered with
+    the chosen number. By an index, clusterings for every k share their rounds, at most half as many
+    more as the largest k alone takes, and are scored by all indices in two more rounds.
 
     Parameters
     ----------
     X : dict or list of arrays or data frames, or one of them
         One table (n_i, d) for each site; or one table whose rows ``sites`` assigns.
     k_range : "auto" or iterable of int, default="auto"
-        Each k to try; "auto" is 1 to 12, as far as there are rows, and by likelihood up to 50, as
-        far as there are ten rows for each.
+        The numbers of clusters to try; "auto" is 1 to 12, at most the number of rows; by
+        likelihood, up to 50 if there are ten rows per cluster.
     rule : str, default="likelihood"
-        Who decides. "likelihood": that of mixtures of normal components, see the page "Choosing
+        The criterion. "likelihood": that of mixtures of normal components, see the page "Choosing
         k". "vote": the plurality of four judges, "mixture-bic", "gap", "calinski-harabasz" and
         "squared-silhouette"; in a tie the first of them. Or a single index: one of these, "bic"
-        (X-means), "simplified-silhouette", "davies-bouldin", "xie-beni", "inertia" (its elbow),
-        or "fuzzy-db", which is the framework of Stallmann & Wilbik: federated fuzzy c-means for
-        each k, the least fuzzy Davies-Bouldin index.
+        (X-means), "simplified-silhouette", "davies-bouldin", "xie-beni", "inertia" (its elbow), or
+        "fuzzy-db", which is the framework of Stallmann & Wilbik: federated fuzzy c-means for each
+        k, the least fuzzy Davies-Bouldin index.
     pick : {"best", "elbow"}, default="best"
-        For a single index: its best value, or where its curve bends most.
+        For a single index: choose its best value, or the point where its curve bends most.
     bounds : pair of floats or of arrays of shape (d,), optional
-        Lower and upper bounds of the columns that everybody knows, for the references of the gap
-        statistic. By default their box has the mean and the variance of each column; the rows'
-        own minimum and maximum are never asked for, since each is the value of one row.
+        Public lower and upper bounds of the columns, for the references of the gap statistic. By
+        default, the references' box has the mean and the variance of each column; the rows' own
+        minimum and maximum are never requested, because each is the value of one row.
     m : float, optional
         The fuzzifier: cluster by fuzzy c-means. The rules "xie-beni" and "fuzzy-db" imply m = 2.
     averaging : {"avg_2", "avg_1"}, default="avg_2"
-        For "fuzzy-db": how the server averages, by k-means or by position.
+        For "fuzzy-db": the averaging at the server, by k-means or by position.
     sites, sample_weight, groups
         As in `FederatedKMeans.fit`.
     **parameters
-        Those of `FederatedKMeans`, or with ``m`` of `FederatedFuzzyCMeans`: ``random_state``,
+        Parameters of `FederatedKMeans`, or with ``m`` of `FederatedFuzzyCMeans`: ``random_state``,
         ``algorithm``, ``min_cluster_size``, ...
 
     Returns
     -------
     Selection
-        ``n_clusters``, the ``reason`` in words, ``warnings`` where that is in doubt, the
-        ``table`` of how likely each k is, or of all indices, and in ``results`` the clustering with
-        the chosen k, or with each.
+        ``n_clusters``, the ``reason`` in words, ``warnings`` if it is in doubt, the ``table`` of
+        likelihoods, or of all indices, by k, and in ``results`` the clustering for the chosen k, or
+        for each.
 
     References
     ----------

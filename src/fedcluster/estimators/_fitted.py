@@ -1,4 +1,4 @@
-"""Predictions and descriptions of a fitted estimator, and how it is saved and read again."""
+"""Predictions and descriptions of a fitted estimator, and its model file."""
 
 from __future__ import annotations
 
@@ -40,53 +40,53 @@ def _has_memberships(self: Any) -> bool:
 
 
 def _as_dict(done: Iteration) -> dict[str, Any]:
-    """Return the record of a round as `dataclasses.asdict`, without its time for many sites."""
+    """Return the record of a round like `dataclasses.asdict`, but faster for many sites."""
     named = {each.name: getattr(done, each.name) for each in fields(done)}
     return {**named, "values_sent": dict(done.values_sent.items())}
 
 
 class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Fitted clusters: they label rows, and are shown as data frames and written to files."""
+    """Fitted clusters, which label rows, and are shown as data frames and written to files."""
 
     _names: ClassVar[Collection[str]]
-    """The algorithms that the estimator has by name."""
+    """The algorithms that the estimator knows by name."""
     _soft: ClassVar[bool] = False
     """Whether rows have memberships, whatever the algorithm."""
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that sparse rows are taken, and made dense."""
+        """Tell scikit-learn that sparse rows are accepted, and converted to dense ones."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     def predict(self, X: Any) -> Labels:
-        """Return the cluster of each row, (n,); of a dict or list, site after site.
+        """Return the cluster of each row, (n,), concatenated over the sites of a dict or list.
 
-        It is that of the nearest centre, unless ``algorithm`` assigns rows itself (`Assigns`). A
-        row that the preparation drops has the label -1.
+        It is that of the nearest centre, unless ``algorithm`` has its own rule (`Assigns`). A row
+        that the preparation drops has the label -1.
 
         Parameters
         ----------
         X : table, or dict or list of tables
             Arrays, sparse matrices, data frames of pandas and polars, Arrow tables, a dict of
-            columns, AnnData, `Data` or paths of files. Columns with names are found by these, in
-            any order and beside others; those of an array are taken in the order of the fit.
+            columns, AnnData, `Data` or paths of files. Named columns are found by name, in any
+            order, and others are ignored; those of an array must be in the order of the fit.
 
         Raises
         ------
         ValueError, TypeError
-            In one line, if a column is lacking, comes twice, or holds something else than in the
-            fit: it names the column, and the first row and value that is wrong.
+            If a column is missing, is duplicated or holds something other than in the fit; one line
+            names the column, and the first wrong row and value.
         """
         return self._model.predict(X)
 
     @available_if(_has_memberships)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
-        """Return the memberships of rows in clusters, (n, k); each row sums to 1 at most.
+        """Return the memberships of rows in clusters, (n, k), which sum to at most 1 in each row.
 
-        For fuzzy clusters, mixtures, whose memberships are the probabilities of the components, and
-        with an ``algorithm`` that assigns memberships itself; a row's label is the cluster of the
-        largest. NaN of a row that the preparation drops.
+        This is for fuzzy clusters, for mixtures, whose memberships are the probabilities of the
+        components, and for an ``algorithm`` that assigns memberships; a row's label is the cluster
+        of the largest. A row that the preparation drops has NaN.
         """
         memberships = self._model.memberships(X)
         if memberships is None:
@@ -97,10 +97,10 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def transform(self, X: Any) -> NDArray[Any]:
         """Return the Euclidean distance of each row to each centre, (n, k).
 
-        Of a row with missing values that are ignored: that over the values it has, times the root
-        of the columns in all by those (Dixon 1979). Rows are prepared first. After a fit with
-        ``epsilon`` distances are in the units of the columns, of rows within the bounds; `predict`
-        then goes by distances in which the bounds of every column are equally far apart.
+        For a row with missing values that are ignored, it is the distance over the present values
+        times the square root of the ratio of all columns to the present ones (Dixon 1979). Rows are
+        prepared first. After a fit with ``epsilon``, distances are in the units of the columns, for
+        rows clipped to the bounds; `predict` then uses columns scaled by the bounds.
         """
         from sklearn.metrics.pairwise import nan_euclidean_distances  # 7 MB a fit does not need
 
@@ -123,7 +123,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         cells : AnnData
             The rows, with the columns of the fit.
         key : str
-            The column of ``obs``, which becomes categorical; a row without a cluster has NaN there.
+            The column of ``obs``, which becomes categorical, with NaN for rows without a cluster.
 
         Returns
         -------
@@ -137,9 +137,9 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     @property
     def centers_frame_(self) -> Any:
-        """The centres as a data frame of pandas, (k, columns), in the units of the rows.
+        """The centres as a pandas data frame, (k, columns), in the units of the rows.
 
-        What ``prepare`` did is undone; of a column of text, it has the share of each level.
+        The preparation is inverted; for a text column, it has the share of each level.
         """
         check_is_fitted(self)
         pd = pandas()
@@ -148,11 +148,11 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     @property
     def profile_(self) -> Any:
-        """The clusters as a data frame of pandas: ``size``, ``share``, and `centers_frame_`.
+        """The clusters as a pandas data frame: ``size``, ``share``, and `centers_frame_`.
 
-        The size is the weight of the rows behind the centre, the share that of all of these. A
-        centre of exact k-means is the mean of its rows. After a fit with ``profile``, a line for
-        each cluster and one for all, with what `profiles_` tells of each column.
+        The size is the weight of the cluster's rows, and the share its part of all. A centre of
+        exact k-means is the mean of its rows. After a fit with ``profile``, there is a line for
+        each cluster and one for all, with the content of `profiles_` for each column.
         """
         profiles: Profiles | None = getattr(self, "profiles_", None)
         if profiles is not None:
@@ -164,12 +164,12 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         return frame
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """Return what a notebook shows: scikit-learn's picture, and the clusters that were found.
+        """Return what a notebook shows: scikit-learn's diagram, and the clusters.
 
         Parameters
         ----------
         **kwargs : object
-            What the notebook says of it.
+            Options from the notebook.
         """
         shown = dict(super()._repr_mimebundle_(**kwargs))
         if "text/html" in shown:
@@ -203,10 +203,10 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self._cluster_names = checked_names(tuple(names), self.n_clusters_)
 
     def save(self, path: str | Path) -> None:
-        """Write a fitted estimator as a model file: all that `predict` needs, as JSON.
+        """Write a fitted estimator as a model file: everything that `predict` needs, as JSON.
 
-        It is the ``model.json`` of the commands, which read it, too; it holds no rows, labels or
-        rounds.
+        It has the format of the commands' ``model.json``, so that these can read it; it contains no
+        rows, labels or rounds.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         Raises
         ------
         InputError
-            If a parameter is one that no file can hold, such as a function.
+            If a parameter cannot be stored in a file, such as a function.
         """
         check_is_fitted(self)
         check_savable(self.get_params(deep=False))
@@ -224,22 +224,22 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     @classmethod
     def load(cls, path: str | Path, algorithms: Iterable[str | type] = ()) -> Self:
-        """Return a fitted estimator from a model file, of `save` or of a command.
+        """Return a fitted estimator from a model file, written by `save` or by a command.
 
-        It has its parameters, and predicts as the one that was saved, to the bit. What is known
-        of the fit besides, such as ``labels_`` and ``history_``, is not in the file.
+        It has the same parameters, and predicts exactly like the saved one. Other results of the
+        fit, such as ``labels_`` and ``history_``, are not in the file.
 
         Parameters
         ----------
         path : str or Path
             The file, or the folder of a fit.
         algorithms : iterable of str or type
-            Algorithms of your own that may assign rows, as of `Model.load`.
+            The user's own algorithms that may assign rows, as in `Model.load`.
 
         Raises
         ------
         InputError
-            If it is no such file, or that of another estimator.
+            If it is not a model file, or belongs to another kind of estimator.
 
         Examples
         --------
@@ -274,7 +274,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         return self
 
     def _keep_preparation(self, preprocessor: Preprocessor | None, *, private: bool) -> None:
-        """Store the preprocessing of rows, but for the part that serves a privacy budget alone."""
+        """Store the preprocessing of rows, except the part that only serves a privacy budget."""
         self.preprocessor_ = None if private else preprocessor
         self._box_ = preprocessor if private else None
 
@@ -303,7 +303,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     @property
     def row_form_(self) -> RowForm:
-        """What new rows must hold, and how they are prepared."""
+        """The columns that new rows must have, and their preparation."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if names is None:
@@ -316,12 +316,12 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
 
 def pandas() -> Any:
-    """Return the library.
+    """Return the pandas library.
 
     Raises
     ------
     InputError
-        Where it is not installed.
+        If it is not installed.
     """
     try:
         import pandas
@@ -333,8 +333,8 @@ def pandas() -> Any:
 def profile_frame(profiles: Profiles) -> Any:
     """Return a data frame with a line for each cluster and one for all.
 
-    Of a column of numbers ``age``, that is its mean as ``age``, and ``age spread``, ``age median``
-    and ``age difference``; of a text ``ward``, shares of levels as ``ward=level``, and ``ward
+    For a numeric column ``age``, it has the mean as ``age``, and ``age spread``, ``age median`` and
+    ``age difference``; for a text column ``ward``, shares of levels as ``ward=level``, and ``ward
     association``.
     """
     pd, weights = pandas(), profiles.weights
@@ -353,7 +353,7 @@ def profile_frame(profiles: Profiles) -> Any:
 
 
 def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
-    """Return what is told of one column, by name."""
+    """Return the profile of one column, by name of the data frame's column."""
     name = column.name
     if isinstance(column, NumberProfile):
         return [
@@ -372,22 +372,22 @@ def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
 # Parameters in model files
 
 STARTS = ("init", "weights_init", "means_init", "precisions_init")
-"""Parameters that are arrays where they are lists in a file."""
+"""Parameters that are arrays, and lists in a file."""
 KINDS: Mapping[str, Callable[..., Any]] = {
     "prepare": PreprocessingSpec,
     "rule": Rule,
     "protection": Groups,
 }
-"""What parameters are where they are objects in a file."""
+"""Types of parameters that are objects in a file."""
 
 
 def check_savable(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that a file cannot hold.
+    """Raise an error for parameters that cannot be stored in a file.
 
     Raises
     ------
     InputError
-        With the first of them, and what to do.
+        With the first of them, and advice.
     """
     algorithm = parameters.get("algorithm")
     named = algorithm is None or isinstance(algorithm, str)
@@ -411,14 +411,14 @@ def check_savable(parameters: Mapping[str, Any]) -> None:
 def parameters_of(
     model: Model, names: Collection[str], known: Collection[str], path: Path
 ) -> dict[str, Any]:
-    """Return the parameters of an estimator that a model file holds.
+    """Return the parameters of an estimator from a model file.
 
     Parameters
     ----------
     model : Model
         The content of the file.
     names : collection of str
-        The parameters that the estimator has.
+        The parameters of the estimator.
     known : collection of str
         The algorithms that it knows by name.
     path : Path
@@ -427,7 +427,7 @@ def parameters_of(
     Raises
     ------
     InputError
-        If one of them cannot be made.
+        If a parameter cannot be created.
     """
     k = model.algorithm.get("n_clusters")
     stored = {"n_components": k, "random_state": model.seed, **model.algorithm}
@@ -443,7 +443,7 @@ def parameters_of(
 
 
 def _algorithm(plain: Any, model: Model, known: Collection[str]) -> Any:
-    """Return the algorithm of a model file as an estimator takes it, or what assigns its rows."""
+    """Return the algorithm of a model file for an estimator, or what assigns its rows."""
     if isinstance(plain, Mapping) and hasattr(algorithms, str(plain.get("name"))):
         parameters = {name: value for name, value in plain.items() if name != "name"}
         return getattr(algorithms, plain["name"])(**parameters)
@@ -451,7 +451,7 @@ def _algorithm(plain: Any, model: Model, known: Collection[str]) -> Any:
 
 
 def _made(name: str, value: Any) -> Any:
-    """Return a parameter from what a file holds of it."""
+    """Return a parameter from its form in a file."""
     if name in STARTS and isinstance(value, list):
         return np.array(value, dtype=np.float64)
     if name in KINDS and isinstance(value, Mapping):
@@ -463,14 +463,14 @@ def _made(name: str, value: Any) -> Any:
 
 
 def _with_tuples(value: Any) -> Any:
-    """Return a value with tuples where a file has lists."""
+    """Return a value with tuples in place of the lists from a file."""
     if isinstance(value, Mapping):
         return {key: _with_tuples(each) for key, each in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def kind_of(model: Model) -> str:
-    """Return the name of the estimator that a model is of."""
+    """Return the name of the estimator that corresponds to a model."""
     if isinstance(model.assigned_by, algorithms.GaussianMixture):
         return "FederatedGaussianMixture"
     return "FederatedKMeans" if model.algorithm.get("m") is None else "FederatedFuzzyCMeans"

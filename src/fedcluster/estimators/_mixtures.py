@@ -29,64 +29,68 @@ from fedcluster.selection import Selection
 class FederatedGaussianMixture(Federated):
     """Mixture of normal distributions over the rows of several sites, as if in one place.
 
-    Expectation and maximisation from sums: each site computes to what degree its rows belong to
-    each component, and sends weights, first and second moments. The parameters and attributes are
-    those of scikit-learn's `GaussianMixture`, and the mixture is that of the pooled rows.
+    It is fitted by expectation and maximisation from sums: each site computes the probability of
+    each component for its rows, and sends weights, first and second moments. The parameters and
+    attributes are those of scikit-learn's `GaussianMixture`, and the mixture is that of the pooled
+    rows.
 
     Parameters
     ----------
     n_components : int, "auto" or iterable of int, default=1
         The number k of components, or the numbers to choose from, as in `FederatedKMeans`.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Each component has any covariance; all have the same; with axes along the columns; round.
+        The shape of the covariances: unrestricted, shared by all components, diagonal, or a
+        multiple of the identity.
     tol : float, default=1e-3
-        Converged when the mean log likelihood of a row changes by less.
+        Converged when the mean log likelihood of a row changes by less than ``tol``.
     reg_covar : float, default=1e-6
         Added to the variances.
     max_iter : int, default=100
         The largest number of rounds of expectation and maximisation.
     n_init : int or "auto", default="auto"
-        Starts, the best of those of k-means, that share their rounds, fewer and fewer of them.
-        "auto" is 8 and 48 more that are drawn, and then children of the best: one component of
-        each pair of two mixtures, one of them elsewhere.
+        Number of starts, the best of k-means, in a race in which ever fewer of them share the
+        rounds. "auto" means 8, and 48 random ones, followed by children of the best: these combine
+        two mixtures component by component and move one component.
     weights_init, means_init, precisions_init : array-like, optional
-        The start: shares (k,), means (k, d), precisions shaped as ``precisions_``. The means are
-        needed with the others; without precisions each row is first its nearest mean's. The order
+        The start: shares (k,), means (k, d), precisions shaped like ``precisions_``. The others
+        require the means; without precisions, each row first belongs to its nearest mean. The order
         of the components is then that of the start.
     noise : bool or float, default=False
-        Whether one more component is noise, of the same density everywhere: 1 / V, a number being
-        V, in units of prepared rows. With True V is that of a box with the covariance of the rows.
+        Whether one more component is noise, with the same density 1 / V everywhere. A number is V,
+        in units of prepared rows; with True, V is that of a box with the covariance of the rows.
     merge : bool, default=False
         Whether clusters are sets of components, so that they may have any shape (Hennig 2010;
         Baudry et al. 2010): moons, rings, arcs. ``n_components`` is then "auto", or the numbers of
-        clusters that may be the answer; the number of components is found. A row's label and
+        clusters to choose from; the number of components is found automatically. A row's label and
         probabilities are those of the clusters.
     random_state, min_cluster_size, sums_only, prepare, rule, protection, verbose, profile
-        As in `FederatedKMeans`. A limit on the size of a cluster looks at sums of probabilities.
-        Columns of text, as ``prepare`` makes them, have a probability of each level in each
-        component, instead of means and variances; where all are text, these are latent classes.
+        As in `FederatedKMeans`. A limit on the size of a cluster applies to sums of probabilities.
+        Text columns, as prepared by ``prepare``, have a probability for each level in each
+        component, instead of means and variances; if all columns are text, the components are
+        latent classes.
 
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
-        The shares of the components; with noise their sum is 1 less ``noise_``.
+        The shares of the components; with noise, their sum is 1 minus ``noise_``.
     means_ : ndarray of shape (k, d)
-        The means; of levels, their shares.
+        The means; for levels, their shares.
     covariances_, precisions_, precisions_cholesky_ : ndarray
-        Of shape (k, d, d), (d, d), (k, d) or (k,), by ``covariance_type``; 0 of columns of levels.
+        Arrays of shape (k, d, d), (d, d), (k, d) or (k,), by ``covariance_type``; 0 for columns of
+        levels.
     noise_ : float
         The share of noise.
     component_clusters_ : ndarray of shape (c,)
-        The cluster of each component; with ``merge`` there are more of these than clusters, and
-        ``weights_``, ``means_`` and the covariances are those of components.
+        The cluster of each component; with ``merge``, there may be more components than clusters,
+        and ``weights_``, ``means_`` and the covariances are those of components.
     converged_ : bool
-        Whether the mixture settled.
+        Whether the fit converged.
     n_iter_ : int
-        Rounds with the sites, those for the start too.
+        Number of rounds with the sites, including those for the start.
     lower_bound_ : float
         The mean log likelihood of a row, in the round before the last update, as in scikit-learn.
     state_ : State
-        What the server knows in the end.
+        The final state of the server.
     n_components_, labels_, site_labels_, selection_, history_, values_sent_, sites_, ...
         As in `FederatedKMeans`, with ``n_clusters_`` for the number of components. The label of a
         row that is noise is -1.
@@ -146,30 +150,30 @@ class FederatedGaussianMixture(Federated):
         )
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
-        """Return the mean log likelihood of the rows; those that are dropped do not count."""
+        """Return the mean log likelihood of the rows, ignoring dropped ones."""
         likelihoods = self.score_samples(X)
         weight = np.ones(len(likelihoods)) if sample_weight is None else np.asarray(sample_weight)
         some = np.logical_not(np.isnan(likelihoods))
         return float(np.average(likelihoods[some], weights=weight[some]))
 
     def bic(self, X: Any) -> float:
-        """Return the Bayesian information criterion on rows; the lower, the better."""
+        """Return the Bayesian information criterion on rows; lower is better."""
         n = len(self._model.prepared(X))
         return -2 * n * self.score(X) + self._n_parameters() * log(n)
 
     def aic(self, X: Any) -> float:
-        """Return the Akaike information criterion on rows; the lower, the better."""
+        """Return the Akaike information criterion on rows; lower is better."""
         return -2 * len(self._model.prepared(X)) * self.score(X) + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[Floats, Labels]:
-        """Draw prepared rows from the components, not from noise.
+        """Draw prepared rows from the components, excluding noise.
 
         Returns
         -------
         X : ndarray of shape (n_samples, d)
-            Rows, component after component; a text has one level.
+            Rows, sorted by component; each text has one level.
         y : ndarray of shape (n_samples,)
-            The component of each; with ``merge``, its cluster.
+            The component of each row or, with ``merge``, its cluster.
         """
         check_is_fitted(self)
         rng = check_random_state(self.random_state)
@@ -203,17 +207,17 @@ class FederatedGaussianMixture(Federated):
 
     @property
     def _parts(self) -> State:
-        """The mixture itself, of clusters that are sets of its components."""
+        """The mixture itself, if clusters are sets of its components."""
         merged = isinstance(self._mixture, MergedMixture)
         return components_of(self._mixture, self.state_) if merged else self.state_
 
     def _as_seen(self, rows: Rows) -> Rows:
-        """Return prepared rows as the components see them."""
+        """Return prepared rows in the columns of the components."""
         return seen(self.state_, rows) if isinstance(self._mixture, MergedMixture) else rows
 
     @property
     def _texts(self) -> Floats:
-        """The number of the text that each column is a level of; 0 of numbers."""
+        """The number of each column's text if it is a level; else 0."""
         none = np.zeros(self.means_.shape[1])
         texts: Floats = self.state_.memory.get("texts", none)
         return texts
@@ -247,7 +251,7 @@ class FederatedGaussianMixture(Federated):
         return replace(super()._job(n_rows), model=model, start=self._start())
 
     def _start(self) -> State | None:
-        """Return the start, where it was given."""
+        """Return the start, if it was given."""
         if self.means_init is None:
             if self.weights_init is not None or self.precisions_init is not None:
                 raise refused("start-means")
@@ -288,7 +292,7 @@ class FederatedGaussianMixture(Federated):
 
 
 def factors_of(precisions: Floats, covariance_type: str, shape: tuple[int, ...]) -> Floats:
-    """Return F with P = F F^T of precisions, as a state holds them.
+    """Return F with P = F F^T for precisions, in the form of a state.
 
     Raises
     ------
@@ -316,7 +320,7 @@ def factors_of(precisions: Floats, covariance_type: str, shape: tuple[int, ...])
 
 
 def matrices(factors: Floats, covariance_type: str, numeric: NDArray[Any]) -> list[Floats]:
-    """Return precisions and covariances of their factors; 0 of columns that are no numbers."""
+    """Return precisions and covariances from their factors; 0 for columns that are not numeric."""
     if covariance_type in ("diag", "spherical"):
         safe = np.where(factors > 0, factors, 1.0)
         return [factors**2, np.where(factors > 0, safe**-2.0, 0.0)]

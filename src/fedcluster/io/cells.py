@@ -229,18 +229,18 @@ GROUPS = {POINT: (COMMA, " ", "'"), COMMA: (POINT, " ", "'")}
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """Way to write numbers that a whole column keeps.
+    """Notation of numbers that a whole column follows.
 
     Parameters
     ----------
     symbol : (str, str)
-        The symbol before and after each number, of which one at least is "".
+        The symbols before and after each number, at least one of which is "".
     decimal : {".", ","}
-        What decimals begin with.
+        The decimal sign.
     group : {"", ",", ".", " ", "'"}
-        What parts thousands.
+        The character that groups thousands.
     seen : tuple of str
-        Cells that were read so: the largest number, and the one with most decimals.
+        Examples of cells in this notation: the largest number, and the one with the most decimals.
 
     Examples
     --------
@@ -811,7 +811,7 @@ def reads_as_number(cell: object, decimal: str | None = POINT) -> bool:
 
 
 def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
-    """Return the texts of a column without blanks around, and the code of each row, or NaN.
+    """Return the distinct texts of a column, stripped of blanks, and each row's code, or NaN.
 
     Among texts, "none" is one of them, as in none, mild and severe.
     """
@@ -829,10 +829,10 @@ def at_codes(values: Floats, codes: Floats) -> Floats:
 
 
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
-    """Return whether more than half of the texts, row by row, are numbers of any form.
+    """Return whether more than half of the texts, counted by row, are numbers in any form.
 
-    They may have a unit, the same one. One number among texts is a text, as in the drives 4, f and
-    r of cars.
+    They may have a unit, the same one. A single number among texts is a text, such as 4 in the
+    drive types 4, f and r of cars.
     """
     symbols = [_symbol_and_figures(text)[0] for text in levels]
     [(usual, _)] = Counter(symbols).most_common(1) or [(("", ""), 0)]

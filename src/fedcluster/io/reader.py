@@ -69,7 +69,7 @@ Advise = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Recoding:
-    """Changes of values as they are read, the same wherever the rows come from.
+    """Changes to values as they are read, the same for all sources.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ class Recoding:
         Values, of numbers or texts, that mean that there is none; in one column only where they
         begin with its name, as in "bmi:0".
     codes : mapping of str to mapping of str to str
-        By column, what some of its texts are called instead; the others stay.
+        By column, the new names of some of its texts; the others stay.
     factors : mapping of str to mapping of str to (float, float)
-        By site, what its columns are multiplied with, and what is added then.
+        By site and column, the factor and the summand of a change of units.
 
     Examples
     --------

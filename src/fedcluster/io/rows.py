@@ -33,7 +33,7 @@ AHEAD = 2
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before each further attempt to reach a source."""
 BLOCK = 1 << 17
-"""Values that are turned from columns into rows while they stay in the cache."""
+"""Number of values that are converted from columns to rows while they are in the cache."""
 STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
 """Schemes of stores that pyarrow reads."""
 OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
@@ -63,7 +63,8 @@ class FileSource:
     table : str, optional
         For SQLite and DuckDB, the table or view; by default the only one.
     skip : int, optional
-        Of CSV and Excel, how many lines stand above the table; by default as the first lines show.
+        For CSV and Excel, the number of lines above the table; by default inferred from the first
+        lines.
     where : str, optional
         Of SQLite, DuckDB and Parquet, which rows: comparisons, as in "year>=2020,ward=B".
     order : str, optional

@@ -485,7 +485,7 @@ class OwnTable:
 
     @classmethod
     def open(cls, source: Source, owner: str, id_column: str | None = None) -> OwnTable:
-        """Open a file, or a folder of Parquet files, that has a column of keys if one is named.
+        """Open a file or a folder of Parquet files, checking that it has the column of keys.
 
         Raises
         ------

@@ -481,7 +481,7 @@ class QuerySnapshot:
     Parameters
     ----------
     table : Table
-        What is read, now and completely.
+        The table, which is read at once and completely.
     columns : sequence of str, optional
         The columns that are kept; by default all.
 

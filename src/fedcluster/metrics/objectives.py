@@ -161,7 +161,7 @@ def fuzzy_davies_bouldin(state: State, total: Summary) -> float:
 def fuzzy_davies_bouldin_squared(state: State, total: Summary) -> float:
     """Return FedFuzzyDB with q = 2, as in an earlier version of its program.
 
-    Here S_i = sqrt(sum of w |x - c_i|^2 / n) (sum of w u_i / n).
+    Here Here S_i = sqrt(sum of w |x - c_i|^2 / n) (sum of w u_i / n).
     """
     return _davies_bouldin_of_all(state, total, np.sqrt(_means(total.sums[:, 4], total)))
 

@@ -105,7 +105,7 @@ class ClustersBySiteDisplay:
 
 
 class CenterProfilesDisplay:
-    """Heat map of the centres: how far each lies from the mean of all rows, in each column.
+    """Heat map of the centres: the distance of each from the mean of all rows, by column.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class StabilityDisplay:
     Parameters
     ----------
     stability : Stability
-        The ``stability_`` of an estimator.
+        The The ``stability_`` of an estimator.
 
     Attributes
     ----------

@@ -136,7 +136,7 @@ def loosely_folded(level: str) -> str:
 
 
 def _foreign(name: str, by_site: BySite) -> str | None:
-    """Return the warning of a site that has none of the levels that others share, or None.
+    """Return a warning if a site has none of the levels that others share; else None.
 
     It must have few, and about as many: another spelling has as many words for as many things.
     """

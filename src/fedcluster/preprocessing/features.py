@@ -171,7 +171,7 @@ def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
 
 
 def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator[str]:
-    """Yield a warning for each column whose name is that of what clusters are to find.
+    """Yield a warning for each column whose name suggests that it holds the clusters to be found.
 
     Of columns called y, those of ``texts`` are meant; numbers y are often a place.
 

@@ -75,18 +75,18 @@ def screened(
     made: Collection[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
 ) -> Screening:
-    """Return what is to be left out, asked about and warned of in columns of numbers.
+    """Return what to leave out, ask about and warn of in numeric columns.
 
     Parameters
     ----------
     sites : mapping of str to SourceSummary
-        What the rows of each site show.
+        The summary of each site's rows.
     categories : collection of str
-        Columns that were named as categories: of these nothing is said.
+        Columns that the user named as categories, which are skipped.
     made : collection of str
-        Columns whose numbers were made of dates: these are measurements.
+        Columns whose numbers were converted from dates, and so are measurements.
     bounds : mapping of str to (float, float), optional
-        Bounds of columns: of values outside, which are moved to them, nothing is said.
+        Bounds of columns; there are no warnings for values outside, which are clipped.
 
     Examples
     --------

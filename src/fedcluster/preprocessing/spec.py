@@ -41,48 +41,49 @@ NOT_CHOSEN = "not chosen"
 
 @dataclass(frozen=True, slots=True)
 class PreprocessingSpec:
-    """Specification of how the rows of all sites are preprocessed before they are clustered.
+    """Specification of how the rows of all sites are preprocessed before clustering.
 
     Parameters
     ----------
     scale : {"standard", "minmax", "robust", "none"}
-        Of the columns of numbers: mean 0 and variance 1; the given ``bounds`` become 0 and 1;
-        median 0 and distance of the quartiles 1; as they are. Categories are 0 and 1.
+        How numeric columns are scaled: to mean 0 and variance 1; so that the given ``bounds``
+        become 0 and 1; to median 0 and interquartile range 1; or not at all. Categories are 0 and
+        1.
     missing : {"error", "drop", "mean", "median", "ignore"}
-        What becomes of missing values: an error; their rows are dropped and get no label; they
-        are filled in with the mean or the median of all sites, categories with the most frequent
-        level; or they stay missing, and distances are over the columns that a row has.
+        How missing values are treated: as errors; by dropping their rows, which get no label; by
+        filling in the mean or the median of all sites, in categories the most frequent level; or by
+        computing distances over the columns that a row has.
     categories : "auto", "none" or sequence of str
-        The columns that are categories, and become a column of 0 and 1 for each level; "auto" are
-        those of text with at most 20 levels, and other text is left out. Where "auto" is among
+        The columns that are categories, which become a column of 0 and 1 for each level; "auto"
+        takes text columns with at most 20 levels and leaves other text out. Where "auto" is among
         the names, as in ``("auto", "ward")``, these are categories besides.
     rare : int, default=10
-        A level of fewer rows in all is pooled with others of its kind.
+        Levels with fewer rows in total are pooled.
     log : sequence of str
-        Columns of which log(1 + x) is taken, before all else is computed.
+        Columns that are replaced by log(1 + x) before anything else is computed.
     bounds : mapping of str to (float, float)
-        Columns with bounds: a value outside is moved to the nearer one.
+        Bounds of columns; a value outside is replaced by the nearer bound.
     weights : mapping of str to float
-        Factors by column: its squared differences count so many times, those of a category over
-        all its levels; 1 without it.
+        Factors, by column, of the squared differences (for a category, over all its levels); by
+        default 1.
     dates : mapping of str to str
-        What was made of dates where they were read, by column, as "age:2024-12-31", "month",
-        "weekday" or "since:2000-01-01"; kept in the model, for new rows.
+        How dates are converted to numbers when they are read, by column, as "age:2024-12-31",
+        "month", "weekday" or "since:2000-01-01"; kept in the model for new rows.
     pca : int, optional
-        How many principal components of all this are clustered by.
+        The number of principal components of the scaled columns to cluster by.
     columns : sequence of str, optional
         The columns to use; by default those that all sites have.
     then : Preparation or str, optional
-        A preparation of one's own, or its dotted name: what is done to prepared rows after all but
-        ``unit``, see `fedcluster.extend.Preparation`.
+        A preparation of the user's own, or its dotted name, which is applied after everything
+        except ``unit``; see `fedcluster.extend.Preparation`.
     unit : bool, default=False
-        Whether each row is divided by its length at the end, so that its direction alone counts,
-        as ``metric="cosine"`` does; a row of zeros has none, is dropped and gets no label.
+        Whether each row is finally divided by its length, so that only its direction counts, as
+        with ``metric="cosine"``; a row of zeros has no direction, is dropped and gets no label.
 
     Raises
     ------
     ValueError
-        If a name is unknown or a number means nothing.
+        If a name is unknown or a number is out of range.
     """
 
     scale: Scale = "standard"
@@ -437,14 +438,14 @@ def odd_sites(
 def columns_apart(
     described: Mapping[str, Sequence[Column]], prepare: PreprocessingSpec
 ) -> dict[str, str]:
-    """Return the columns that a fit would use if all sites held the same, and what they hold.
+    """Return the columns that a fit would use if all sites held the same kind, and their kinds.
 
     In a column that is named as a category, numbers are texts as well.
 
     Parameters
     ----------
     described, prepare : mapping, PreprocessingSpec
-        As of `odd_sites`.
+        As in `odd_sites`.
 
     Examples
     --------

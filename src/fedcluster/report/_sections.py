@@ -1,6 +1,6 @@
 """Details of the report on the clusters: their sites, differences and stability.
 
-A section is a function that returns its content, nothing where it is not known.
+A section is a function that returns its content, or nothing if it is unknown.
 """
 
 from __future__ import annotations

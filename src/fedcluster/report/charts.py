@@ -276,17 +276,17 @@ def ranges(
     limits: Sequence[float] = (),
     names: Sequence[str] = (),
 ) -> Html:
-    """Return a line for each cluster from a low to a high value, and its dot between.
+    """Return a chart with a line for each cluster from a low to a high value, and a dot between.
 
     Parameters
     ----------
     name, about : str
-        What it is called, and what it shows.
+        Its title, and what it shows.
     rows : sequence of (int, float, float, float)
-        Of each cluster its number, the low value, that of the dot and the high one. What is not
-        finite is left out.
+        For each cluster, its number, the low value, that of the dot and the high one. Values that
+        are not finite are left out.
     label : str
-        What the horizontal axis is.
+        The label of the horizontal axis.
     ends : (float, float)
         The values at the ends of the axis.
     limits : sequence of float
@@ -336,18 +336,18 @@ def plane(
     along: Sequence[str] = ("", ""),
     names: Sequence[str] = (),
 ) -> Html:
-    """Return the centres in a plane: a disc for each, its area the share of the rows.
+    """Return a chart of the centres in a plane: discs with areas in proportion to size.
 
     Parameters
     ----------
     name, about : str
-        What it is called, and what it shows.
+        Its title, and what it shows.
     places : ndarray of shape (k, 2)
-        Where each centre lies, both axes in the same units.
+        The position of each centre, with both axes in the same units.
     sizes : ndarray of shape (k,)
-        The rows of each cluster.
+        The number of rows of each cluster.
     rings : sequence of ndarray of shape (2, 2) or None
-        The covariance of each cluster in the plane, where it is known.
+        The covariance of each cluster in the plane, if known.
     along : (str, str)
         What grows to the right, and upwards.
     names : sequence of str

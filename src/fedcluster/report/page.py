@@ -418,16 +418,16 @@ def page(
     folded: Mapping[str, html.Html] = NOTHING,
     live: bool = False,
 ) -> str:
-    """Return a page with its contents, whose style and script are in it.
+    """Return a page with its contents, style and script included.
 
     Parameters
     ----------
     title, name : str
-        What it is called, and of what it is.
+        Its title, and the name of its subject.
     parts, folded : dict of str to Html
         The sections, and those that are folded.
     live : bool, default=False
-        Whether the page follows a run: it then asks for itself again each second.
+        Whether the page follows a run; it then reloads itself each second.
     """
     style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
     policy = _policy(style, script, live=live)

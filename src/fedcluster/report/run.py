@@ -60,7 +60,7 @@ class Feature:
     other : str, optional
         The only other level, where the column has two: it is told by the same feature.
     spreads : ndarray of shape (k,), optional
-        The standard deviation of each cluster's rows, where it is known.
+        The standard deviation of each cluster's rows, if known.
     unit : float, optional
         What `apart` is measured in.
     """
@@ -92,7 +92,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Run:
-    """Content of a run; a part that is not there is empty.
+    """Content of a run; missing parts are empty.
 
     Parameters
     ----------
@@ -264,8 +264,7 @@ def read_run(folder: Path, title: str = "") -> Run:
     Parameters
     ----------
     folder : Path
-        The folder that a job wrote, or that of a run of a federation that has ended, which says
-        where that is.
+        The folder that a job wrote, or that of a federation's finished run, which refers to it.
     title : str
         What its page is called.
 

@@ -176,10 +176,10 @@ def names_table(names: Sequence[str], weights: Floats) -> Table:
 def centers_table(
     preprocessor: Preprocessor, centers: Floats, weights: Floats, width: int, elsewhere: str
 ) -> Table | None:
-    """Return the centres in the units of the columns, in a table that fits the screen.
+    """Return a table, fitted to the screen, of the centres in the units of the columns.
 
     Beside them stands the mean of all rows, if all clusters fit. A text column shows its most
-    frequent level and its share. None if there is nothing to show.
+    frequent level and its share. Return None if there is nothing to show.
     """
     total = float(weights.sum())
     mean = weights @ centers / total if total > 0 else np.full(centers.shape[1:], np.nan)

@@ -45,11 +45,11 @@ class Judgement:
     Attributes
     ----------
     verdict : Likeliest
-        How many clusters, and why.
+        The number of clusters, and the reason.
     result : Result
-        The clusters, as they were asked for: what was judged, k-means, or a mixture.
+        The clusters, as requested: what was judged, k-means, or a mixture.
     warnings : tuple of str
-        What casts a doubt on either.
+        Doubts about either.
     beside : mapping of int to Result
         K-means with one cluster less and one more, of the leaves where it was not tried.
     """

@@ -1,4 +1,4 @@
-"""Number of clusters by likelihood: mixtures, their BIC, and components merged that overlap.
+"""Number of clusters by likelihood: mixtures, their BIC, and merging of components.
 
 Rows are read as mixtures of k normal components of several shapes, some with noise. What says which
 mixture is likely is, with p parameters of single components and q that all share,
@@ -9,21 +9,21 @@ the Bayesian information criterion (G. Schwarz, Estimating the dimension of a mo
 6, 1978) but that a component's own parameters are told by its own rows, here n / k (M. A. T.
 Figueiredo & A. K. Jain, Unsupervised learning of finite mixture models, IEEE Trans. Pattern Anal.
 Mach. Intell. 24, 2002, who take the rows of each). By the plain one, pairs of many equal clusters
-are long components. Noise has 1 + 2 d parameters, since the ends of its box are estimated.
+are long components. Noise has 1 + 2 d parameters, as the ends of its box are estimated.
 
 One cluster that is not normal takes several components; components that share rows are therefore
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
-4, 2010, sections 4.1 and 4.2). With tau_j the probability of component j for a row and
-C_jl = sum tau_j tau_l, the overlap of two groups A and B of components is C_AB / min(N_A, N_B);
-the two that overlap most are merged while that is at least `MERGED`. This shrinks as groups grow,
-so that a ring of many components would break: two groups are merged, too, if a component of one
-overlaps one of the other by `LINKED`, and the density does not fall below `DIP` of the lower peak
-on the ridge line between them (S. Ray & B. G. Lindsay, The topography of multivariate normal
-mixtures, Ann. Statist. 33, 2005); or by `TOUCHING`, where it does not fall below `FLAT`, as from a
-cloud to its tail. Where all components have one covariance, there is no noise, and
-rows in them are as normal as chance allows, two overlapping ones are two normal populations: there
-the least overlap is `MERGED_NORMAL`, and three or more in a chain are one cluster only if the
-density hardly falls between them, below `FLAT` of the lower peak: pieces of a line.
+4, 2010, sections 4.1 and 4.2). With tau_j the probability of component j for a row and C_jl = sum
+tau_j tau_l, the overlap of two groups A and B of components is C_AB / min(N_A, N_B); the two that
+overlap most are merged while the overlap is at least `MERGED`. The overlap shrinks as groups grow,
+so that a ring of many components would break: therefore two groups are also merged if a component
+of one overlaps one of the other by `LINKED`, and the density does not fall below `DIP` times the
+lower peak on the ridge line between them (S. Ray & B. G. Lindsay, The topography of multivariate
+normal mixtures, Ann. Statist. 33, 2005); or by `TOUCHING`, where it does not fall below `FLAT`, as
+from a cloud to its tail. Where all components have one covariance, there is no noise, and rows in
+them are as normal as chance allows, two overlapping ones are two normal populations: there the
+least overlap is `MERGED_NORMAL`, and three or more in a chain are one cluster only if the density
+hardly falls between them, below `FLAT` of the lower peak: pieces of a line.
 
 The verdict is the fewest groups of a mixture whose criterion is within `EARNED` of the largest.
 """
@@ -77,28 +77,28 @@ class Mixture:
     covariance_type : {"spherical", "diag", "tied", "full"}
         The shape of its components.
     k : int
-        The components that it started with.
+        The initial number of components.
     weights : ndarray of shape (c,)
-        N_j of the components that are left.
+        The weights N_j of the remaining components.
     overlaps : ndarray of shape (c, c)
         C_jl.
     fourth : float
         Mean of tau q^2 over the rows, q being the squared Mahalanobis distance.
     log_likelihood : float
-        Of all rows.
+        The log likelihood of all rows.
     n_parameters : (int, int)
         p, of single components, and q, of all together.
     n_numbers : int
-        Columns of numbers, d.
+        The number of numeric columns, d.
     noise : float or None
-        The share of noise; None without such a component.
+        The share of noise; None without a noise component.
     variances : ndarray of shape (c,) or (c, d), optional
         Of spherical and of diagonal components.
     peaks : ndarray of shape (c,), optional
         Log density of the mixture at the means.
     ridges : ndarray of shape (c, c), optional
-        Its least log density on the ridge line between two components; minus infinity of those
-        that share few rows.
+        Its minimal log density on the ridge line between two components; minus infinity if they
+        share few rows.
     state : State, optional
         The mixture itself.
     flat : int
@@ -177,9 +177,9 @@ def n_parameters(
     covariance_type : str
         The shape of the components.
     k, d : int
-        Components, and columns of numbers.
+        The numbers of components and of numeric columns.
     texts : sequence of (int, bool)
-        Of each text, the number of its levels, and whether components have shares of their own.
+        For each text, the number of its levels, and whether components have their own shares.
     noise : bool
         Whether there is noise.
 
@@ -196,13 +196,13 @@ def n_parameters(
 
 
 def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list[list[int]], float]:
-    """Merge components while two groups of them overlap by ``least``, or no valley parts them.
+    """Merge components while two groups overlap by ``least`` or are not separated by a valley.
 
     Returns
     -------
     (list of list of int, float)
-        The groups, each by rising place of its components, and the largest overlap that was
-        merged, 0 where none was.
+        The groups, each with its components in increasing order, and the largest overlap that was
+        merged, 0 if none was.
 
     Examples
     --------
@@ -256,20 +256,20 @@ def _overlap(shared: Floats, sizes: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Likeliest:
-    """Verdict on mixtures.
+    """Verdict on the number of clusters by likelihood of mixtures.
 
     Parameters
     ----------
     n_clusters : int
         The number of clusters.
     mixture : Mixture
-        The likeliest one.
+        The likeliest mixture.
     by_k : mapping of int to float
         The largest criterion of a mixture whose components make so many clusters.
     overlap : float
         The largest overlap that was merged.
     warnings : tuple of str
-        What casts a doubt on it.
+        Doubts about the verdict.
     groups : tuple of tuple of int
         The components of each of the mixture's clusters.
     """
@@ -283,7 +283,7 @@ class Likeliest:
 
     @property
     def reason(self) -> str:
-        """Return the reason in a sentence.
+        """Return the reason as a sentence.
 
         Examples
         --------

@@ -39,11 +39,11 @@ class OnLeaves:
     Attributes
     ----------
     kind : (str, bool)
-        Its shape, and whether there is noise.
+        The shape of its components, and whether there is noise.
     k : int
-        The components that it started with.
+        The initial number of components.
     state : State
-        What it is, as `GaussianMixture` takes it.
+        The state of `GaussianMixture`.
     bic : float
         The criterion.
     """

@@ -86,17 +86,16 @@ class Selection:
     n_clusters : int
         The verdict.
     rule : str
-        By which rule.
+        The rule.
     reason : str
-        Why, in words.
+        The reason, in words.
     warnings : tuple of str
-        What casts a doubt on it.
+        Doubts about the verdict.
     says : mapping of str to int
-        The k that each index takes for the best.
+        The best k by each index.
     table : mapping of int to mapping of str to float
-        All indices of each k, also the ``gap`` and its standard error ``gap-error``; nan where
-        an index says nothing. By likelihood, the largest BIC of a mixture that has so many
-        clusters.
+        All indices for each k, including the ``gap`` and its standard error ``gap-error``; nan if
+        an index is undefined. By likelihood, the largest BIC of a mixture with k clusters.
     results : mapping of int to Result
         The clustering with each k, so that none need be fitted again; by likelihood, with the
         chosen one, and k-means with one more and one less.

@@ -85,54 +85,55 @@ class SiteFile:
     name : str
         The site's name.
     source : FileSource, WarehouseSource or FederationSource
-        Where its rows come from.
+        The source of its rows.
     columns : tuple of str, optional
-        The columns that may be clustered by, in this order; without it all, but for the next.
+        The columns that may be clustered by, in this order; by default all except the following.
     weight_column : str, optional
         The column with the rows' weights.
     group_column : str, optional
-        The column that says whose row it is: then the limits count persons.
+        The column with the person of each row; limits then count persons.
     label_column : str, optional
         The column with reference labels, for metrics that compare with them.
     id_column : str, optional
-        The column with the rows' keys: it stays at the site, beside the clusters of its rows.
+        The column with the rows' keys, which stays at the site, beside the clusters of its rows.
     codes : mapping of str to mapping of str to str
-        By column, what all sites call each of the site's own codes.
+        By column, the common names of the site's own codes.
     missing_values : tuple of str
-        Values, of numbers or texts, that mean that there is none.
+        Numbers or texts that mark a missing value.
     rename : mapping of str to str
-        What the federation calls columns that have another name here.
+        The federation's names of columns that have another name here.
     factors : mapping of str to float or str
-        What columns are multiplied with, which have another unit elsewhere; or as in "1.8x+32".
+        The factors of columns that have another unit elsewhere, or conversions such as "1.8x+32".
     dates : mapping of str to str
-        By column, what becomes of its dates, such as "age:2024-12-31"; others are left out.
+        By column, how dates become numbers, such as "age:2024-12-31"; other dates are left out.
     protection : {"groups", "limits"}, optional
-        Whether steps see the means of groups of rows alone, or the rows themselves: "limits" is
-        for a site that trusts the coordinator with its rows. By default groups over a network, and
-        limits on the site's own machine.
+        Whether steps see only the means of groups of rows, or the rows themselves: "limits" is for
+        a site that trusts the coordinator with sums of its rows. By default groups over a network,
+        and limits on the site's own machine.
     groups : Groups
-        How rows are grouped, by ``[groups]`` and the rules under ``[privacy]``.
+        The grouping of rows, from ``[groups]`` and the rules under ``[privacy]``.
     limits : Limits
-        What the site holds back; where rows are grouped, the rows behind the groups count.
+        The limits of the site; if rows are grouped, they count the rows in the groups.
     cost : Cost
-        What one question may cost.
+        The largest cost of one question.
     policy : PolicyLimits
-        Bounds on what is answered at all.
+        Bounds on the questions that are answered.
     privacy : Budget, optional
-        What all answers to all runs together may cost; then every answer has noise, and rows are
-        neither grouped nor limited.
+        The privacy budget for all answers in all runs; with one, every answer has noise, and rows
+        are neither grouped nor limited.
     colluders : int, optional
-        With it, under secure sums, the sites share the noise: so many of the others may work with
-        the coordinator. Without it, this site adds all of it.
+        With secure sums: the number of other sites that may collude with the coordinator, while the
+        sites share the noise. By default, this site adds all of the noise.
     values_in_memory : int, default=8388608
-        Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
+        The largest number of values, 8 bytes each, that are held in memory; more rows come in
+        chunks.
     plugins : tuple of str
-        Modules that are installed here, whose formats, steps and preparations this site knows
-        besides; they are imported when the file is read.
+        Installed modules with further formats, steps and preparations for this site; they are
+        imported when the file is read.
     federation : mapping
-        What a federation over a network adds; read there.
+        The table for a federation over a network, which is read elsewhere.
     permits : bool
-        Whether only questions that an accepted permit covers are answered.
+        Whether to answer only questions that an accepted permit covers.
     path : Path
         The file itself.
 
