@@ -832,7 +832,7 @@ def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, O
 
 
 def _now(source: WarehouseSource, columns: Sequence[str] | None = None) -> WarehouseSource:
-    """Return a source with the rows that it holds now: once in a command."""
+    """Return a source with its present rows, read once per command."""
     context = get_current_context(silent=True)
     held = {} if context is None else context.meta.setdefault(__name__, {})
     key = source, tuple(columns or ())

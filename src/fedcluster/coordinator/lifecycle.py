@@ -74,7 +74,7 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
 
 
 def _note(federation: Federation, event: str, name: str) -> None:
-    """Log a change of a site, with the digests of the keys that count from now on."""
+    """Log a change of a site, with the digests of its keys that are valid from now on."""
     keys = [key_digest(key) for key in accepted_keys(federation.folder, [name])[name]]
     noted(federation.folder, event, member=name, keys=keys)
 

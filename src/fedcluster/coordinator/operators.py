@@ -191,16 +191,16 @@ def operators_log(folder: Path) -> AuditLog:
 
 
 def noted(folder: Path, event: str, **more: Any) -> None:
-    """Log a change of a federation, with the user of this machine who made it.
+    """Log a change of a federation, with the local user who made it.
 
     Parameters
     ----------
     folder : Path
         The folder of the federation.
     event : str
-        What was done.
+        The change.
     **more : object
-        To what: a site, an operator, a permit and so on.
+        The object of the change: a site, an operator, a permit and so on.
     """
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     operators_log(folder).append(lambda _: {"event": event, **more, "by": user})

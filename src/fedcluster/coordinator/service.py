@@ -573,7 +573,7 @@ def _of_member(event: str, name: str, _head: object) -> dict[str, Any]:
 
 @contextmanager
 def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
-    """Log which sites connect and disconnect while the block lasts."""
+    """Log which sites connect and disconnect within the block."""
     done, before = threading.Event(), set[str]()
 
     def look() -> None:

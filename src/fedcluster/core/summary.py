@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def rows(self) -> Floats:
-        """Number of rows that stand behind each line, (k,)."""
+        """Number of rows in each line, (k,)."""
         return self.weights if self.support is None else self.support
 
     @property

@@ -166,8 +166,7 @@ class FederatedKMeans(Federated):
     influence_ : tuple of Influence
         The influence of each site on the centres, largest first; for 3 to 50 sites.
     cluster_names_ : tuple of str
-        What the clusters are called, from what sets each apart. Names can be set, and `save`
-        keeps them.
+        The names of the clusters, from their differences. Names can be set, and `save` keeps them.
     cluster_weights_ : ndarray of shape (k,)
         The weight of each cluster's rows, as the server learnt it in the last round of training.
     state_ : State

@@ -190,10 +190,10 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     @property
     def cluster_names_(self) -> tuple[str, ...]:
-        """What the clusters are called: names that say what sets each apart.
+        """The names of the clusters, which describe their differences.
 
-        They follow from the profiles of a fit with ``profile``, and else from the centres. Others
-        can be set, and `save` keeps them.
+        They are derived from the profiles of a fit with ``profile``, otherwise from the centres.
+        Others can be set, and `save` keeps them.
         """
         check_is_fitted(self)
         return tuple(Run(model=self._model.plain()).names)

@@ -302,11 +302,11 @@ OTHER_FILES = {
     b"{": "JSON; save it as CSV",
     b"[{": "JSON; save it as CSV",
 }
-"""What files are that begin so, and what to do where they are called CSV."""
+"""Signatures of other kinds of files, with advice if their names end in .csv."""
 
 
 def _check_is_text(path: Path) -> None:
-    """Refuse a file that holds something else than its name says."""
+    """Raise an error for a file whose content does not match its name."""
     if path.suffix.lower() == ".gz":
         return
     with readable(path), path.open("rb") as file:
@@ -316,7 +316,7 @@ def _check_is_text(path: Path) -> None:
 
 
 def _check_is_parted(path: Path, names: Sequence[str], lines: Sequence[str]) -> None:
-    """Refuse a file whose columns are parted by nothing but blanks."""
+    """Raise an error for a file whose columns are separated only by blanks."""
     rows = [line.split() for line in lines[1:] if line.strip()]
     n = len(names[0].split()) if len(names) == 1 else 0
     if n > 1 and len(rows) > 1 and all(len(row) == n for row in rows[:-1]):
@@ -704,7 +704,7 @@ def _is_fine(values: Floats, *, missing: bool) -> bool:
 
 
 MOST = 1 << 17
-"""Rows that DuckDB gives at a time."""
+"""Number of rows that DuckDB returns at a time."""
 TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' "
     "ESCAPE '~' ORDER BY name"

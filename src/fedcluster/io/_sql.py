@@ -48,7 +48,7 @@ except ImportError as error:
 HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
 """Execution options: a server-side cursor, small buffers, and read-only access."""
 IO = 10
-"""The status of ADBC where a connection fails."""
+"""ADBC's status of a failed connection."""
 NO_TABLE = "the query answers without a table; write a SELECT"
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 SECRET = re.compile(r"pass|pwd|secret|token|key$", re.IGNORECASE)
@@ -237,14 +237,14 @@ class _Answer(Protocol):
     translating: Callable[[], AbstractContextManager[None]]
 
     def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
-        """Yield some columns, about so many rows at a time."""
+        """Yield some columns, about ``n_rows`` rows at a time."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the result and its connection."""
 
 
 class _RowAnswer:
-    """Result that SQLAlchemy gives as rows."""
+    """Result that SQLAlchemy returns in rows."""
 
     def __init__(self, engine: Engine, asked: str, translating: Any) -> None:
         connection, result = engine.connect(), None
@@ -262,14 +262,14 @@ class _RowAnswer:
         weakref.finalize(self, self.close)  # should nobody read it
 
     def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
-        """Yield some columns, as many rows at a time as are asked for."""
+        """Yield some columns, ``n_rows`` rows at a time."""
         place = [self.names.index(name) for name in columns]
         for rows in _batches(self._result, n_rows):
             yield pa.table(_columns(rows, place), list(columns))
 
 
 class _ArrowAnswer:
-    """Result that a driver gives in batches of Arrow."""
+    """Result that a driver returns in Arrow batches."""
 
     def __init__(self, connect: Callable[[], Any], asked: str, translating: Any) -> None:
         self.translating = translating
@@ -285,7 +285,7 @@ class _ArrowAnswer:
             raise
 
     def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
-        """Yield some columns in parts of at most so many rows."""
+        """Yield some columns in parts of at most ``n_rows`` rows."""
         for name in columns:
             _check_kind(self._reader.schema.field(name))
         for batch in self._reader:
@@ -296,7 +296,7 @@ class _ArrowAnswer:
 
 
 def _arrow_of(connection: Any, held: ExitStack, asked: str) -> Any:
-    """Return what reads the batches of a query's result."""
+    """Return a reader of the Arrow batches of a query's result."""
     if hasattr(connection, "sql"):  # of DuckDB
         if (found := connection.sql(asked)) is None:
             raise InputError(NO_TABLE)
@@ -310,7 +310,7 @@ def _arrow_of(connection: Any, held: ExitStack, asked: str) -> Any:
 
 
 def _adbc(url: URL) -> tuple[Callable[[], Any], Any]:
-    """Return what connects by ADBC, only to read where that can be said, and its errors."""
+    """Return a function that connects by ADBC, read-only if possible, and ADBC's errors."""
     kind = url.get_backend_name()
     try:
         driver = import_module(f"adbc_driver_{kind}.dbapi")
@@ -329,7 +329,7 @@ def _adbc(url: URL) -> tuple[Callable[[], Any], Any]:
 
 
 def _duckdb(url: URL) -> tuple[Callable[[], Any], Any]:
-    """Return what opens a file of DuckDB, only to read, and its errors."""
+    """Return a function that opens a DuckDB file read-only, and DuckDB's errors."""
     try:
         duckdb = import_module("duckdb")
     except ImportError:
@@ -338,13 +338,13 @@ def _duckdb(url: URL) -> tuple[Callable[[], Any], Any]:
 
 
 def _is_away(kind: str, error: Any, _raw: Any) -> bool:
-    """Return whether an error of a driver of Arrow says that the database cannot be reached."""
+    """Return whether an error of an Arrow driver means that the database cannot be reached."""
     lost = isinstance(error, OSError) or getattr(error, "status_code", None) == IO
     return kind not in ("sqlite", "duckdb") and lost
 
 
 def _is_lost(dialect: Any, error: Any, raw: Any) -> bool:
-    """Return whether an error of SQLAlchemy says that the database cannot be reached."""
+    """Return whether an error of SQLAlchemy means that the database cannot be reached."""
     connected = getattr(error, "statement", "fetched") is not None
     lost = getattr(error, "connection_invalidated", False)
     cause = getattr(error, "orig", None) or error
@@ -352,7 +352,7 @@ def _is_lost(dialect: Any, error: Any, raw: Any) -> bool:
 
 
 def _check_kind(column: pa.Field) -> None:
-    """Refuse amounts of money, which PostgreSQL gives in hundredths without saying so."""
+    """Raise an error for amounts of money, which PostgreSQL returns in hundredths."""
     if (column.metadata or {}).get(b"POSTGRESQL:type") == b"money":
         raise InputError(
             f"column {column.name!r} is of type money; leave it out, or write a query that casts "
@@ -361,7 +361,7 @@ def _check_kind(column: pa.Field) -> None:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a column of a type that only databases have as what it is stored as."""
+    """Return a column of a database's own type as its storage type."""
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
@@ -411,7 +411,7 @@ def _names(result: CursorResult[Any]) -> tuple[str, ...]:
 
 
 def _different(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of columns, which must differ."""
+    """Return the names of the columns after checking that they differ."""
     names = tuple(map(str, names))
     if twice := first_twice(names):
         raise InputError(f"the query answers with two columns {twice!r}; name one AS another")

@@ -286,7 +286,7 @@ class Notation:
 
     @property
     def unit(self) -> str:
-        """The unit behind each number, if there is one."""
+        """The unit after each number, if there is one."""
         return self.symbol[1] if _is_unit(self.symbol[1]) else ""
 
     def said_of(self, texts: Sequence[str], decimal: str | None) -> str:
@@ -316,7 +316,7 @@ def _symbol_and_figures(text: str) -> tuple[tuple[str, str], str]:
 
 
 def _is_unit(after: str) -> bool:
-    """Return whether what follows a number is a unit, and no symbol."""
+    """Return whether the text after a number is a unit, and not a symbol."""
     return bool(after) and re.fullmatch(SYMBOL, after) is None
 
 

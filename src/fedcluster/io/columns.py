@@ -652,7 +652,7 @@ def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
     chunks : iterable of Data
         Its rows.
     passes : callable
-        As of `SourceSummary.disclosed`.
+        As in `SourceSummary.disclosed`.
 
     Returns
     -------

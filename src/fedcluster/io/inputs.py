@@ -37,7 +37,7 @@ from fedcluster.io.rows import FileSource, WarehouseSource, check_finite, side_b
 
 FLOATS = (np.float64, np.float32)
 PLACES = (str, Path, FileSource, WarehouseSource)
-"""What says where the rows of a site lie."""
+"""Types that locate the rows of a site."""
 SHOWN = 6
 """Number of columns that a message about an array lists."""
 OWNER = "the table"

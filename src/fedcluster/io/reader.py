@@ -61,8 +61,8 @@ NO_DATE = "this column is to hold dates: mend it or drop the row"
 LEAVE_OUT = "leave the column out"
 """Advice for an unreadable column that was not chosen by name."""
 FEW_WORDS, FEW_NAMES = 3, 20
-"""Different words among the numbers of a column up to which all are named; and words and numbers
-up to which they may be names."""
+"""Largest number of distinct words among a column's numbers that are all named; and of words and
+numbers that may be names."""
 Advise = Callable[[Sequence[str]], str]
 """Function that returns advice for a non-numeric column, given the numeric ones."""
 
@@ -74,8 +74,8 @@ class Recoding:
     Parameters
     ----------
     missing : tuple of str
-        Values, of numbers or texts, that mean that there is none; in one column only where they
-        begin with its name, as in "bmi:0".
+        Numbers or texts that mark a missing value; with the name of a column before them, as in
+        "bmi:0", only in that column.
     codes : mapping of str to mapping of str to str
         By column, the new names of some of its texts; the others stay.
     factors : mapping of str to mapping of str to (float, float)
@@ -97,7 +97,7 @@ class Recoding:
     factors: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
     def _missing_of(self, name: str) -> tuple[str, ...]:
-        """Return the values that mean that there is none in a column."""
+        """Return the values that mark a missing value in a column."""
         own = [each[len(name) + 1 :] for each in self.missing if each.startswith(f"{name}:")]
         return (*self.missing, *own)
 
@@ -345,7 +345,7 @@ class TablePart:
     Parameters
     ----------
     table : Origin
-        Where they come from.
+        The source of the rows.
     start : int
         The number of preceding rows.
     rows : pyarrow.Table
@@ -367,18 +367,18 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class BatchTable:
-    """A table that gives its rows in batches of Arrow, each time those that are there.
+    """A table that yields its rows in Arrow batches, anew on each reading.
 
     Parameters
     ----------
     path : Path
-        What messages call it.
+        Its name in messages.
     names : tuple of str
         The names of the columns.
     batches : callable
         ``batches(columns, n_rows)`` yields columns by name, in batches of about so many rows.
     fingerprint : FileFingerprint, optional
-        Its file as it was when it was opened.
+        The state of its file when it was opened.
     """
 
     path: Path
@@ -388,7 +388,7 @@ class BatchTable:
     decimal: None = None
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
-        """Read columns by name, all rows."""
+        """Read all rows of columns by name."""
         columns = list(dict.fromkeys(columns))
         every = list(self.batches(columns, (1 << 31) - 1)) or [
             pa.table({name: [] for name in columns})
@@ -398,7 +398,7 @@ class BatchTable:
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
-        """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
+        """Read columns by name, about ``n_rows`` rows at a time, without keeping any."""
         start = 0
         for rows in self.batches(list(dict.fromkeys(columns)), n_rows):
             if rows.num_rows:
@@ -406,7 +406,7 @@ class BatchTable:
                 start += rows.num_rows
 
     def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found."""
+        """Return where a row, counted from 0, is in the source."""
         return f"row {row + 1} of {self.path.name}"
 
 
@@ -796,7 +796,7 @@ def warn_of_totals(owner: str, data: Data) -> None:
 
 
 def _is_total(data: Data) -> bool:
-    """Return whether the last row has the sum or the mean of the others in a column of numbers."""
+    """Return whether the last row is the sum or the mean of the others in a numeric column."""
     place = [j for j, column in enumerate(data.columns) if column.kind == "number"]
     rest, last = data.X[:-1, place], data.X[-1, place]
     near = [np.isclose(f(rest, axis=0), last, rtol=0.02) for f in (np.nansum, np.nanmean)]

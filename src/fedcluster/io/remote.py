@@ -56,7 +56,7 @@ def shown(address: str) -> str:
 
 @contextmanager
 def reachable(address: str) -> Iterator[None]:
-    """Turn what can go wrong at an address into one line."""
+    """Turn errors of reading an address into one line."""
     try:
         yield
     except HTTPError as error:
@@ -74,7 +74,7 @@ def reachable(address: str) -> Iterator[None]:
 
 
 def store_at(address: str) -> tuple[pa.fs.FileSystem, str]:
-    """Return the store that an address is of, and the path there."""
+    """Return the store of an address, and the path in it."""
     with reachable(address):
         if urlsplit(address).scheme not in OTHERS:
             found: tuple[pa.fs.FileSystem, str] = pa.fs.FileSystem.from_uri(address)

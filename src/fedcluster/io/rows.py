@@ -35,9 +35,9 @@ PAUSES = (0.5, 1.0, 2.0)
 BLOCK = 1 << 17
 """Number of values that are converted from columns to rows while they are in the cache."""
 STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
-"""Schemes of stores that pyarrow reads."""
+"""Schemes of stores that pyarrow can read."""
 OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
-"""Schemes that only fsspec reads, with further packages."""
+"""Schemes that only fsspec can read, with further packages."""
 CHUNK = 1 << 20
 """Number of values in a chunk, few enough to stay in a cache on their way to the kernels."""
 
@@ -97,15 +97,15 @@ class WarehouseSource:
     Parameters
     ----------
     url : str
-        A database as SQLAlchemy writes it, as in ``postgresql+psycopg://reader@db/clinic``; with
-        ``+adbc`` it is read by ADBC. Or a folder in a store, as in ``s3://bucket/visits/``.
-        ``${NAME}`` stands for a variable of the environment. It holds no password itself.
+        A database URL in SQLAlchemy's form, such as ``postgresql+psycopg://reader@db/clinic``, with
+        ``+adbc`` to read by ADBC; or a folder in a store, such as ``s3://bucket/visits/``.
+        ``${NAME}`` stands for an environment variable. It must not hold a password.
     query : str, optional
-        What is asked, instead of a table.
+        The query, instead of a table.
     password_file : Path, optional
         A file that holds the password.
     folder : Path
-        Where a relative path of SQLite and DuckDB begins.
+        The folder to which a relative path of SQLite or DuckDB refers.
     version : str, optional
         A query whose result changes with the rows, such as the time of the last entry.
     held : Table, optional
@@ -133,7 +133,7 @@ class WarehouseSource:
 
     @property
     def is_store(self) -> bool:
-        """Whether the address is that of files, and not of a database."""
+        """Whether the address is that of files, not of a database."""
         return self.url.partition("://")[0] in (*STORES, *OTHERS)
 
     def check(self) -> None:
@@ -177,7 +177,7 @@ COMPARISON = re.compile(r"(.+?)\s*(<=|>=|!=|=|<|>)\s*(.+)")
 
 
 def comparisons(where: str | None) -> list[tuple[str, str, str]]:
-    """Return the comparisons that choose rows: a column, a sign and a value.
+    """Return the comparisons that select rows: a column, a sign and a value.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def check_chosen(source: FileSource | WarehouseSource, names: Sequence[str]) -> 
 
 
 def in_quotes(name: str) -> str:
-    """Return the name of a table or a column as SQL writes it."""
+    """Return the name of a table or a column as quoted in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -211,7 +211,7 @@ def statement(
     source: FileSource | WarehouseSource,
     quoted: Callable[[str], str] = in_quotes,
 ) -> str:
-    r"""Return the SELECT of some rows of a table, whose name is quoted already.
+    r"""Return the SELECT statement for some rows of a table, whose name is already quoted.
 
     Examples
     --------
@@ -228,14 +228,14 @@ def statement(
 
 
 def _literal(value: str) -> str:
-    """Return a value as SQL writes it: a number, or a text, which may stand in quotes already."""
+    """Return a value as an SQL literal: a number, or a text, which may be quoted already."""
     if re.fullmatch(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", value):
         return value
     return "'" + unquoted(value).replace("'", "''") + "'"
 
 
 def unquoted(value: str) -> str:
-    """Return a value without the quotes around it."""
+    """Return a value without enclosing quotes."""
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
 
 

@@ -215,20 +215,20 @@ def parquet_files(path: Path) -> list[Path]:
 
 
 def has_partitions(path: Path) -> bool:
-    """Return whether Parquet files lie in folders that are called ``NAME=VALUE``."""
+    """Return whether Parquet files are in folders named ``NAME=VALUE``."""
     return path.is_dir() and any(each.is_dir() for each in path.glob("*=*"))
 
 
 def open_dataset(source: FileSource | WarehouseSource) -> BatchTable:
     """Open Parquet files as one table: in ``NAME=VALUE`` folders, in a store, or with a filter.
 
-    Only what is chosen is read, batch by batch, in the order of the files' names.
+    Only the selected columns and rows are read, batch by batch, in the order of the file names.
 
     Raises
     ------
     InputError
-        If nothing is there, a file lacks a column, or the filter names none or cannot be compared
-        with it; later, if a file has changed since it was opened.
+        If there are no files, a file lacks a column, or the filter names an unknown column or does
+        not match its type; later, if a file has changed since it was opened.
     """
     path, data = _dataset(source)
     with _whole_parquet(path):
@@ -265,7 +265,7 @@ def open_dataset(source: FileSource | WarehouseSource) -> BatchTable:
 
 
 def _dataset(source: FileSource | WarehouseSource) -> tuple[Path, Any]:
-    """Return what messages call a source, and its files as a data set of pyarrow."""
+    """Return the name of a source in messages, and its files as a pyarrow data set."""
     if isinstance(source, FileSource):
         store, path, place = pa.fs.LocalFileSystem(), source.path, str(source.path)
         files = list(map(str, parquet_files(path)))
@@ -280,7 +280,7 @@ def _dataset(source: FileSource | WarehouseSource) -> tuple[Path, Any]:
 
 
 def _stored(store: Any, place: str, url: str) -> list[str]:
-    """Return the Parquet files below a place in a store, in the order of their names."""
+    """Return the Parquet files below a path in a store, sorted by name."""
     with reachable(url):
         inside = store.get_file_info(pa.fs.FileSelector(place, recursive=True))
     files = sorted(each.path for each in inside if each.path.lower().endswith(SUFFIXES))
@@ -290,13 +290,13 @@ def _stored(store: Any, place: str, url: str) -> list[str]:
 
 
 def _as_they_are(data: Any) -> list[tuple[Any, ...]]:
-    """Return the sizes of the files of a data set, and when they were last changed."""
+    """Return the sizes of the files of a data set, and the times of their last changes."""
     files = data.filesystem.get_file_info(data.files)
     return [(each.path, each.size, each.mtime_ns) for each in files]
 
 
 def _filter(schema: pa.Schema, source: FileSource | WarehouseSource) -> Any:
-    """Return the expression that chooses rows; None where all are."""
+    """Return the expression that selects rows; None for all rows."""
     rule = None
     for name, sign, value in comparisons(source.where):
         try:
@@ -536,7 +536,7 @@ class QuerySnapshot:
                 start += few.num_rows
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
-        """Read columns by name, all rows."""
+        """Read all rows of columns by name."""
         return BatchTable(self.path, self.names, self._batches).read(columns)
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:

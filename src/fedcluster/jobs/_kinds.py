@@ -483,7 +483,7 @@ def verdict(selection: Selection) -> dict[str, Any]:
 
 
 def beside(report: JobReport) -> dict[str, Any]:
-    """Return the clusterings with one cluster less and one more than chosen, if they are known."""
+    """Return the clusterings with one cluster less and one more than chosen, if known."""
     choice, told = report.outcome.value, {}
     for k in (choice.n_clusters - 1, choice.n_clusters + 1):
         if k > 1 and k in choice.results:

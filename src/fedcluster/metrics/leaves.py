@@ -184,9 +184,9 @@ class Leaves:
         return Leaves(n, means, covariances.reshape(k, *seconds.shape[1:]), self.missing)
 
     def halves(self, unit: Floats, numeric: np.ndarray) -> Leaves:
-        """Return twice as many leaves: both halves of each, with its mean and covariance.
+        """Return twice as many leaves: both halves of each, with their means and covariances.
 
-        Each is halved along its first axis in the columns of numbers, with columns in their units.
+        Each is halved along its first principal axis in the numeric columns, in units.
         """
         scale = unit[numeric]
         values, vectors = np.linalg.eigh(self.covariances / scale[:, None] / scale)

@@ -79,7 +79,7 @@ class ClustersBySiteDisplay:
         estimator : FederatedKMeans or another estimator
             An estimator fitted to rows of this process.
         ax : Axes, optional
-            Where to draw, by default a new figure.
+            The axes to draw on, by default in a new figure.
         **kwargs : object
             Options for the bars, passed to matplotlib's ``barh``.
         """
@@ -112,8 +112,8 @@ class CenterProfilesDisplay:
     columns : sequence of str
         The columns, and levels of text as COLUMN = LEVEL.
     apart : ndarray of shape (columns, k)
-        The distances, in standard deviations of the rows where the columns were scaled to
-        variance 1, else as the centres and the inertia say.
+        The distances, in standard deviations of the rows if the columns were scaled to variance 1,
+        otherwise estimated from the centres and the inertia.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class CenterProfilesDisplay:
         most : int, default=20
             The number of columns shown, starting with those in which centres are farthest apart.
         ax : Axes, optional
-            Where to draw, by default a new figure.
+            The axes to draw on, by default in a new figure.
         **kwargs : object
             Options for the heat map, passed to matplotlib's ``imshow``.
         """
@@ -199,7 +199,7 @@ class SilhouetteDisplay:
         estimator : FederatedKMeans or another estimator
             An estimator fitted with ``profile``.
         ax : Axes, optional
-            Where to draw, by default a new figure.
+            The axes to draw on, by default in a new figure.
         **kwargs : object
             Options for the bars, passed to matplotlib's ``barh``.
         """
@@ -254,7 +254,7 @@ class StabilityDisplay:
         estimator : FederatedKMeans or FederatedFuzzyCMeans
             An estimator fitted with ``stability``.
         ax : Axes, optional
-            Where to draw, by default a new figure.
+            The axes to draw on, by default in a new figure.
         **kwargs : object
             Options for the dots, passed to matplotlib's ``plot``.
         """
@@ -319,7 +319,7 @@ class ConvergenceDisplay:
         estimator : FederatedKMeans or another estimator
             A fitted estimator that was not read from a file.
         ax : Axes, optional
-            Where to draw, by default a new figure.
+            The axes to draw on, by default in a new figure.
         **kwargs : object
             Options for the lines, passed to matplotlib's ``plot``.
         """
@@ -387,7 +387,7 @@ class KSelectionDisplay:
         index : str, optional
             The index, by default that of the rule.
         ax : Axes, optional
-            Where to draw, by default a new figure.
+            The axes to draw on, by default in a new figure.
         **kwargs : object
             Options for the line, passed to matplotlib's ``plot``.
         """

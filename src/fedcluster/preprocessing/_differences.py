@@ -35,7 +35,7 @@ SYNONYMS = tuple(
 
 
 MOST_FOREIGN = 5
-"""Texts of a site that may all be others elsewhere by another spelling; more are other things."""
+"""Largest number of a site's texts that may all be other spellings of texts elsewhere."""
 
 BySite = Mapping[str, Mapping[str, Column]]
 """Columns by site and name."""

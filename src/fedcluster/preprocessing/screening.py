@@ -35,8 +35,8 @@ DENSE = 4
 SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
 """Share of rows from which on a value is frequent: for a typical placeholder, and for any other."""
 GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2, "next": 8.0}
-"""How far from the others a frequent value is, as a multiple of their range; and zero, also of the
-distance between the lowest of them."""
+"""Distance of a frequent value from the others, as a multiple of their range; for zero, also of
+the distance between the lowest of them."""
 MOST_TYPOS = 3
 FACTOR, SPREAD = 0.8, 1.2
 """Decimal digits by which a typing error is off: at least this many, and this multiple of those
@@ -213,7 +213,7 @@ def suspicious(
 
 
 def _constant_alone(name: str, site: str, samples: Mapping[str, NumberSample]) -> Iterator[str]:
-    """Yield the warning of a measurement that has one value at a site and many at all others."""
+    """Yield a warning of a measurement with one value at a site and many at all others."""
     others = [sample for other, sample in samples.items() if other != site]
     if not others or min(len(each.values) for each in others) <= FEW_VALUES:
         return

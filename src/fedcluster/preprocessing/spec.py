@@ -557,7 +557,7 @@ def _alike(by_site: BySite, name: str) -> str:
 
 
 def _bare(name: str) -> str:
-    """Return a name as `folded_name` does, and without what stands in brackets at its end."""
+    """Return a name folded by `folded_name`, without a final part in brackets."""
     return folded_name(re.sub(r"\s*[(\[][^()\[\]]*[)\]]\s*$", "", name) or name)
 
 

@@ -196,9 +196,9 @@ LIKELIER = 0.2
 NEAR = {SMALL: 0.35, LARGE: 0.6, HUGE: 1.8}
 """By factor, how much worse than the best a conversion may fit to be named as well."""
 YEARS = {"year", "years", "yr", "jahr", "annee", "ano"}
-"""Words in names of columns whose values differ with the time at which a site was open."""
+"""Words in the names of columns whose values depend on when a site was open."""
 ROUNDING = 1e-6
-"""Deviation of a column that is constant, as a share of that of others or of what lies between."""
+"""Relative deviation, compared with that of others or the gap, of a constant column."""
 IMPOSSIBLE, TIMES = 6.0, (8.0, 2.5)
 """If no unit fits: least distance of the means in deviations; or factor of the means, with the
 largest ratio between it and the factor of the deviations."""

@@ -1,4 +1,4 @@
-"""What becomes of clusters in another clustering: with one more or one less, or in another run."""
+"""Comparison with other clusterings: with one cluster more or less, or of another run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIKELIHOOD = "likelihood"
 
 
 def why(run: Run) -> Sequence[Any]:
-    """Return why there are so many clusters, beside one less and one more."""
+    """Return the reason for the number of clusters, compared with one less and one more."""
     verdict = chosen(run)
     if not verdict:
         return ()
@@ -51,16 +51,16 @@ def _items(lines: Sequence[Any]) -> list[Any]:
 
 
 def neighbours(run: Run) -> dict[int, Run]:
-    """Return the clusterings with one cluster less and one more, as far as they are known."""
+    """Return the clusterings with one cluster less and one more, if known."""
     model = {key: part for key, part in run.model.items() if key != "names"}
     beside = chosen(run).get("beside", {})
     return {int(j): Run(model={**model, **own}) for j, own in beside.items()}
 
 
 def nearest_of(run: Run, other: Run) -> NDArray[np.intp]:
-    """Return the cluster of another clustering in which each centre lies, (k,), by common columns.
+    """Return the nearest cluster in another clustering to each centre, (k,), by common columns.
 
-    Columns count by their spreads.
+    Columns are scaled by their spreads.
     """
     of_other = {each.name: each for each in other.features}
     pairs = [(each, of_other[each.name]) for each in run.features if each.name in of_other]
@@ -75,7 +75,7 @@ def nearest_of(run: Run, other: Run) -> NDArray[np.intp]:
 
 
 def _changes(run: Run, other: Run) -> list[Any]:
-    """Return which clusters join in a clustering with fewer, or part in one with more."""
+    """Return which clusters are joined with one cluster less, or split with one more."""
     fewer = other.k < run.k
     coarse, fine = (other, run) if fewer else (run, other)
     place = nearest_of(fine, coarse)
@@ -105,7 +105,7 @@ def _changes(run: Run, other: Run) -> list[Any]:
 
 
 def _support(verdict: Mapping[str, Any], k: int) -> list[str]:
-    """Return what supports a number of clusters: the indices that say it, or its likelihood."""
+    """Return what supports a number of clusters: the indices that choose it, or its likelihood."""
     scores = {line["k"]: line for line in verdict["table"]}
     if list(verdict["says"]) == [LIKELIHOOD]:
         every = {j: finite(line.get(LIKELIHOOD)) for j, line in scores.items()}

@@ -24,9 +24,9 @@ from fedcluster.texts.untrusted import shortened
 
 Content = Sequence[Any]
 LOADINGS, SLIGHT_LOADING = 3, 0.2
-"""Columns that an axis of the map names at most, and the part of it from which on it does."""
+"""Largest number of columns that label an axis of the map, and the smallest loading of these."""
 MOST_SPREAD = 6
-"""Columns whose spreads within the clusters are drawn."""
+"""Number of columns whose spreads within the clusters are drawn."""
 ALL = 0.995
 """Share of the scatter, in per cent, from which on a plane counts as showing all of it."""
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
@@ -122,7 +122,7 @@ def profiles(run: Run) -> Content:
 
 
 def _spread_chart(run: Run, feature: Feature) -> html.Html:
-    """Return the mean of each cluster's rows with one standard deviation, and that of all rows."""
+    """Return a chart of the mean and one standard deviation of each cluster's rows, and of all."""
     assert feature.spreads is not None
     low, high = feature.values - feature.spreads, feature.values + feature.spreads
     known = np.isfinite(low) & np.isfinite(high)
@@ -188,7 +188,7 @@ def plane(run: Run) -> Content:
 
 
 def _along(run: Run, axis: Floats) -> str:
-    """Return which columns an axis follows most, those that fall along it with less."""
+    """Return the columns with the largest loadings on an axis; those that decrease are "less"."""
     order = np.argsort(-np.abs(axis), kind="stable")[:LOADINGS]
     told = [
         f"{'more' if axis[i] > 0 else 'less'} {shortened(run.features[i].name, 24)}"

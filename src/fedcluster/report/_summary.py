@@ -1,6 +1,6 @@
-"""First page of the report: what was found, how sure that is, and what left, for any reader.
+"""First page of the report, for any reader: the result, its certainty, and what left.
 
-It prints on one sheet. Each number stands beside that of all rows.
+It can be printed on one sheet. Each number is shown with that of all rows.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
 
 FACTS = 3
-"""Columns that a card shows."""
+"""Number of columns on a card."""
 MOST_CARDS, MOST_LINES = 12, 24
-"""Clusters that have cards, and lines of a table; further ones are in the details."""
+"""Largest number of clusters on cards, and of lines in a table; further ones are in the details."""
 MOST_DOUBTS = 6
-"""Doubts on the first page; all are in the details."""
+"""Number of doubts on the first page; all are in the details."""
 MANY_HIDDEN = 0.1
-"""Share of a site's rows from which on it is a doubt that limits hid them."""
+"""Share of a site's rows hidden by limits from which on this is a doubt."""
 TEST_IT = "fit --stability tests whether each would be found again"
 
 
 def summary(run: Run) -> Sequence[Any]:
-    """Return what a reader needs first, on one sheet."""
+    """Return the most important results on one sheet."""
     doubts = doubts_of(run)
     return [
         html.paragraphs(_lead(run), *_columns(run)),
@@ -45,7 +45,7 @@ def summary(run: Run) -> Sequence[Any]:
 
 
 def title_of(run: Run) -> str:
-    """Return the result in few words."""
+    """Return the result in a few words."""
     sites = counted(len(run.sites), "site")
     if run.k:
         return f"{counted(run.k, 'cluster')} of {number(run.n_rows)} rows at {sites}"
@@ -89,7 +89,7 @@ def _columns(run: Run) -> list[Any]:
 
 
 def sure(run: Run) -> str:
-    """Return how sure the clusters are, in one plain sentence."""
+    """Return how certain the clusters are, in one plain sentence."""
     if not run.k:
         return "These scores are not about one clustering."
     if run.k == 1:
@@ -102,7 +102,7 @@ def sure(run: Run) -> str:
 
 
 def _found_again(words: Sequence[str], replicates: int) -> str:
-    """Return what the words of stability say in all.
+    """Return a summary of the words for stability.
 
     Examples
     --------
@@ -123,7 +123,7 @@ not rely on the others.'
 
 
 def clusters(run: Run) -> Any:
-    """Return the clusters as cards, or as lines of a table where they are many."""
+    """Return the clusters as cards, or as lines of a table if there are many."""
     if not run.k:
         return None
     if run.k <= MOST_CARDS:
@@ -139,7 +139,7 @@ def clusters(run: Run) -> Any:
 
 
 def card(run: Run, j: int) -> html.Html:
-    """Return a cluster: its name, size, what sets it apart, how stable it is, and where it is."""
+    """Return the card of a cluster: its name, size, differences, stability and sites."""
     facts = [html.element("li", _fact(each, j)) for each in run.facts(j, FACTS)]
     usual = "Near the mean of all rows in every column." if run.k > 1 else "All rows."
     held = _held_by(run, j)
@@ -161,7 +161,7 @@ def badge(j: int) -> html.Html:
 
 
 def label(run: Run, j: int) -> html.Html:
-    """Return a cluster as a table calls it: its number and its name.
+    """Return the label of a cluster in tables: its number and its name.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _joined(run: Run, j: int) -> list[Any]:
 
 
 def _fact(feature: Feature, j: int) -> list[Any]:
-    """Return a column of a cluster: its value, and that of all rows."""
+    """Return a column on a card: the cluster's value, and that of all rows."""
     every = f" (all rows {value(feature, feature.overall)})"
     return [
         html.named(feature.name),
@@ -198,7 +198,7 @@ def value(feature: Feature, x: float) -> str:
 
 
 def _again(run: Run, j: int) -> list[Any]:
-    """Return how stable a cluster is."""
+    """Return the stability of a cluster in words."""
     cluster, n = run.stability["clusters"][j], run.stability["replicates"]
     if cluster["stability"] is None:
         return ["Stability not known."]
@@ -208,7 +208,7 @@ def _again(run: Run, j: int) -> list[Any]:
 
 
 def _held_by(run: Run, j: int) -> list[Any]:
-    """Return at which sites a cluster is found, the largest shares of a site's rows first."""
+    """Return the sites of a cluster, by decreasing share of their rows."""
     if run.counts is None or not run.sites:
         return []
     share = run.counts[:, j] / np.maximum(run.counts.sum(axis=1), 1.0)
@@ -228,10 +228,10 @@ def _held_by(run: Run, j: int) -> list[Any]:
 
 
 def doubts_of(run: Run) -> list[str]:
-    """Return all that casts a doubt on the result, the weightiest first.
+    """Return all doubts about the result, most important first.
 
-    Clusters that are not stable come first, then those that may be made by a site, rows that are
-    hidden, the number of clusters, and the columns.
+    Unstable clusters come first, then clusters that a single site may cause, hidden rows, the
+    number of clusters, and the columns.
     """
     noticed = run.account.get("preprocessing", {}).get("warnings", ())
     lines = [
@@ -246,7 +246,7 @@ def doubts_of(run: Run) -> list[str]:
 
 
 def _not_stable(run: Run) -> list[str]:
-    """Return the sentence on clusters that are not found again, or have no gap."""
+    """Return a sentence on clusters that are not found again, or have no gap."""
     by_word: dict[str, list[str]] = {}
     for each in run.stability.get("clusters", ()):
         by_word.setdefault(each["word"], []).append(str(each["cluster"]))
@@ -262,7 +262,7 @@ def _not_stable(run: Run) -> list[str]:
 
 
 def _much_hidden(run: Run) -> list[str]:
-    """Return the sentence on sites of whose rows limits hid many."""
+    """Return a sentence on sites with many rows hidden by limits."""
     much = [
         f"{percent(share)} of the rows of {shortened(site['name'], 40)}"
         for site, share in zip(run.sites, run.hidden, strict=True)
@@ -273,7 +273,7 @@ def _much_hidden(run: Run) -> list[str]:
 
 
 def _doubts(doubts: Sequence[str]) -> html.Html:
-    """Return the doubts as a list, weightiest first."""
+    """Return the doubts as a list, most important first."""
     if not doubts:
         return html.element("p", html.element("strong", "Doubts? "), "No doubt was noticed.")
     rest = len(doubts) - MOST_DOUBTS
@@ -285,7 +285,7 @@ def _doubts(doubts: Sequence[str]) -> html.Html:
 
 
 def _left(run: Run) -> str:
-    """Return in one sentence what left the sites."""
+    """Return one sentence on what left the sites."""
     if run.history.get("privacy"):
         spent = run.history["privacy"]
         return (

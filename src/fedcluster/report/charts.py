@@ -226,16 +226,16 @@ def shade(apart: float) -> str:
 
 
 def bars(name: str, about: str, lines: Sequence[str], shares: Sequence[Floats]) -> Html:
-    """Return a bar for each line, parted by clusters in their colours.
+    """Return a chart with a bar for each line, divided by clusters in their colours.
 
     Parameters
     ----------
     name, about : str
-        What it is called, and what it shows.
+        Its title, and what it shows.
     lines : sequence of str
         The names of the bars.
     shares : sequence of ndarray of shape (k,)
-        The shares of each bar, at most 1 in all.
+        The shares of each bar, with a sum of at most 1.
     """
     step, left = 20.0, 130.0
     axis, drawn = Axis(0.0, 1.0, left, WIDTH - 10), []
@@ -254,7 +254,7 @@ def bars(name: str, about: str, lines: Sequence[str], shares: Sequence[Floats]) 
 
 
 def _part(start: float, end: float, y: float, j: int, words: str) -> Html:
-    """Return a part of a bar, with the number of its cluster where there is room."""
+    """Return a part of a bar, with the number of its cluster if there is room."""
     wide = round(max(end - start - 0.8, 0.4), 1)
     number = text(round((start + end) / 2, 1), y + 12, str(j), anchor="middle")
     return element(
@@ -311,7 +311,7 @@ def ranges(
 
 
 def called(j: int, names: Sequence[str]) -> str:
-    """Return what a chart calls a cluster: its number, and its name where it has one."""
+    """Return the label of a cluster in charts: its number, and its name if it has one."""
     return f"{j} {shortened(names[j], 80)}" if names else f"cluster {j}"
 
 
@@ -351,7 +351,7 @@ def plane(
     along : (str, str)
         What grows to the right, and upwards.
     names : sequence of str
-        What the clusters are called.
+        The names of the clusters.
     """
     spread = np.array([np.zeros(2) if r is None else np.sqrt(np.diag(r)) for r in rings])
     low, high = (places - spread).min(axis=0), (places + spread).max(axis=0)
@@ -392,13 +392,13 @@ def plane(
 
 
 TOP, SMALLEST, FILLED = 20.0, 7.0, 0.3
-"""Room above a map, the radius of its smallest disc, and the share that discs may cover."""
+"""Height above a map, radius of its smallest disc, and share that discs may cover."""
 
 
 def _parted(true: Floats, radius: Floats, size: tuple[float, float]) -> Floats:
-    """Return places near the true ones at which no disc covers another, (k, 2).
+    """Return positions near the true ones at which no discs overlap, (k, 2).
 
-    Two discs that do move apart by half of what they cover each, again and again.
+    Two overlapping discs each move apart by half of the overlap, repeatedly.
     """
     at = true.copy()
     at += 1e-3 * np.stack([np.cos(np.arange(len(at))), np.sin(np.arange(len(at)))], axis=1)

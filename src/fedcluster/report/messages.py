@@ -434,7 +434,7 @@ def _list(names: Sequence[str], most: int = 5) -> str:
 
 
 def favoured(verdict: Mapping[str, Any]) -> str:
-    """Return how clearly a number of clusters was chosen."""
+    """Describe how clearly a number of clusters was chosen."""
     k, says = verdict["n_clusters"], verdict["says"]
     if verdict["warnings"]:
         return f"{k} is the best answer, with doubts (below)"
@@ -648,7 +648,7 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
 
 
 def _names(outcome: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the clusters, as the report has them."""
+    """Return the names of the clusters as in the report."""
     if "model.json" not in outcome["files"]:
         return [""] * len(outcome["weights"])
     return read_run(Path(outcome["out"])).names

@@ -70,7 +70,7 @@ def convergence(run: Run, of: str = WON) -> Content:
 
 
 def indices(run: Run) -> Content:
-    """Return what each index says of each number of clusters: a curve for each, and a table."""
+    """Return each index by number of clusters: a curve for each, and a table."""
     verdict = chosen(run)
     if not verdict:
         return ()
@@ -365,7 +365,7 @@ FOLDED: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "prediction": ("New rows", "Clusters of new rows", prediction),
     "origin": ("Parameters", "Version, seed and parameters", origin),
 }
-"""Sections for engineers, which are folded."""
+"""Sections for engineers, which are collapsed."""
 ENGINEERS = "For engineers"
 NAMES = {"now": "Now", **{key: name for key, (name, _, _) in {**PARTS, **FOLDED}.items()}}
 HEADINGS = {"now": "Now", **{key: head for key, (_, head, _) in {**PARTS, **FOLDED}.items()}}
@@ -483,7 +483,7 @@ def _policy(style: str, script: str, *, live: bool) -> str:
 
 
 def cards(run: Run) -> html.Html:
-    """Return the clusters as the cards of the first page, for a notebook, with their style."""
+    """Return the clusters as cards for a notebook, with their style."""
     style = (HERE / "page.css").read_text("utf-8")
     colours, _, rest = style.partition("* { box-sizing")
     own = rest.partition("/* cards */")[2].partition("/* end of cards */")[0]
@@ -496,10 +496,10 @@ def cards(run: Run) -> html.Html:
 
 
 NOTEBOOK = "fedcluster"
-"""The class within which the style of cards holds in a notebook."""
+"""The class to which the style of cards is restricted in a notebook."""
 
 
 def _within(rule: re.Match[str]) -> str:
-    """Return the selectors of a rule of the style, each within the class of a notebook."""
+    """Return the selectors of a style rule, each restricted to a notebook's class."""
     selectors = ", ".join(f".{NOTEBOOK} {each.strip()}" for each in rule[1].split(","))
     return f"{selectors} {{"

@@ -36,7 +36,7 @@ FILES: Mapping[str, Sequence[str]] = {
 """Files from which a page is made, if they exist, with their required keys."""
 NOTHING: Mapping[str, Any] = {}
 WIDE = 1e9
-"""Effect that has no bound, as where nothing spreads."""
+"""Value of an infinite effect, as without any spread."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Feature:
     overall : float
         The same of all rows.
     apart : ndarray of shape (k,)
-        How far each cluster lies from all rows, in spreads of the column.
+        The distance of each cluster from all rows, in spreads of the column.
     effects : ndarray of shape (k,)
-        How far the column sets each cluster apart from all others, as the size of Cohen's d.
+        The difference between each cluster and all others, as the absolute value of Cohen's d.
     level : str, optional
         The level whose share it is.
     other : str, optional
-        The only other level, where the column has two: it is told by the same feature.
+        The other level of a column with two, which this feature describes too.
     spreads : ndarray of shape (k,), optional
         The standard deviation of each cluster's rows, if known.
     unit : float, optional
@@ -77,11 +77,11 @@ class Feature:
 
     @property
     def name(self) -> str:
-        """Return the column; of a level, COLUMN = LEVEL."""
+        """The column; for a level, COLUMN = LEVEL."""
         return f"{self.column} = {self.level}" if self.level else self.column
 
     def seen_from(self, j: int) -> Feature:
-        """Return the same in the level that cluster j has more often, where there are two."""
+        """Return the feature for the level that cluster j has more often, if there are two."""
         if not self.other or not self.values[j] < self.overall:
             return self
         shares, rest = 1.0 - self.values, 1.0 - self.overall
@@ -117,7 +117,7 @@ class Run:
 
     @property
     def version(self) -> str:
-        """Return the version of fedcluster that made the model."""
+        """The version of fedcluster that made the model."""
         return str(self.model.get("fedcluster_version", ""))
 
     @cached_property
@@ -220,7 +220,7 @@ class Run:
 
     @cached_property
     def _by_centers(self) -> tuple[Sequence[str], Sequence[Feature]]:
-        """Return names and features of the clusters by their centres alone."""
+        """Return names and features of the clusters from their centres alone."""
         if not self.k or "centers" not in self.model:
             return (), ()
         columns = list(_of_centers(self.model))
@@ -228,9 +228,9 @@ class Run:
         return proposed(profiles), [each for _, features in columns for each in features]
 
     def facts(self, j: int, most: int) -> list[Feature]:
-        """Return what sets a cluster apart most: a feature of a column, each as the cluster has it.
+        """Return the largest differences of a cluster, one feature per column.
 
-        Of a column of text it is the level that the cluster has more often than all rows by most.
+        For a text column, it is the level whose share exceeds that in all rows the most.
         """
         by_column: dict[str, Feature] = {}
         for each in (feature.seen_from(j) for feature in self.features):
@@ -242,7 +242,7 @@ class Run:
 
     @property
     def by_spread(self) -> bool:
-        """Return whether the spread of the rows in each column is known, and not estimated."""
+        """Whether the spread of the rows in each column is known, not estimated."""
         return bool(self.own_profiles) or _standard(self.model)
 
 
@@ -343,11 +343,11 @@ def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_centers(model: Mapping[str, Any]) -> Iterator[tuple[ColumnProfile, list[Feature]]]:
-    """Yield each column as the centres tell of it: its profile, and its features.
+    """Yield the profile and the features of each column, derived from the centres.
 
-    The spread of all rows is that by which a column was scaled, or is estimated: the rows of a
-    cluster spread as the inertia says, by as much in each column. So Cohen's d follows, of which
-    only the sum of all rows' squares matters.
+    The spread of all rows is that by which a column was scaled, or an estimate from the inertia,
+    divided equally among columns. Cohen's d follows, as it depends only on the total sum of
+    squares.
     """
     centers, weights = (np.array(model[key], dtype=np.float64) for key in ("centers", "weights"))
     inertia, n = finite(model.get("inertia")), max(float(weights.sum()), 1e-300)
@@ -395,7 +395,7 @@ def _number_of_centers(
     known: float | None = None,
     log: bool = False,
 ) -> tuple[ColumnProfile, list[Feature]]:
-    """Return a column of numbers as the centres tell of it; ``bent`` as they were clustered."""
+    """Return a numeric column from the centres; ``bent`` are its values in scaled form."""
     total = max(float(weights.sum()), 1e-300)
     mean = float(weights @ bent) / total
     between = float(weights @ (bent - mean) ** 2) / total
@@ -415,7 +415,7 @@ def _number_of_centers(
 def _level_features(
     name: str, levels: Sequence[str], shares: Floats, effects: Floats, *, spread: bool = False
 ) -> list[Feature]:
-    """Return the levels of a column of text, one of two; the last shares are those of all rows."""
+    """Return the levels of a text column, only one of two; the last shares are those overall."""
     features = []
     effects = np.nan_to_num(effects, nan=0.0, posinf=WIDE)
     pair = len(levels) == 2
@@ -450,7 +450,7 @@ def _profiled(profiles: Mapping[str, Any]) -> Iterator[Feature]:
 
 
 def _effect(column: Mapping[str, Any]) -> float:
-    """Return the effect of a column; without a bound it is null in a file, as one not known is."""
+    """Return the effect of a column; infinite and unknown ones are both null in a file."""
     effect = column.get("effect")
     if effect is not None:
         return float(effect)

@@ -158,7 +158,7 @@ def _counts(sites: Sequence[SiteRecord]) -> tuple[int, ...]:
 
 
 def names_table(names: Sequence[str], weights: Floats) -> Table:
-    """Return the names of the clusters, with their rows and shares.
+    """Return a table of the names of the clusters, with their rows and shares.
 
     Examples
     --------

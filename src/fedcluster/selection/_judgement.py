@@ -51,7 +51,7 @@ class Judgement:
     warnings : tuple of str
         Doubts about either.
     beside : mapping of int to Result
-        K-means with one cluster less and one more, of the leaves where it was not tried.
+        K-means with one cluster less and one more, of the leaves if it was not tried on the rows.
     """
 
     verdict: Likeliest
@@ -95,7 +95,7 @@ def _clusters_of(
     spec: FitSpec,
     preprocessor: RowTransform | None,
 ) -> Plan[Judgement]:
-    """Plan the clusters that follow from a verdict; ``by_means`` were tried beside it."""
+    """Plan the clusters that follow from a verdict; ``by_means`` were tried along with it."""
     table = rows.table
     if spec.model == "merged":
         verdict = replace(verdict, n_clusters=max(1, len(verdict.groups)))
@@ -119,7 +119,7 @@ def _clusters_of(
 
 
 def _beside(rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int) -> dict[int, Result]:
-    """Return k-means with one cluster less and one more, of the leaves where it was not tried."""
+    """Return k-means with one cluster less and one more, of the leaves if it was not tried."""
     points, weights = rows.table.clustered(rows.leaves.means), rows.leaves.weights
     found = {j: by_means[j] for j in (k - 1, k + 1) if j in by_means}
     for j in {k - 1, k + 1} - found.keys():
@@ -160,7 +160,7 @@ def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
 
 
 def _settled(found: Result, spec: FitSpec) -> Plan[Result]:
-    """Plan the rounds of k-means until its centres rest, where they still move."""
+    """Plan the rounds of k-means until convergence, if its centres still move."""
     left = spec.max_iter - len(found.history)
     if found.state.converged or left <= 0:
         return found

@@ -1,15 +1,16 @@
 """Number of clusters by likelihood: mixtures, their BIC, and merging of components.
 
-Rows are read as mixtures of k normal components of several shapes, some with noise. What says which
-mixture is likely is, with p parameters of single components and q that all share,
+Rows are modelled by mixtures of k normal components of several shapes, some with noise. Mixtures
+are compared, with p parameters of single components and q shared ones, by
 
     log L - p / 2 log(n / k) - q / 2 log n,
 
 the Bayesian information criterion (G. Schwarz, Estimating the dimension of a model, Ann. Statist.
-6, 1978) but that a component's own parameters are told by its own rows, here n / k (M. A. T.
-Figueiredo & A. K. Jain, Unsupervised learning of finite mixture models, IEEE Trans. Pattern Anal.
-Mach. Intell. 24, 2002, who take the rows of each). By the plain one, pairs of many equal clusters
-are long components. Noise has 1 + 2 d parameters, as the ends of its box are estimated.
+6, 1978) except that a component's own parameters are estimated from its own rows, here n / k (M. A.
+T. Figueiredo & A. K. Jain, Unsupervised learning of finite mixture models, IEEE Trans. Pattern
+Anal. Mach. Intell. 24, 2002, who use the rows of each). The plain criterion would join many equal
+clusters in pairs, as long components. Noise has 1 + 2 d parameters, as the ends of its box are
+estimated.
 
 One cluster that is not normal takes several components; components that share rows are therefore
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
@@ -20,12 +21,13 @@ so that a ring of many components would break: therefore two groups are also mer
 of one overlaps one of the other by `LINKED`, and the density does not fall below `DIP` times the
 lower peak on the ridge line between them (S. Ray & B. G. Lindsay, The topography of multivariate
 normal mixtures, Ann. Statist. 33, 2005); or by `TOUCHING`, where it does not fall below `FLAT`, as
-from a cloud to its tail. Where all components have one covariance, there is no noise, and rows in
-them are as normal as chance allows, two overlapping ones are two normal populations: there the
-least overlap is `MERGED_NORMAL`, and three or more in a chain are one cluster only if the density
-hardly falls between them, below `FLAT` of the lower peak: pieces of a line.
+from a cloud to its tail. If all components have the same covariance, there is no noise, and the
+rows in them are normal within chance, two overlapping components are two normal populations: then
+the least overlap is `MERGED_NORMAL`, and three or more in a chain are one cluster only if the
+density hardly falls between them, below `FLAT` of the lower peak: pieces of a line.
 
-The verdict is the fewest groups of a mixture whose criterion is within `EARNED` of the largest.
+The verdict is the smallest number of groups of a mixture whose criterion is within `EARNED` of the
+largest.
 """
 
 from __future__ import annotations
@@ -151,11 +153,11 @@ class Mixture:
 
 
 NONE = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, (0, 0), 0)
-"""What is left where all components are too small."""
+"""The empty mixture, which remains if all components are too small."""
 
 
 def criterion(log_likelihood: float, n: float, k: int, parameters: tuple[int, int]) -> float:
-    """Return log L - p / 2 log(n / k) - q / 2 log n.
+    """Return the criterion log L - p / 2 log(n / k) - q / 2 log n.
 
     Examples
     --------
@@ -243,7 +245,7 @@ def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list
 
 
 def _pairs_apart(groups: Sequence[list[int]], is_apart: NDArray[np.bool_]) -> list[list[int]]:
-    """Return groups of which those of two components that overlap too little are two."""
+    """Return groups in which a pair of components that overlap too little is split."""
     two = [group for group in groups if len(group) == 2 and is_apart[group[0], group[1]]]
     return sorted([group for group in groups if group not in two] + [[j] for g in two for j in g])
 
@@ -265,7 +267,7 @@ class Likeliest:
     mixture : Mixture
         The likeliest mixture.
     by_k : mapping of int to float
-        The largest criterion of a mixture whose components make so many clusters.
+        The largest criterion of a mixture with that number of clusters.
     overlap : float
         The largest overlap that was merged.
     warnings : tuple of str

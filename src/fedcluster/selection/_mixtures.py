@@ -46,7 +46,7 @@ MOST_NUMBERS = 100_000
 FULLEST = 0.2
 """Smallest share of the rows, the most complete ones, from which overlaps are computed."""
 OWN = 1.05
-"""Spread along a direction, relative to that of a component without any, that counts as none."""
+"""Relative spread along a direction, compared with a component without any, that counts as none."""
 GRID = np.concatenate([[0.02, 0.05], np.linspace(0.1, 0.9, 17), [0.95, 0.98]])
 """Number of points on a ridge line."""
 
@@ -201,9 +201,9 @@ def _mixture(
 
 
 def _flat(kind: Kind, state: State, table: Table) -> int:
-    """Return how many components have a spread in some direction that is not their own.
+    """Return the number of components without a spread of their own in some direction.
 
-    S_j = (Q_j + nu W) / (N_j + nu) is then hardly more than nu W / (N_j + nu) there. W is the mean
+    Then S_j = (Q_j + nu W) / (N_j + nu) is hardly more than nu W / (N_j + nu) there. W is the mean
     of S_j by N_j + nu.
     """
     step = table.step(kind)
@@ -224,7 +224,7 @@ def _flat(kind: Kind, state: State, table: Table) -> int:
 
 
 def _variances(state: State, table: Table) -> Floats | None:
-    """Return variances of numbers, (c,) of spherical components and (c, p) of diagonal ones."""
+    """Return variances of numbers: (c,) for spherical and (c, p) for diagonal components."""
     if not table.n_numbers:
         return None
     precisions = state.memory["precisions_cholesky"]

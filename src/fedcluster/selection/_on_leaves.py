@@ -87,7 +87,7 @@ class LeafRows:
         return products
 
     def finer(self) -> LeafRows:
-        """Return both halves of each leaf: a leaf that lies in two components counts for both."""
+        """Return both halves of each leaf, so that a leaf in two components counts for both."""
         return LeafRows(self.leaves.halves(self.table.unit, self.numeric), self.table)
 
     def parts(self) -> Parts:

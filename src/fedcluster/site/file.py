@@ -304,7 +304,7 @@ class SiteFile:
         return repr([FileFingerprint.now(path) for path in parquet_files(self.source.path)])
 
     def kept(self, how: Callable[..., WarehouseSource] = hold) -> SiteFile:
-        """Return the site with the rows that its database or store holds now, if it has one."""
+        """Return the site with the present rows of its database or store, if it has one."""
         if not isinstance(self.source, WarehouseSource):
             return self
         parts = (self.weight_column, self.group_column, self.label_column, self.id_column)

@@ -153,7 +153,7 @@ def _row(cells: Sequence[Any], **attributes: Any) -> Html:
 
 
 def section(key: str, heading: str, *content: Any) -> Html:
-    """Return a section of a page with its heading, if any; nothing where it has no content."""
+    """Return a section of a page with its heading, if any; empty without content."""
     inner = [each for each in content if each]
     head = element("h2", heading) if heading else None
     return element("section", head, inner, id=key) if inner else Html()
