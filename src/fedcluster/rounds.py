@@ -240,7 +240,7 @@ class Outcome(Generic[T]):
     Parameters
     ----------
     value : object
-        What the plan returned.
+        The return value of the plan.
     communication_rounds : tuple of CommunicationRound
         The rounds in their order.
     steps : tuple of str
@@ -260,7 +260,7 @@ class Outcome(Generic[T]):
         )
 
     def values_sent(self) -> dict[str, int]:
-        """Return the number of values that each site sent in all."""
+        """Return the total number of values that each site sent."""
         alike: dict[tuple[str, ...], list[list[int]]] = {}  # exchanges that the same sites answered
         for each in self.communication_rounds:
             alike.setdefault(tuple(each.values_sent), []).append(list(each.values_sent.values()))

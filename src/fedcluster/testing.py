@@ -202,14 +202,14 @@ def _answer(step: Step, state: State, data: Data, name: str = "all") -> Summary:
 
 
 def _client_additive(step: Step, state: State, example: Example) -> None:
-    """Where it is declared, the answers of the sites add up to the answer of all rows."""
+    """If declared, the answers of the sites add up to the answer about all rows."""
     if step.client_additive:
         together = _answer(step, state, example.data.weighed())
         _assert_close(total(_answers(step, state, example)), together)
 
 
 def _server_additive(step: Step, state: State, example: Example) -> None:
-    """Where it is declared, the server makes the same state of all answers and of their sum."""
+    """If declared, the server computes the same state from all answers and from their sum."""
     if step.server_additive and hasattr(step, "server_step"):
         apart = _answers(step, state, example)
         one, other = (
@@ -224,7 +224,7 @@ def _server_additive(step: Step, state: State, example: Example) -> None:
 
 
 def _answer_shape(step: Step, state: State, example: Example) -> None:
-    """Each answer has the declared shape; where answers are added, it is one shape."""
+    """Each answer has the declared shape; answers that are added have the same shape."""
     lines, width = step.answer_shape(state, example.data.X.shape[1])
     for data in (example.data.weighed(), *example.parts.values()):
         shape = _answer(step, state, data).sums.shape
@@ -234,14 +234,14 @@ def _answer_shape(step: Step, state: State, example: Example) -> None:
 
 
 def _order_of_rows(step: Step, state: State, example: Example) -> None:
-    """The order of rows touches nothing beyond rounding."""
+    """The order of rows changes nothing beyond rounding."""
     data = example.data.weighed()
     order = np.random.default_rng(1).permutation(len(data))
     _assert_close(_answer(step, state, data), _answer(step, state, data.take(order)))
 
 
 def _order_of_sites(step: Step, state: State, example: Example) -> None:
-    """The order in which sites are given touches no bit: answers come in that of their names."""
+    """The order of sites changes no bit, because answers are sorted by name."""
     clients = [Client(name, data, filters=()) for name, data in example.parts.items()]
     one, other = (
         LocalEngine(each).ask([Task(step, state)])[0].by_site for each in (clients, clients[::-1])
@@ -252,7 +252,7 @@ def _order_of_sites(step: Step, state: State, example: Example) -> None:
 
 
 def _purity(step: Step, state: State, example: Example) -> None:
-    """A step changes nothing that it is given; asked again it answers the same bits."""
+    """A step changes none of its inputs, and gives the same bits when asked again."""
     data = example.data.weighed()
     arrays = [data.X, data.sample_weight, data.y, state.centers, state.weights]
     arrays += state.memory.values()
@@ -289,7 +289,7 @@ def _unchanged(arrays: Sequence[Any], complaint: str) -> Iterator[None]:
 
 
 def _fields(step: Step, _state: State, _example: Example) -> None:
-    """A step is its name and its fields, all of them scalars; and it pickles."""
+    """A step is its name and its fields, all of them scalars, and can be pickled."""
     assert is_dataclass(step), "it is no dataclass"
     assert type(step).__dataclass_params__.frozen, "it is no frozen dataclass"
     values = {field.name: getattr(step, field.name) for field in fields(step)}
@@ -302,7 +302,7 @@ def _fields(step: Step, _state: State, _example: Example) -> None:
 
 
 def _wire(step: Step, state: State, example: Example) -> None:
-    """A site that reads the task from bytes answers the same bits, and they arrive as such."""
+    """A site that reads the task from bytes gives the same bits, which survive the journey back."""
     task = Task(step, state, seed=2**32 - 1)
     headers, arrays = wire.write_tasks([task])
     header, received = wire.unpack(wire.pack({"tasks": headers}, arrays))
@@ -316,7 +316,7 @@ def _wire(step: Step, state: State, example: Example) -> None:
 
 
 def _sample_weight(step: Step, state: State, example: Example) -> None:
-    """A row of weight 2 counts as two rows, where answers add up; elsewhere weights matter."""
+    """A row of weight 2 counts as two rows if answers are additive; otherwise weights matter."""
     X, y = example.data.X, example.data.y
     whole, ones = 1 + np.arange(len(X)) % 3, np.ones(len(X))
     rows = replace(example.data, sample_weight=None)
@@ -341,7 +341,7 @@ def _sample_weight(step: Step, state: State, example: Example) -> None:
 
 
 def _labels(step: Step, state: State, example: Example) -> None:
-    """An algorithm reads no reference labels: most rows have none."""
+    """An algorithm reads no reference labels, as most rows have none."""
     data = example.data.weighed()
     if hasattr(step, "server_step") and data.y is not None:
         without = _answer(step, state, replace(data, y=None))
@@ -351,7 +351,7 @@ def _labels(step: Step, state: State, example: Example) -> None:
 def _precision(step: Step, state: State, example: Example) -> None:
     """Sums over float32 rows are float64, and equal those of the same rows in float64.
 
-    What is computed from a single row may have the type of the rows.
+    Results for a single row may have the type of the rows.
     """
     few = _few(example)
     few = few.take(np.tile(np.arange(len(few)), MANY if not state.round else 1))
@@ -381,9 +381,10 @@ def _apart(data: Data, rng: np.random.Generator) -> Data:
 
 
 def _support(step: Step, state: State, example: Example) -> None:
-    """The support of a line counts rows, no weights, and none that the line does not depend on.
+    """The support of a line counts rows, not weights, and only rows that the line depends on.
 
-    Limits of a site hold back lines of few rows: a line whose support is too large passes them.
+    Limits of a site hold back lines over few rows, and would let through a line with too large a
+    support.
     """
     few = _few(example)
     weight = np.ones(len(few)) if few.sample_weight is None else few.sample_weight
@@ -415,7 +416,7 @@ def _support(step: Step, state: State, example: Example) -> None:
 
 
 def _single_rows(step: Step, state: State, example: Example) -> None:
-    """No number of a line of several rows moves with one row alone; and rows are no lines."""
+    """No number in a line over several rows depends on one row only, and no line is a row."""
     few = _few(example)
     if len(few) < 4:
         return
@@ -457,10 +458,10 @@ def _moved_by_few(step: Step, state: State, few: Data) -> str:
 
 
 def _believable(step: Step, state: State, example: Example) -> None:
-    """A coordinator believes the answers, whatever rows a site has, and the next state is finite.
+    """A coordinator accepts the answers for any rows, and the next state is finite.
 
-    Weights are not negative and together not above those of the rows, numbers are finite, and
-    within ``line_bounds``, where the step declares it; also where a cluster has no row.
+    Weights are not negative and do not exceed those of the rows in total; numbers are finite, and
+    within ``line_bounds`` if these are declared, even for a cluster without rows.
     """
     X = example.data.X
     names = [f"x{j}" for j in range(X.shape[1])]
@@ -494,7 +495,7 @@ def _believable(step: Step, state: State, example: Example) -> None:
 
 
 def _allowed(step: Step, state: State, example: Example) -> None:
-    """Parameters, and states that the server made, are what ``allowed`` declares; none is lost."""
+    """Parameters and the server's states are within ``allowed``, and states are complete."""
     allowed, sizes = allowed_of(step), {"max_clusters": 1000, "d": example.data.X.shape[1]}
     for name, held in allowed.fields.items():
         value = getattr(step, name, None)
@@ -512,9 +513,9 @@ def _allowed(step: Step, state: State, example: Example) -> None:
 
 
 def _convergence(step: Step, state: State, example: Example) -> None:
-    """An algorithm converges once no centre moves, and not while centres move as at first.
+    """An algorithm converges when no centre moves, but not while centres move as at first.
 
-    Nor does it go on for ever: its moves become smaller, and no state comes back. One that does so
+    It also ends: its moves decrease, and no state recurs. An algorithm without this property
     declares ``converges = False``; a run then ends after ``max_iter`` rounds.
     """
     algorithm = cast(Algorithm, step)
@@ -563,10 +564,10 @@ def _digest(state: State) -> bytes:
 
 
 def _memory(step: Step, state: State, example: Example) -> None:
-    """Centres and weights, and the memory of clusters, follow from the answers of their round.
+    """Centres, weights and the memory of clusters follow from the answers of their round.
 
-    A memory of which each array only repeats what an earlier round has computed is stale. Former
-    centres and weights may be kept as they are.
+    A memory is stale if each of its arrays only repeats results of an earlier round. Former centres
+    and weights may be kept.
     """
     if not hasattr(step, "server_step") or state.round or not cast(Algorithm, step).needs_centers:
         return
@@ -613,7 +614,7 @@ def _others(answers: Sequence[Summary]) -> list[list[Summary]]:
 
 
 def _score(step: Step, state: State, example: Example) -> None:
-    """The score of a metric is one number of the total answer, whatever order clusters have."""
+    """The score of a metric is one number, which does not depend on the order of clusters."""
     if not hasattr(step, "score"):
         return
     metric = cast(Metric, step)
@@ -637,9 +638,9 @@ def _score(step: Step, state: State, example: Example) -> None:
 
 
 def _assign(step: Step, state: State, example: Example) -> None:
-    """Where it assigns rows, each row for itself, and alike if its clusters have another order.
+    """Rows are assigned independently, and alike for any order of the clusters.
 
-    From the second round on, when the server knows of clusters; the order of clusters is that of
+    This applies from the second round on, when there are clusters; their order is changed as in
     `canonical`, by the arrays of the memory that ``allowed`` declares.
     """
     if not isinstance(step, Assigns) or not state.weights.any():
@@ -730,7 +731,7 @@ def _names(X: Floats) -> list[str]:
 
 
 def _is_value(own: Any, X: Floats) -> None:
-    """It is a frozen dataclass of numbers and tuples of them, and the same after a journey."""
+    """The preparation is a frozen dataclass of numbers and tuples, unchanged by sending it."""
     assert type(own).__dataclass_params__.frozen, "it is no frozen dataclass"
     values = json.loads(json.dumps(own_to_plain(own), allow_nan=False))["fields"]
     there = type(own)(**{name: frozen(value) for name, value in values.items()})
@@ -740,7 +741,7 @@ def _is_value(own: Any, X: Floats) -> None:
 
 
 def _row_by_row(own: Any, X: Floats) -> None:
-    """Each row is mapped for itself, to a number for each name, and nothing else is changed."""
+    """Each row is mapped independently, to one number per name, and inputs are unchanged."""
     q = len(own.names(_names(X)))
     with _unchanged([X], "apply changes the rows"):
         made, again = own.apply(X), own.apply(X)
@@ -754,7 +755,7 @@ def _row_by_row(own: Any, X: Floats) -> None:
 
 
 def _inverse(own: Any, X: Floats) -> None:
-    """Rows in the units of the columns are prepared to where they come from."""
+    """Rows mapped back to the units of the columns are prepared to the same values again."""
     made = own.apply(X)
     with _unchanged([made], "invert changes the rows"):
         back = own.invert(made)
@@ -763,7 +764,7 @@ def _inverse(own: Any, X: Floats) -> None:
 
 
 def _width(own: Any, X: Floats) -> None:
-    """It takes rows of the width that it was fitted to, and refuses others by a ValueError."""
+    """It accepts rows with the width of its fit, and raises ValueError for others."""
     own.check(X.shape[1])
     for wide in (np.column_stack([X, X[:, :1]]), X[:, :-1]):
         try:

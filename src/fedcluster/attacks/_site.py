@@ -140,7 +140,7 @@ def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:
 
 
 def _shared(rows: Floats, among: Floats, times: int) -> NDArray[np.bool_]:
-    """Return whether a number of rows share the values of a row, (n,)."""
+    """Return whether at least ``times`` rows share the values of a row, (n,)."""
     every = np.nan_to_num(np.concatenate([among, rows]), nan=np.inf).round(3)
     _, place = np.unique(every, axis=0, return_inverse=True)
     counts = np.bincount(place[: len(among)], minlength=place.max(initial=-1) + 1)

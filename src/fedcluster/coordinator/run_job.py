@@ -50,7 +50,7 @@ BOX = "relayed"
 """The folder, within that of a run, with questions and replies."""
 
 QUESTION, REPLIED = "asked-", "replied-"
-"""Prefixes of their files."""
+"""Prefixes of the files of questions and of replies."""
 
 READY, ENDED = "columns.json", "ended"
 """Files that mark the beginning and the end of questions."""

@@ -26,7 +26,7 @@ class Sent(Mapping[str, int]):
     names : tuple of str
         The sites.
     numbers : ndarray of shape (s,)
-        How many numbers each site sent.
+        The number of values that each site sent.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class Iteration:
     answered, missing : tuple of str
         The sites that took part, and those that did not.
     values_sent : mapping of str to int
-        How many numbers each site sent.
+        The number of values that each site sent.
     """
 
     round: int

@@ -376,7 +376,7 @@ class WatchedEngine(WrappedEngine):
         return {refusal.site: refusal.reason for refusal in self._refusals[known:]}
 
     def _found(self, tasks: Sequence[Task]) -> dict[str, Any]:
-        """Return the most frequent step, its smallest inertia, and how far those centres moved.
+        """Return the most frequent step, its smallest inertia, and the move of those centres.
 
         The move is measured from the nearest centres of the previous round.
         """

@@ -353,7 +353,7 @@ def profile_frame(profiles: Profiles) -> Any:
 
 
 def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
-    """Return the profile of one column, by name of the data frame's column."""
+    """Return the columns of the data frame for one column's profile, by name."""
     name = column.name
     if isinstance(column, NumberProfile):
         return [
@@ -372,7 +372,7 @@ def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
 # Parameters in model files
 
 STARTS = ("init", "weights_init", "means_init", "precisions_init")
-"""Parameters that are arrays, and lists in a file."""
+"""Parameters that are arrays in an estimator, and lists in a file."""
 KINDS: Mapping[str, Callable[..., Any]] = {
     "prepare": PreprocessingSpec,
     "rule": Rule,

@@ -91,7 +91,7 @@ class Query:
     def names(self) -> tuple[str, ...]:
         """Return the names of the columns; this runs the query, whose result is read later.
 
-        Of a table, no row is asked for.
+        For a table, no rows are requested.
         """
         answer = patiently(lambda: self._asked(none=True))
         if self._source.query is None:

@@ -137,7 +137,7 @@ class WarehouseSource:
         return self.url.partition("://")[0] in (*STORES, *OTHERS)
 
     def check(self) -> None:
-        """Refuse what does not go together: a query is whole, and a store has no tables."""
+        """Raise an error for options that are incompatible with a query, or with a store."""
         asked = [name for name in ("query", "table") if getattr(self, name) is not None]
         if self.is_store and (asked or self.version or self.order):
             raise InputError("a store holds files: it takes where, and no query, table or order")
@@ -193,7 +193,7 @@ def comparisons(where: str | None) -> list[tuple[str, str, str]]:
 
 
 def check_chosen(source: FileSource | WarehouseSource, names: Sequence[str]) -> None:
-    """Refuse a filter or an order by a column that is not there, which SQLite takes for a text."""
+    """Raise an error for an unknown column in a filter or order; SQLite takes it for text."""
     by = column_list(source.order, "order") or []
     has_columns(
         f"where or order of {source}", names, [*(n for n, *_ in comparisons(source.where)), *by]

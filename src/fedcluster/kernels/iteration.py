@@ -131,7 +131,7 @@ def lloyd(
 
 
 def _takes_one_call(rows: Rows, k: int) -> bool:
-    """Return whether a run is one compiled call, as sweeps over so few rows use one thread."""
+    """Return whether a run is one compiled call, as is best for few rows on a single thread."""
     few = len(chunk_bounds(len(rows), k, rows.shape[1])) <= 3
     return is_small(rows) or (few and not is_worth_single(rows, k))
 

@@ -1,6 +1,6 @@
 """The model file: plain JSON that anyone can read, checked on reading.
 
-The model file: plain JSON that anyone can read, with or without this package.
+It can be read with or without this package.
 
 It holds nothing but what the server learnt: no rows, no labels, no counts of a single site.
 """

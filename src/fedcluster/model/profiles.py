@@ -320,8 +320,9 @@ def cramers_v(table: Floats) -> float:
 
 
 TELLING, SLIGHT = 0.5, 0.2
-"""Effects from which on a column is named, and is named if none reaches the first: medium and
-small ones after J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed. 1988."""
+"""Effects from which on a column is part of a name, and of a name that would not be unique:
+medium and small ones after J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd
+ed. 1988."""
 TERMS = 3
 """Number of columns in a name, if these distinguish the clusters."""
 AGES = re.compile(r"\b(age|alter)\b", re.IGNORECASE)

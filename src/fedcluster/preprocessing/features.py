@@ -29,7 +29,7 @@ MOST_CLASSES, DETERMINED, FEWEST_OF_CLASS, FEWEST_KNOWN = 12, 0.85, 5, 60
 determine the target; fewest rows of each value; and fewest rows for finding targets or random
 keys."""
 RUNS, FEWEST_REPEATED = 10, 5
-"""Steps of the clustering without the column; and repeated rows from which on they are named."""
+"""Iterations of the clustering without the column; and fewest repeated rows that are reported."""
 REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.05, 20_000, 32, 10.0
 """Share of repeated rows that is reported; most rows that are inspected; most columns that are
 left out in turn; and factor by which repetitions must exceed those of independent columns."""

@@ -289,9 +289,9 @@ def _units(centers: Floats) -> Floats:
 
 
 N_STARTS, N_DRAWN = 8, 48
-"""Number of starts that are the best of k-means, and of drawn ones."""
+"""Numbers of starts: the best of k-means, and random ones."""
 REFINED, BRIEFLY = 6, 2
-"""Rounds of k-means, and of half of the drawn starts, to make the starts diverse."""
+"""Rounds of k-means for the starts, and for half of the random ones, to make these diverse."""
 KEEP = {6: 40, 10: 28, 15: 20, 25: 10}
 """Number of runs that continue after each of these rounds if they are not crossed."""
 

@@ -184,19 +184,19 @@ def _sampled_rounds(
 
 
 N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
-"""Number of starts of the default way to cluster, the best that the server finds among means of
-all rows; more from sums only, or if no site has this many rows, because the description is
-coarse then; most if all sites together have fewer, when a mean stands for two rows at best."""
+"""Numbers of starts of the default way to cluster, the best among the means of all rows:
+``N_SEEDS``; ``N_MORE`` from sums only, or if no site has ``MANY_ROWS`` rows, as the description
+is coarse then; ``N_MOST`` if all sites together have fewer."""
 
 N_DRAWN = 32
 """Number of starts if sites draw them, or if they are found among rows that are filled in."""
 
 MEANS_PER_CLUSTER, LARGE_SITE, MOST_MEANS, FEWEST_MEANS = 160, 10_000, 256, 2
-"""Number of all sites' means per cluster, halved if a site has this many rows; the most of one
-site, and its fewest per cluster."""
+"""Numbers of means: per cluster over all sites, halved if a site has ``LARGE_SITE`` rows; at
+most from one site; and at least from one site, per cluster."""
 
 LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
-"""Leaves of a tree per cluster, and at least and at most in total; and passes after it has
+"""Numbers of a tree's leaves: per cluster, at least and at most; and of passes after it has
 grown."""
 
 COARSE_LEAVES, COARSE_ROWS = 4, 5

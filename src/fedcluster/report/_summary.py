@@ -1,4 +1,4 @@
-"""First page of the report, for any reader: the result, its certainty, and what left.
+"""First page of the report, for any reader: results, their certainty, and what left sites.
 
 It can be printed on one sheet. Each number is shown with that of all rows.
 """

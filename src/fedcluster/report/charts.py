@@ -292,7 +292,7 @@ def ranges(
     limits : sequence of float
         Values with a dashed line.
     names : sequence of str
-        What all clusters are called.
+        The names of all clusters.
     """
     height = 44.0 + 26 * len(rows)
     axis, bottom = Axis(*ends, 22, WIDTH - 22), height - 34
@@ -349,7 +349,7 @@ def plane(
     rings : sequence of ndarray of shape (2, 2) or None
         The covariance of each cluster in the plane, if known.
     along : (str, str)
-        What grows to the right, and upwards.
+        The labels of the horizontal and the vertical axis.
     names : sequence of str
         The names of the clusters.
     """

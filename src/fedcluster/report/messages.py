@@ -35,8 +35,8 @@ LOSS, FEW_GROUPS = 0.3, 30
 """Loss of inertia times groups per cluster (docs/quality.md), and number of groups that is too
 small."""
 OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
-"""Share of a cluster's rows at one site, and largest probability of it by chance; and number of
-rows of clusters for which it is only known that other sites reported none."""
+"""Share of a cluster's rows from which on it belongs to one site, and largest probability of
+this by chance; and fewest rows of a cluster that only one site is known to have reported."""
 MEAN_THE_SAME = "see whether columns mean the same there, as after another unit, device or code"
 BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
 ROUNDED = f"counts of rows are rounded to {STEP}"
@@ -459,7 +459,8 @@ STRUCTURES = (
 AGREEMENTS = ((0.9, "excellent"), (0.8, "good"), (0.65, "moderate"), (-1.0, "poor"))
 """Adjusted Rand indices, with the name of the agreement in Steinley (2004)."""
 HARDLY = 0.93
-"""Ratio to the value by chance, in distance from a perfect silhouette, that is hardly better."""
+"""Distance from a perfect silhouette, relative to that by chance, above which a silhouette is
+hardly better than chance."""
 JUDGED = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
 """Indices that have sentences of their own."""
 SUMS = (

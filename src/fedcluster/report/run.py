@@ -62,7 +62,7 @@ class Feature:
     spreads : ndarray of shape (k,), optional
         The standard deviation of each cluster's rows, if known.
     unit : float, optional
-        What `apart` is measured in.
+        The unit of `apart`.
     """
 
     column: str
@@ -101,7 +101,7 @@ class Run:
     model, history, selection, scores, profiles : mapping
         The content of these files, whether or not they are written.
     title : str
-        What its page is called, in the place of what was found.
+        The title of its page, instead of a summary of the results.
     date : str
         The day of the run, in words.
     """
@@ -266,7 +266,7 @@ def read_run(folder: Path, title: str = "") -> Run:
     folder : Path
         The folder that a job wrote, or that of a federation's finished run, which refers to it.
     title : str
-        What its page is called.
+        The title of its page.
 
     Raises
     ------

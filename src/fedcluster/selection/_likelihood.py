@@ -48,7 +48,7 @@ LINKED, DIP = 0.025, 0.15
 """Overlap of single components, and relative density in the valley, from which on groups are one
 cluster."""
 TOUCHING, FLAT = 0.01, 0.9
-"""The same where the density hardly falls at all, as from a cloud to its tail."""
+"""The same if the density hardly falls between components, as from a cloud to its tail."""
 OTHERWISE = ((0.03, LINKED), (0.08, LINKED), (MERGED, 0.0125), (MERGED, 0.04))
 """Alternatives to `MERGED` and `LINKED` that should not change the verdict."""
 NORMAL = 2.5
@@ -123,7 +123,7 @@ class Mixture:
     flat: int = 0
 
     def bic(self, n: float) -> float:
-        """Return the criterion, of n rows.
+        """Return the criterion for n rows.
 
         Examples
         --------
