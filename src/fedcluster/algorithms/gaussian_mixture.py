@@ -88,9 +88,11 @@ class GaussianMixture:
     floors : bool, default=False
         Whether ``memory["floors"]`` has a minimal variance for each column.
 
-    Notes ----- **The state.** ``centers`` are the means, ``weights`` the N_j; all 0 means equal
-    shares. ``inertia`` is minus the log likelihood of the rows in the mixture *that was asked
-    about*. The memory holds
+    Notes
+    -----
+    **The state.** ``centers`` are the means, ``weights`` the N_j; all 0 means equal shares.
+    ``inertia`` is minus the log likelihood of the rows in the mixture *that was asked about*. The
+    memory holds
 
     - ``precisions_cholesky``, shaped as scikit-learn's: (k, d, d), (d, d), (k, d) or (k,). Without
       it, or where all of it is 0, the first round takes each row for its nearest centre's, as

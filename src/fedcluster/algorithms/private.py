@@ -200,7 +200,9 @@ class GridCells:
     means : bool, default=False
         Whether the sums are asked for too.
 
-    Notes ----- A site sends one number for each cell, or q + 1 with sums.
+    Notes
+    -----
+    A site sends one number for each cell, or q + 1 with sums.
 
     Examples
     --------
@@ -311,8 +313,10 @@ class RelativeLloyd:
     spread : float, default=2.0
         s: the next radius, in units of the root mean squared distance of rows to their centres.
 
-    Notes ----- A site sends k (d + 2) numbers a round. Without noise, and with radii larger than
-    all distances, a round equals one of `Lloyd` except for clusters with few rows.
+    Notes
+    -----
+    A site sends k (d + 2) numbers a round. Without noise, and with radii larger than all distances,
+    a round equals one of `Lloyd` except for clusters with few rows.
 
     Examples
     --------

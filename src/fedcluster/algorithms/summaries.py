@@ -1,6 +1,6 @@
 """Site summaries: one round in which every site describes its rows by weighted means.
 
-    site i: where its rows are many, the leaves of a variance tree of its own replace them;
+    site i:   where its rows are many, the leaves of a variance tree of its own replace them;
               k-means of its rows with L clusters; a cluster of fewer than q rows gives its rows
               to the nearest other one; -> at most L means, each with its number of rows
     server:   lays them side by side

@@ -258,9 +258,10 @@ def open_rows(
         If the source cannot be read; later, if a value is missing, infinite or not a number, or if
         a file has changed since it was opened.
 
-    Notes ----- For a ``.npy`` file, only the chunk being read is mapped. For a `numpy.memmap`, all
-    pages that were read stay mapped: they count as memory of this process until the system needs
-    it.
+    Notes
+    -----
+    For a ``.npy`` file, only the chunk being read is mapped. For a `numpy.memmap`, all pages that
+    were read stay mapped: they count as memory of this process until the system needs it.
 
     Examples
     --------

@@ -95,8 +95,10 @@ def hard_pass(X: ArrayLike, centers: ArrayLike, sample_weight: ArrayLike | None 
         Labels of the rows; sums, weights, counts and errors of the centres, 0 for a centre without
         rows.
 
-    Notes ----- Labels of float32 rows come from float32 arithmetic: a row whose two nearest centres
-    are equally far up to float32 rounding may go to either.
+    Notes
+    -----
+    Labels of float32 rows come from float32 arithmetic: a row whose two nearest centres are equally
+    far up to float32 rounding may go to either.
 
     References
     ----------
@@ -447,11 +449,13 @@ class BoundedSweep:
 
         It may take up to a quarter longer, as the next ones will be faster.
 
-        Notes ----- Both times are estimated, in nanoseconds on one core of the machine of
-        docs/performance.md, and only their ratio counts. In a full pass a row is transposed and
-        scored, by its bytes times k, and added, by its columns. In a pass with bounds, the bounds
-        of every row are checked; a doubtful row is read to measure u; one that remains uncertain is
-        gathered and scored, which is slower out of order; and one that is added is looked up first.
+        Notes
+        -----
+        Both times are estimated, in nanoseconds on one core of the machine of docs/performance.md,
+        and only their ratio counts. In a full pass a row is transposed and scored, by its bytes
+        times k, and added, by its columns. In a pass with bounds, the bounds of every row are
+        checked; a doubtful row is read to measure u; one that remains uncertain is gathered and
+        scored, which is slower out of order; and one that is added is looked up first.
 
         The single timings behind the numbers were not kept. On a second, busy machine `hard_pass`
         took 1.4 to 2.1 times ``score + add``, at 2 to 784 columns: if anything, full passes are

@@ -148,7 +148,9 @@ class AxisCounts:
     The state's memory has ``axes (t, d)``, the directions, and ``edges (c + 1,)``, the edges of the
     cells; the position of a row x is (x - centre) . axis.
 
-    Notes ----- A site sends at most t c numbers: a line for each cell, without sums.
+    Notes
+    -----
+    A site sends at most t c numbers: a line for each cell, without sums.
 
     Examples
     --------
@@ -222,9 +224,11 @@ class ClusterColumns:
     numeric column, else the number 1, 2, ... of the text of which the column is a level; a row has
     1 in the column of its level.
 
-    Notes ----- With t texts, cluster j has 1 + t + d lines: its rows; its rows with a value in each
-    text; for each numeric column, its rows with a value and the two sums; for each level, its rows.
-    A site sends 3 k (1 + t + d) numbers.
+    Notes
+    -----
+    With t texts, cluster j has 1 + t + d lines: its rows; its rows with a value in each text; for
+    each numeric column, its rows with a value and the two sums; for each level, its rows. A site
+    sends 3 k (1 + t + d) numbers.
 
     Examples
     --------

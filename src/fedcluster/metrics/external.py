@@ -43,9 +43,11 @@ class Contingency:
         Whether these are all classes. If not, rows of other classes are missing from the table,
         like those of pairs that a limit holds back.
 
-    Notes ----- A site sends at most k q numbers, one for each of its pairs of cluster and class.
-    Each is a line of its own, so that a limit on the size of clusters holds back small pairs. The
-    numbers reveal how often each class occurs at the site, and in which clusters.
+    Notes
+    -----
+    A site sends at most k q numbers, one for each of its pairs of cluster and class. Each is a line
+    of its own, so that a limit on the size of clusters holds back small pairs. The numbers reveal
+    how often each class occurs at the site, and in which clusters.
 
     Raises
     ------
@@ -122,9 +124,10 @@ class SiteARI:
     S. Garst & M. Reinders, Federated K-means clustering (ICPR 2024; arXiv 2310.01195), which report
     it for FKM and k-FED; it is not the index of the pooled rows.
 
-    Notes ----- A site sends two numbers, n_i ARI_i and n_i; no limit on the size of clusters holds
-    them back. They reveal how well the clusters fit the site's labels. The step is not additive
-    over rows.
+    Notes
+    -----
+    A site sends two numbers, n_i ARI_i and n_i; no limit on the size of clusters holds them back.
+    They reveal how well the clusters fit the site's labels. The step is not additive over rows.
 
     Raises
     ------

@@ -411,9 +411,11 @@ class MixtureOverlap:
         overlap. The weights N_j of these rows are then sent too; in F, a row with missing values
         counts as normal.
 
-    Notes ----- A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of
-    the log likelihood of the rows, and their weight; and as many for noise, if any. With
-    ``present``, k more.
+    Notes
+    -----
+    A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of the log
+    likelihood of the rows, and their weight; and as many for noise, if any. With ``present``, k
+    more.
 
     Examples
     --------
@@ -495,8 +497,10 @@ class ColumnSpread:
 
     These are needed by `MixtureLikelihood`.
 
-    Notes ----- A site sends d + 1 numbers: the sums of w (x - c)^2 over its rows, and their weight.
-    They are not held back by a limit on the size of clusters, only by one on the rows of a site.
+    Notes
+    -----
+    A site sends d + 1 numbers: the sums of w (x - c)^2 over its rows, and their weight. They are
+    not held back by a limit on the size of clusters, only by one on the rows of a site.
 
     Examples
     --------
@@ -540,10 +544,12 @@ class MixtureLikelihood:
     Deviation: the parameters are those of k-means, not the most likely ones, so that log L is a
     little too small. A few rounds of expectation and maximisation changed no choice of k.
 
-    Notes ----- A site sends two numbers, log L of its rows and their weight, and receives the mean
-    and size of each cluster and the variance of each column. The numbers reveal little, unless the
-    site has very few rows; they are not held back by a limit on the size of clusters, only by one
-    on the rows of a site.
+    Notes
+    -----
+    A site sends two numbers, log L of its rows and their weight, and receives the mean and size of
+    each cluster and the variance of each column. The numbers reveal little, unless the site has
+    very few rows; they are not held back by a limit on the size of clusters, only by one on the
+    rows of a site.
 
     Examples
     --------

@@ -47,8 +47,10 @@ class LeafMoments:
         columns, as if they coincided with it in the others; the weight of missing values in each
         column is sent too.
 
-    Notes ----- With p numeric columns, a site sends for each point d + 1 + p (p + 1) / 2 numbers,
-    or d + 1 + p, and with ``gaps`` d more.
+    Notes
+    -----
+    With p numeric columns, a site sends for each point d + 1 + p (p + 1) / 2 numbers, or d + 1 + p,
+    and with ``gaps`` d more.
 
     Examples
     --------

@@ -122,9 +122,10 @@ class Moments:
     An empty state asks about c = 0, which gives the mean; asked again about the mean, the squares
     keep their digits at any offset of the rows.
 
-    Notes ----- A site sends 2 d + 1 numbers. They reveal the mean and the variance of each of its
-    columns, and are not held back by a limit on the size of clusters, only by one on the rows of a
-    site.
+    Notes
+    -----
+    A site sends 2 d + 1 numbers. They reveal the mean and the variance of each of its columns, and
+    are not held back by a limit on the size of clusters, only by one on the rows of a site.
 
     Examples
     --------

@@ -62,7 +62,9 @@ class SimplifiedSilhouette:
     figures 6 and 7), which is the same question about the means. A centre without rows counts like
     any other.
 
-    Notes ----- A site sends two numbers. The score is nan for a single centre.
+    Notes
+    -----
+    A site sends two numbers. The score is nan for a single centre.
 
     Examples
     --------
@@ -98,9 +100,10 @@ class ClusterSilhouettes:
     that to the nearest other centre. It is below 0 if another centre is nearer than its own, which
     happens only with an algorithm that assigns rows by another rule.
 
-    Notes ----- A site sends 4 k numbers: a line for each cluster, so that a limit on the size of
-    clusters holds back small ones. All s are 0 for a single centre. For rows in groups, s is that
-    of their means.
+    Notes
+    -----
+    A site sends 4 k numbers: a line for each cluster, so that a limit on the size of clusters holds
+    back small ones. All s are 0 for a single centre. For rows in groups, s is that of their means.
 
     Examples
     --------
@@ -158,9 +161,11 @@ class SquaredSilhouette:
 
     It is asked about the state that `second_round` returns from the first round's total.
 
-    Notes ----- A site sends two numbers and receives the mean, variance and size of each cluster.
-    If limits held back all rows of a cluster in the first round, its rows have s = 0 and it is not
-    a neighbour of others. The score is nan for a single cluster.
+    Notes
+    -----
+    A site sends two numbers and receives the mean, variance and size of each cluster. If limits
+    held back all rows of a cluster in the first round, its rows have s = 0 and it is not a
+    neighbour of others. The score is nan for a single cluster.
     """
 
     allowed = Allowed(
