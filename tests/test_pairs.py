@@ -10,13 +10,27 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from itertools import combinations
 from typing import Any
 
 import pytest
-from pairs.arrays import Array, array, kept, with_needs
-from pairs.factors import JOBS, MEETING, Combination, defaults, factors_of, undeclared
+from pairs.arrays import Array, array, kept
+from pairs.factors import (
+    COMMANDS,
+    JOBS,
+    MEETING,
+    Combination,
+    defaults,
+    factors_of,
+    undeclared,
+    with_needs,
+)
 from pairs.laws import Case, laws_of
+from pairs.ways import options, speechless
+from pairs.worlds import World, frames, job_of
+from typer.main import get_command
 
+from fedcluster.cli import app
 from fedcluster.options.refusals import table
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
@@ -25,7 +39,7 @@ SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
 GIVEN = os.environ.get("FEDCLUSTER_PAIRS", "")
 """A combination to run again, as a failure shows it."""
 
-OF_ROWS = r"opening its rows, InputError: site '\w+', column '(\w+)', row \d+"
+OF_ROWS = r"opening its rows, InputError: site '[\w-]+', column '(\w+)', row \d+"
 """How rows are refused that are not what is asked for: by column, with the first of them."""
 
 OF_POLICY = r"by the policy of the site: .*"
@@ -71,18 +85,23 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
 
 
 FEW: dict[str, dict[str, Any]] = {
-    "fit": {
+    "recipes.fit": {
         **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "N_TRIMMED": 4},
         "MANY": {2: 4, 4: 2},
     },
-    "_seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
-    "_mixtures": {
+    "recipes._seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
+    "recipes._mixtures": {
         **{"N_STARTS": 2, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
         **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}},
     },
-    "_trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
+    "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
+    "recipes.bootstrap": {"REPLICATES": 3},
+    "recipes.specifications": {"MOST_CLUSTERS": 5},
+    "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},
+    "selection._on_leaves": {"FIRST": 6, "PATIENCE": 2, "LIKELY": 4, "LONG": 6},
+    "selection._judgement": {"RESTARTS": 2},
 }
-"""Runs of a search, by module of `fedcluster.recipes`: they go the same way, where they are few."""
+"""Runs of a search, by module: they go the same way, where they are few."""
 
 
 @pytest.fixture(autouse=True)
@@ -95,11 +114,34 @@ def _searches_are_short(
     """
     for module, names in FEW.items() if not request.node.get_closest_marker("long") else ():
         for name, value in names.items():
-            monkeypatch.setattr(f"fedcluster.recipes.{module}.{name}", value)
+            monkeypatch.setattr(f"fedcluster.{module}.{name}", value)
 
 
 def test_every_option_has_values() -> None:
     assert undeclared() == {}
+
+
+SHOWN = {"--out", "--overwrite", "--report", "--json", "--quiet", "--keep-names"}
+"""Options of what is shown and written of a result."""
+
+ELSEWHERE = {"fit": {"--engine"}}
+"""Options that tests of their own combine with others: `test_dask` fits files on a cluster."""
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_option_of_a_command_is_said_in_a_combination(job: str) -> None:
+    """A value of a factor says it, and the law of commands holds it against the job."""
+    said: set[str] = set()
+    for c in kept(job):
+        world = World(job, c, frames(c))
+        if c["way"] in COMMANDS and not speechless(world, job_of(world)):
+            words = options(world, job_of(world))
+            said |= {word.split("=")[0] for word in words if word.startswith("-")}
+    command = get_command(app).commands[job]  # type: ignore[attr-defined]
+    names = [{*each.opts} for each in command.params if each.param_type_name == "option"]
+    others = {*SHOWN, *ELSEWHERE.get(job, ())}
+    assert not [each for each in names if not each & (said | others)]
+    assert not others & said
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -114,7 +156,10 @@ def test_combinations_of_every_pair_obey_the_laws(job: str, part: int) -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job: str) -> None:
     """Trying fails where a site is asked. What rows hold, and a site's policy, are no options."""
-    refusals, lost = Array(job).held_against(kept(job))
+    drawn = Array(job)
+    refusals, lost = drawn.held_against(kept(job))
+    held = (frozenset(pair) for c in kept(job) for pair in combinations(c.items(), 2))
+    assert drawn.impossible.isdisjoint(held)
     assert not lost, "in no combination: cd tests && python -m pairs.arrays"
     assert refusals
     others = {

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from pairs.arrays import with_needs
+from pairs.factors import with_needs
+from pairs.laws import Case, commands_say_what_is_found
 from pairs.ways import invoke
 from pairs.worlds import World, frames, job_of, local, relays, run, secure
 from scipy.spatial.distance import cdist
@@ -276,3 +277,10 @@ def test_a_column_without_a_value_at_one_site_is_left_out_behind_a_relay_too() -
     prepared = [each.preprocessor for each in reports]
     assert [each.names_out for each in prepared if each] == [("x", "y", "z")] * 2
     assert [each.fit_report.left_out.keys() for each in reports] == [{"town"}] * 2
+
+
+@pytest.mark.parametrize("model", ["plain", "prepared"])
+def test_files_are_grouped_in_the_units_in_which_their_rows_are_clustered(model: str) -> None:
+    """Rows that are taken as they are make groups as they are: a column of wide range decides."""
+    c = with_needs("evaluate", ("model", model), ("site.protection", "groups"), ("way", "files"))
+    commands_say_what_is_found(Case("evaluate", c))

@@ -16,20 +16,29 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain, combinations, product
 from pathlib import Path
+from string import ascii_lowercase, digits
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fedcluster.core import SiteInfo
 from fedcluster.jobs import plan_of, preprocessing_of, steps_of
-from pairs.factors import IMPOSSIBLE, JOBS, LIFTS, NEEDS, SLOW, Combination, defaults, factors_of
+from pairs.factors import (
+    IMPOSSIBLE,
+    JOBS,
+    LIFTS,
+    SLOW,
+    Combination,
+    Value,
+    defaults,
+    factors_of,
+    with_needs,
+)
+from pairs.ways import unspoken
 from pairs.worlds import MAKERS, AskedError, World, columns_asked, frames, job_of, probe
 
 DRAWN = 30
 """How many combinations are drawn for one that is tried."""
-
-Value = tuple[str, str]
-"""A factor and the name of one of its values."""
 
 OF_SITES = ("site.", "sites", "source", "text", "missing", "dates held", "engine", "way")
 
@@ -37,15 +46,6 @@ OF_SITES = ("site.", "sites", "source", "text", "missing", "dates held", "engine
 def of_sites(factor: str) -> bool:
     """Whether a factor is of the sites, not of the job."""
     return factor.startswith("site.") or factor in OF_SITES
-
-
-def with_needs(job: str, *values: Value) -> dict[str, str]:
-    """The combination of some values, of what they need, and of defaults."""
-    c, factors = dict(defaults(job)), factors_of(job)
-    for value in sorted(values):
-        needed = NEEDS.get(value, {}).items()
-        c |= {name: need for name, need in needed if need in factors.get(name, ())}
-    return c | dict(values)
 
 
 class Introduced:
@@ -160,6 +160,11 @@ class Array:
             rng.shuffle(every)
         return every
 
+    @cached_property
+    def impossible(self) -> set[frozenset[Value]]:
+        """Pairs of which no combination can be made, or which no user can ask for."""
+        return {*IMPOSSIBLE, *unspoken(self.job)}
+
     def pairs(self) -> Iterator[tuple[Value, Value]]:
         for one, other in combinations(self.values, 2):
             yield from product(one, other)
@@ -169,7 +174,7 @@ class Array:
     ) -> tuple[dict[frozenset[Value], Exception], set[frozenset[Value]]]:
         """How the pairs that stand in none of some combinations are refused, and which are not."""
         held = {frozenset(pair) for row in rows for pair in combinations(row.items(), 2)}
-        absent = {*map(frozenset, self.pairs())} - held - {*IMPOSSIBLE}
+        absent = {*map(frozenset, self.pairs())} - held - self.impossible
         self._refusals = {}
         for pair in absent:
             self._try(pair, self._refusals)
@@ -186,7 +191,7 @@ class Array:
         for one, other in self.pairs():
             pair = frozenset([one, other])
             both = of_sites(one[0]) and of_sites(other[0])
-            if pair in IMPOSSIBLE or both:
+            if pair in self.impossible or both:
                 continue
             if self.refused.by_checks(with_needs(self.job, one, other)) is not None:
                 self._try(pair, found)
@@ -215,7 +220,7 @@ class Array:
         bit = {value: 1 << i for i, value in enumerate(every)}
         factors = [sum(bit[value] for value in each) for each in self.values]
         against = dict.fromkeys(every, 0)
-        bad, more = {*self._refusals, *IMPOSSIBLE}, True
+        bad, more = {*self._refusals, *self.impossible}, True
         while more:
             for one, other in (tuple(pair) for pair in bad):
                 if one in bit and other in bit:
@@ -368,7 +373,9 @@ class Array:
         """Take a combination that is not refused and holds pairs that are left."""
         pairs = [] if row is None else [frozenset(pair) for pair in combinations(row.items(), 2)]
         new = [pair for pair in pairs if pair in left]
-        if row is None or not new or self.refused(row) is not None:
+        if row is None or not new or not self.impossible.isdisjoint(pairs):
+            return False
+        if self.refused(row) is not None:
             return False
         rows.append(row)
         for pair in new:
@@ -422,13 +429,16 @@ def array(job: str, seed: int = 0, *, slow: bool = False) -> Array:
 DRAWN_BEFORE = Path(__file__).with_name("drawn.json")
 """By job the names of the values of each factor, and of each combination their places there."""
 
+PLACES = digits + ascii_lowercase
+"""How places are written, one after the other."""
+
 
 def keep(job: str, rows: Iterable[Combination]) -> None:
     """Keep what was drawn of a job."""
     values = {name: list(each) for name, each in factors_of(job).items()}
     places = [[values[name].index(row[name]) for name in values] for row in rows]
     known = json.loads(DRAWN_BEFORE.read_text("utf-8")) if DRAWN_BEFORE.exists() else {}
-    known[job] = {"values": values, "rows": ["".join(map(str, each)) for each in places]}
+    known[job] = {"values": values, "rows": ["".join(PLACES[i] for i in each) for each in places]}
     DRAWN_BEFORE.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
 
 
@@ -441,7 +451,7 @@ def kept(job: str) -> list[dict[str, str]]:
     content = json.loads(DRAWN_BEFORE.read_text("utf-8"))[job]
     usual, factors, values = defaults(job), factors_of(job), content["values"].items()
     rows = [
-        {name: each[int(i)] for i, (name, each) in zip(places, values, strict=True)}
+        {name: each[PLACES.index(i)] for i, (name, each) in zip(places, values, strict=True)}
         for places in content["rows"]
     ]
     known = [row for row in rows if all(row[n] in factors.get(n, ()) for n in row)]
@@ -452,5 +462,8 @@ def kept(job: str) -> list[dict[str, str]]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for name in JOBS:
-        before = [row for row in kept(name) if not row.items() & set(SLOW)]
-        keep(name, Array(name).rows(before))
+        drawn, before = Array(name), [row for row in kept(name) if not row.items() & set(SLOW)]
+        for row in before:
+            pairs = set(map(frozenset, combinations(row.items(), 2)))
+            row["way"] = row["way"] if drawn.impossible.isdisjoint(pairs) else "none"
+        keep(name, drawn.rows(before))

@@ -29,6 +29,9 @@ load_plugins([PLUGIN])
 Factors = Mapping[str, Mapping[str, Any]]
 """Of each factor its values, by what they are called."""
 
+Value = tuple[str, str]
+"""A factor and the name of one of its values."""
+
 Combination = Mapping[str, str]
 """Of each factor the name of a value."""
 
@@ -44,7 +47,8 @@ def named(*values: Any) -> dict[str, Any]:
 PREPARE: dict[str, Any] = {
     "none": None,
     "mean": PreprocessingSpec(missing="mean"),
-    "drop": PreprocessingSpec("robust", missing="drop"),
+    "auto": PreprocessingSpec(missing="mean"),
+    "drop": PreprocessingSpec("robust", missing="drop", categories="none"),
     "median": PreprocessingSpec(
         "minmax",
         missing="median",
@@ -67,7 +71,7 @@ FIT: Factors = {
     "max_iter": named(300, 3),
     "tol": named(1e-4, 0.0, 0.01),
     "metric": named("euclidean", "cosine"),
-    "model": named("k-means", "mixture"),
+    "model": named("k-means", "mixture", "auto", "merged"),
     "covariance_type": named("full", "tied", "diag", "spherical"),
     "reg_covar": named(1e-6, 1e-3),
     "noise": named(False, True, 900.0),
@@ -82,7 +86,7 @@ FIT: Factors = {
     "trim": named(0.0, 0.1),
     "robust": named(0, 1),
     "profile": named(False, True),
-    "stability": named(False, 2),
+    "stability": named(False, True, 2),
     "rule": {"none": None, "bic": Rule("bic"), "vote": Rule("vote"), "elbow": Rule("gap", "elbow")},
     "epsilon": named(None, 20.0),
     "delta": named(1e-6, 1e-3),
@@ -148,7 +152,7 @@ SITE: Factors = {
     "codes": {"none": {}, "town": {"town": {"A": "Ahlen", "B": "Bonn", "C": "Celle"}}},
     "missing_values": named((), (-999,)),
     "rename": {"none": {}, "z": {"depth": "z"}},
-    "factors": {"none": {}, "z": {"z": 4.0}},
+    "factors": {"none": {}, "z": {"z": 4.0}, "offset": {"z": "4x+32"}},
     "dates": {"none": {}, "age": {"seen": "age:2024-12-31"}},
     "protection": named("limits", "groups", None),
     "groups": {"default": {}, "3": {"p": 3, "min_rows": 6, "scale": "none"}},
@@ -178,6 +182,8 @@ NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("missing", "True"): {"prepare": "mean", "model": "prepared"},
     ("dates held", "True"): {"prepare": "mean"},
     ("algorithm", "ffcm"): {"m": "2.0"},
+    ("model", "auto"): {"n_clusters": "auto"},
+    ("model", "merged"): {"n_clusters": "auto"},
     ("noise", "True"): {"model": "mixture"},
     ("noise", "900.0"): {"model": "mixture"},
     ("start", "means"): {"model": "mixture"},
@@ -265,7 +271,15 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
         ],
         "what a budget allows is a matter of the network's end": [
             (("site.privacy", "budget"), ("engine", engine))
-            for engine in ("local", "relays", "resumed")
+            for engine in ("local", "relays", "resumed", "dask")
+        ],
+        "the owner of a collection prepares its dates, and names sensitive values alone": [
+            (("engine", "dask"), other)
+            for other in [("site.dates", "age"), ("site.privacy", "diverse")]
+        ],
+        "rows of a partition lie in memory, and are not sparse": [
+            (("engine", "dask"), other)
+            for other in [("site.values_in_memory", "0"), ("source", "npz")]
         ],
         "a table of numbers without names": [
             (("way", way), other)
@@ -277,7 +291,7 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
 }
 """Pairs of values of which no combination can be made, by the reason."""
 
-SLOW = (("n_clusters", "auto"), ("k_max", "None"), ("quality", "best"))
+SLOW = (("quality", "best"),)
 """Values that take long: with every other value in the long tests, else in one combination."""
 
 MEETING = (
@@ -294,7 +308,7 @@ NOT_DRAWN = {"name", "path", "federation", "source"}
 """Fields of a site file that are drawn as other factors, or are no choice."""
 
 ROWS: Factors = {
-    "sites": {"3": (3, 40), "4": (4, 40), "9": (9, 40)},
+    "sites": {"3": (3, 40), "4": (4, 40), "6": (6, 40)},
     "source": named("csv", "parquet", "sqlite", "npz"),
     "text": named(False, True),
     "missing": named(False, True),
@@ -302,11 +316,12 @@ ROWS: Factors = {
 }
 """How many sites with how many rows, from which files, and what their columns hold."""
 
-ENGINES = ("local", "wire", "relays", "resumed", "resumed wire", "secure")
+ENGINES = ("local", "wire", "relays", "resumed", "resumed wire", "secure", "dask")
 TABLES = ("pandas", "array", "polars", "arrow", "sparse", "paths")
 FILES = ("files", "odd files", "one file")
 COMMANDS = (*FILES, "site files")
-"""How a user asks for it on this machine: an estimator given tables, or the command line.
+"""How a user asks for it on this machine: an estimator given tables, or the command line; or none,
+of what is asked for over a network alone.
 
 Odd files have lines above the table, decimal commas, another encoding, and columns to leave out."""
 
@@ -315,7 +330,7 @@ Odd files have lines above the table, decimal commas, another encoding, and colu
 def factors_of(job: str) -> Factors:
     """All factors of a job, of its sites and rows, of engines and ways."""
     own = JOBS[job][1]
-    ways = (*TABLES, *COMMANDS) if job == "fit" else COMMANDS
+    ways = ("none", *(TABLES if job == "fit" else ()), *COMMANDS)
     site = {f"site.{name}": values for name, values in SITE.items()}
     return {**own, **site, **ROWS, "engine": named(*ENGINES), "way": named(*ways)}
 
@@ -324,6 +339,15 @@ def factors_of(job: str) -> Factors:
 def defaults(job: str) -> Mapping[str, str]:
     """The combination of all defaults."""
     return {name: next(iter(values)) for name, values in factors_of(job).items()}
+
+
+def with_needs(job: str, *values: Value) -> dict[str, str]:
+    """The combination of some values, of what they need, and of defaults."""
+    c, factors = dict(defaults(job)), factors_of(job)
+    for value in sorted(values):
+        needed = NEEDS.get(value, {}).items()
+        c |= {name: need for name, need in needed if need in factors.get(name, ())}
+    return c | dict(values)
 
 
 def undeclared() -> dict[str, Sequence[str]]:

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from fedcluster.engines.wire import read_summaries, unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, JobReport, clustering_of, content_of, model_of
 from fedcluster.model import Model
-from pairs.factors import FILES, Combination, defaults
+from pairs.factors import FILES, Combination
 from pairs.ways import (
     CommandError,
     Found,
@@ -36,7 +36,7 @@ from pairs.ways import (
     tables,
     warned,
 )
-from pairs.worlds import MAKERS, Counted, World, frames, job_of, one_by_one, resumed, run
+from pairs.worlds import MAKERS, Counted, World, frames, job_of, of_files, one_by_one, resumed, run
 
 Frames = Mapping[str, DataFrame]
 
@@ -547,7 +547,10 @@ def one_answer_by_every_way(case: Case) -> None:
     for name, frame in world.tables.items():
         if world.c["way"] in ("array", "sparse"):  # names are made
             frame = frame[world.values].set_axis(list(loaded.columns), axis=1)
-        labels = loaded.predict(shuffled(frame[list(loaded.columns)]))
+        if world.c["way"] == "site files" and world.site["dates"]:  # made where the rows are
+            labels = _as_fitted(case, loaded, name)
+        else:
+            labels = loaded.predict(shuffled(frame[list(loaded.columns)]))
         assert np.array_equal(labels, found.labels[name]), f"{name}: by the file of the model"
     if found.estimator is not None:
         given = tables(world)
@@ -564,20 +567,18 @@ def commands_say_what_is_found(case: Case) -> None:
     """A choice of k, scores and profiles are the same where a command is asked for them.
 
     A command takes all labels that it is told of for the classes, and its own number of references.
-    Files of rows have no limits, and their rows are read at once.
     """
-    world, c = case.world, case.c
-    if speechless(world, case.job) or world.site["protection"] == "groups" or world.site["privacy"]:
+    world = case.world
+    if speechless(world, case.job):
         return
     job = case.job
     if isinstance(job, Evaluate):
         classes = ("a", "b", "c") if "label_column" in world.parts else None
         job = replace(job, labels=False, classes=classes, n_references=REFERENCES)
-    memory = defaults(case.job_name)["site.values_in_memory"]
-    of_files = {"site.limits": "none", "source": "csv", "site.values_in_memory": memory}
-    home = World(case.job_name, {**c, **of_files} if c["way"] in FILES else c, case.world.frames)
+    home = World(case.job_name, {**case.c, "engine": "local"}, world.frames)
+    alone = of_files if case.c["way"] in FILES else partial(one_by_one, network=False)
     try:
-        found = content_of(run(home, job, one_by_one(home, job, network=False)))
+        found = content_of(run(home, job, alone(home, job)))
     except HeldBackError:
         try:
             commanded(world, job)
@@ -633,9 +634,11 @@ def same_words_everywhere(case: Case) -> None:
 
 
 def _not_told(case: Case) -> list[str]:
-    """Missing values that nothing tells of, by their number."""
+    """Missing values that nothing tells of, by their number; groups tell of their own."""
     world, found = case.world, case.found
     assert found is not None
+    if world.site["protection"] == "groups":
+        return []
     prepared = found.content.get("prepared", ()) if found.folder else ()
     if not prepared or case.c["missing"] != "True" or found.model.preprocessor is None:
         return []

@@ -6,6 +6,8 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
+from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
-from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, factors_of
-from pairs.worlds import World
+from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, defaults, factors_of, with_needs
+from pairs.worlds import World, job_of
 
 
 @dataclass
@@ -55,11 +58,14 @@ class CommandError(Exception):
 def speechless(world: World, job: Any) -> str:
     """What of a combination its way has no words for; nothing where it has."""
     way = world.c["way"]
+    if way == "none":
+        return "nobody asks for it on this machine"
     site = next((why for name, why in _SITE_ONLY.items() if _differs(world, name)), "")
     if way == "site files":
-        return _unsaid(world, _options(world))
-    if site:
-        return site
+        of_owner = world.job_name != "fit" and world.site["privacy"]
+        return "rules of an owner" if of_owner else _unsaid(world, _options(world))
+    if site or world.c["site.limits"] == "5":
+        return site or "the fewest rows that a site answers about"
     if way in FILES:
         return _unsaid(world, _options(world)) or _of_groups(world)
     if world.site["dates"] and getattr(job, "prepare", None) is None:
@@ -76,11 +82,25 @@ def speechless(world: World, job: Any) -> str:
 
 
 _SITE_ONLY = {
-    "site.limits": "limits of a site",
     "site.privacy": "a privacy budget of a site",
     "site.colluders": "sites that share noise",
 }
 _RENAMED = {"n_clusters", "seed", "model", "rule"}
+
+
+@cache
+def unspoken(job_name: str) -> set[frozenset[tuple[str, str]]]:
+    """Pairs of a way and a value that it has no words for."""
+    usual, factors = defaults(job_name), factors_of(job_name)
+    values = [(name, value) for name in factors if name != "way" for value in factors[name]]
+    pairs = product([("way", way) for way in factors["way"] if way != "none"], values)
+    some = {pair: ({**usual, **dict(pair)}, with_needs(job_name, *pair)) for pair in pairs}
+    worlds = {pair: [World(job_name, c, {}) for c in each] for pair, each in some.items()}
+    return {
+        frozenset(pair)
+        for pair, each in worlds.items()
+        if all(speechless(world, job_of(world)) for world in each)
+    }
 
 
 def _differs(world: World, name: str) -> bool:
@@ -93,13 +113,15 @@ def _options(world: World) -> set[str]:
     own = {each.name for each in fields(kind) if each.metadata} | {"prepare"}
     if world.job_name == "select-k":
         return own | {"bounds", "pick"}
-    return own | ({"bounds"} if world.job_name == "fit" else {"model", "profile", "metrics"})
+    if world.job_name == "fit":
+        return own | {"bounds"}
+    return own | {"model", "profile", "metrics", "algorithms", "labels", "n_references"}
 
 
 def _unsaid(world: World, known: set[str]) -> str:
     own = JOBS[world.job_name][1]
     unsaid = [name for name in own if name not in known and _differs(world, name)]
-    lacks = COMMAND_LACKS if world.c["way"] in COMMANDS else {}
+    lacks = COMMAND_LACKS.get(world.job_name, {}) if world.c["way"] in COMMANDS else {}
     unsaid += [name for name, says in lacks.items() if world.c.get(name) in says]
     if world.job_name == "select-k" and world.c["prepare"] in ("median", "ignore", "pca"):
         unsaid.append("logarithms, bounds, weights or components of columns")
@@ -107,12 +129,13 @@ def _unsaid(world: World, known: set[str]) -> str:
 
 
 COMMAND_LACKS = {
-    "init": ["array"],
-    "noise": ["900.0"],
-    "stability": ["2"],
-    "algorithm": ["own"],
-    "bounds": ["pair"],
-    "classes": ["('a', 'b', 'c')"],
+    "fit": {
+        "init": ["array"],
+        "noise": ["900.0"],
+        "stability": ["2"],
+        "bounds": ["pair"],
+    },
+    "evaluate": {"classes": ["('a', 'b', 'c')"]},
 }
 """Values for which the command line has no words, where it has the option."""
 
@@ -125,18 +148,23 @@ def _of_groups(world: World) -> str:
 
 
 def estimator_of(job: Any) -> type[Any]:
-    if job.model == "mixture":
+    if job.model in ("mixture", "merged"):
         return FederatedGaussianMixture
     return FederatedKMeans if job.m is None else FederatedFuzzyCMeans
 
 
 def tables(world: World) -> dict[str, Any]:
-    """The rows of all sites, as tables of a kind, without the columns that have a part."""
-    way = world.c["way"]
-    return {
-        name: _TABLES[way](world.tables[name][world.values], world.folder / f"{name}.csv")
-        for name in world.frames
-    }
+    """The rows of all sites, as tables of a kind, without the columns that have a part.
+
+    Those that are prepared by "auto" have a column that is to be left out.
+    """
+    way, rows = world.c["way"], {name: table[world.values] for name, table in world.tables.items()}
+    if world.c["prepare"] == "auto" and way not in ("array", "sparse"):
+        rows = {
+            name: frame.assign(row=[f"{name}-{j}" for j in range(len(frame))])
+            for name, frame in rows.items()
+        }
+    return {name: _TABLES[way](rows[name], world.folder / f"{name}.csv") for name in rows}
 
 
 def _path(frame: pd.DataFrame, path: Path) -> Path:
@@ -162,9 +190,14 @@ def estimator(world: World, job: Any) -> Found:
         "random_state": job.seed,
         "n_init": "auto" if job.n_init is None else job.n_init,
         "n_components": job.n_clusters,
+        "merge": job.model == "merged",
         "rule": "likelihood" if job.rule is None else job.rule,
         "protection": protection(world),
     }
+    if world.c["prepare"] == "auto":
+        renamed["prepare"] = "auto"
+    if without_limits(world):
+        renamed["min_cluster_size"] = 1
     given = {**known, **renamed}
     names = kind().get_params()
     with warnings.catch_warnings(record=True) as caught:
@@ -174,6 +207,12 @@ def estimator(world: World, job: Any) -> Found:
     said = [str(each.message) for each in caught]
     labels = {name: fitted.site_labels_[name] for name in world.frames}
     return Found(Model.from_estimator(fitted), labels, warnings=said, estimator=fitted)
+
+
+def without_limits(world: World) -> bool:
+    """Whether a user says that rows of files or tables have no limits; a budget has none."""
+    no_rules = world.site["protection"] != "groups" and world.c.get("epsilon", "None") == "None"
+    return no_rules and world.c["site.limits"] == "none"
 
 
 def protection(world: World) -> Groups | None:
@@ -202,13 +241,17 @@ def files(world: World, *, apart: bool = False) -> list[str]:
     if world.c["way"] == "one file" and not apart:
         every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
         return [str(_path(every, world.folder / "all.csv"))]
-    write = _odd if world.c["way"] == "odd files" else _path
+    odd = partial(_odd, distinct=world.job_name == "select-k")
+    write = odd if world.c["way"] == "odd files" else _path
     return [f"{name}={write(each, world.folder / f'{name}.csv')}" for name, each in frames.items()]
 
 
-def _odd(frame: pd.DataFrame, path: Path) -> Path:
-    """A file with lines above, decimal commas, in another encoding, and with odd columns."""
-    torn = ["much", *["2,5"] * (len(frame) - 1)]
+def _odd(frame: pd.DataFrame, path: Path, *, distinct: bool = False) -> Path:
+    """A file with lines above, decimal commas, in another encoding, and with odd columns.
+
+    One has a text among numbers: two levels, or if all are distinct, no measurement.
+    """
+    torn = ["much", *(f"{i if distinct else 2},5" for i in range(1, len(frame)))]
     frame = frame.assign(remark="größer", torn=torn)
     table = frame.to_csv(index=False, sep=";", decimal=",", date_format="%Y-%m-%d")
     path.write_bytes(f"Größen;aus;einer;Klinik\n\n{table}".encode("cp1252"))
@@ -247,7 +290,7 @@ def of_rows(world: World, job: Any) -> list[str]:
     if of_model:  # its columns are read
         pass
     elif world.site["columns"] is not None or {"label_column", "id_column"} & {*world.parts}:
-        said.append(f"--columns={','.join(world.values)}")
+        said.append(f"--columns={','.join(chosen_of(world, job))}")
     elif world.c["way"] == "odd files":
         read = getattr(job, "prepare", None) is not None
         said += ["--exclude=remark", "--lenient"] if read else ["--exclude=remark,torn"]
@@ -255,7 +298,16 @@ def of_rows(world: World, job: Any) -> list[str]:
         said.append("--site-column=site")
     if world.site["protection"] == "groups":
         said.append("--protection=groups")
+    said += [f"--plugin={name}" for name in world.site["plugins"]]
     return [*said, *of_values(world)]
+
+
+def chosen_of(world: World, job: Any) -> list[str]:
+    """The columns that may be chosen: neither dates nor texts of which no numbers are made."""
+    how = getattr(job, "prepare", None)
+    no_number = {"seen"} - {*world.site["dates"]}
+    no_number |= {"town"} if how is not None and how.categories == "none" else set()
+    return [name for name in world.values if name not in no_number]
 
 
 def of_job(world: World, job: Any) -> list[str]:
@@ -270,10 +322,20 @@ def of_job(world: World, job: Any) -> list[str]:
             said.append(option)
         else:
             text = f"{value[0]}-{value[-1]}" if isinstance(value, tuple) else value
-            said += [option, str(text)]
+            if isinstance(value, Lloyd):
+                text = "fedcluster.algorithms.Lloyd"
+            is_usual = world.job_name == "fit" and each.name == "m" and value == FUZZY
+            said += ["--fuzzy"] if is_usual else [option, str(text)]
     if getattr(job, "epsilon", None) is not None:
         return [*said, "--bounds", _pairs(job.bounds)] if job.bounds else said
-    return [*said, *of_preparation(job.prepare)]
+    how = job.prepare
+    dates = {} if how is None or world.c["way"] == "site files" else how.dates
+    said += [] if world.c["prepare"] == "auto" else of_preparation(how)
+    return said + [f"--dates={name}={value}" for name, value in dates.items()]
+
+
+FUZZY = 2.0
+"""The fuzzifier that stands for fuzzy clusters, where none is given."""
 
 
 def of_preparation(how: Any) -> list[str]:
@@ -286,9 +348,7 @@ def of_preparation(how: Any) -> list[str]:
     weights = ",".join(f"{name}={value}" for name, value in how.weights.items())
     said += ["--weight", weights] if weights else []
     said += ["--pca", str(how.pca)] if how.pca else []
-    said += ["--prepare", f"{PLUGIN}.{type(how.then).__name__}"] if how.then else []
-    dates = ",".join(f"{name}={value}" for name, value in how.dates.items())
-    return said + (["--dates", dates] if dates else [])
+    return said + (["--prepare", f"{PLUGIN}.{type(how.then).__name__}"] if how.then else [])
 
 
 def _pairs(bounds: Mapping[str, tuple[float, float]]) -> str:
@@ -298,9 +358,7 @@ def _pairs(bounds: Mapping[str, tuple[float, float]]) -> str:
 def command(world: World, job: Any) -> Found:
     """Run `fedcluster fit`."""
     out = world.folder / "out"
-    status, said = invoke(
-        "fit", *files(world), *of_rows(world, job), *of_job(world, job), "-o", out
-    )
+    status, said = invoke("fit", *files(world), *options(world, job), "-o", out)
     if status:
         raise CommandError(said)
     content = json.loads((out / "history.json").read_text())
@@ -308,23 +366,31 @@ def command(world: World, job: Any) -> Found:
     return Found(Model.load(out), labels, said, content=content, folder=out)
 
 
-def commanded(world: World, job: Any) -> dict[str, Any]:
-    """What `fedcluster select-k`, `evaluate` or `profile` says with ``--json``."""
-    options = of_rows(world, job)
+def options(world: World, job: Any) -> list[str]:
+    """All options of a command."""
+    said = of_rows(world, job)
+    if world.job_name == "fit":
+        limited = world.c["way"] in FILES and without_limits(world)
+        return said + of_job(world, job) + ["--min-cluster-size=1"] * limited
     if world.job_name == "select-k":
-        options += of_job(world, job) + ["--elbow"] * (job.pick == "elbow")
+        said += of_job(world, job) + ["--elbow"] * (job.pick == "elbow")
         if job.bounds is not None:
             pairs = zip(*job.bounds, strict=True)
-            options.append(f"--bounds={','.join(f'{low}:{high}' for low, high in pairs)}")
-        given: list[object] = []
+            said.append(f"--bounds={','.join(f'{low}:{high}' for low, high in pairs)}")
     else:
-        job.model.save(world.folder / "model.json")
-        given = [world.folder / "model.json"]
-        options += [f"--algorithm={each}" for each in job.algorithms]
+        said += [f"--algorithm={each}" for each in job.algorithms]
     if world.job_name == "evaluate":
-        options += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
-    options += ["--min-cluster-size=1"] * (world.c["way"] in FILES)
-    status, said = invoke(world.job_name, *given, *files(world), *options, "--json")
+        said += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
+    return said + ["--min-cluster-size=1"] * (world.c["way"] in FILES)
+
+
+def commanded(world: World, job: Any) -> dict[str, Any]:
+    """What `fedcluster select-k`, `evaluate` or `profile` says with ``--json``."""
+    given: list[object] = []
+    if world.job_name != "select-k":
+        given = [world.folder / "model.json"]
+        job.model.save(*given)
+    status, said = invoke(world.job_name, *given, *files(world), *options(world, job), "--json")
     if status:
         raise CommandError(said)
     content: dict[str, Any]

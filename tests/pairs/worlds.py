@@ -15,21 +15,27 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
+from dask import dataframe
 from scipy import sparse
 from secure_sites import STEPS, Wire, identities
 
 from fedcluster.core import Answers, Engine, SiteInfo, State, Task
-from fedcluster.engines import LocalEngine, Relay
+from fedcluster.engines import DaskEngine, LocalEngine, Relay
 from fedcluster.engines.client import Client
 from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
+from fedcluster.io.cells import affine
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import ColumnRoles
 from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.secure.cohort import Terms
@@ -61,7 +67,10 @@ class KilledError(Exception):
 def frames(c: Combination, seed: int = 0) -> dict[str, pd.DataFrame]:
     """The rows of each site with all the columns that a combination speaks of."""
     names = ("sites", "text", "missing", "dates held")
-    return _frames(tuple((name, c[name]) for name in names), seed)
+    made = _frames(tuple((name, c[name]) for name in names), seed)
+    if c["engine"] == "dask":  # which names partitions
+        return {f"part-{i:05}": frame for i, frame in enumerate(made.values())}
+    return made
 
 
 @cache
@@ -157,8 +166,9 @@ class World:
     def written(self, name: str) -> pd.DataFrame:
         """Rows as they stand in the file of a site, in its own units and its own words."""
         frame = self.tables[name].copy()
-        for column, factor in self.site["factors"].items():
-            frame[column] /= factor
+        for column, text in self.site["factors"].items():
+            factor, added = affine(str(text))
+            frame[column] = (frame[column] - added) / factor
         for column, codes in self.site["codes"].items():
             if column in frame:
                 known = {meant: code for code, meant in codes.items()}
@@ -217,6 +227,8 @@ class World:
         self, site: SiteFile, columns: Sequence[str] | None, *, raw: bool, network: bool = True
     ) -> Client:
         """As the worker of a site makes its client, or the command line."""
+        if self.c["engine"] == "dask":
+            return self._partition(site, columns, raw=raw)
         grouped = "groups" if network else "limits"
         if site.privacy is None and (site.protection or grouped) == "groups":
             client = self._grouped(site)
@@ -230,6 +242,24 @@ class World:
     def client_is_grouped(self) -> bool:
         """Whether sites of a federation make groups of their rows."""
         return "epsilon" not in self.site["privacy"] and self.site["protection"] != "limits"
+
+    def _partition(self, site: SiteFile, columns: Sequence[str] | None, *, raw: bool) -> Client:
+        """As an engine on Dask makes it of a table."""
+        roles, rows = self.roles(columns, raw=raw), self.tables[site.name]
+        return Client(site.name, lambda: read_table(rows, roles, f"site {site.name!r}"), self.rules)
+
+    def roles(self, columns: Sequence[str] | None, *, raw: bool) -> ColumnRoles:
+        """What the columns of the tables are."""
+        weight, group, label = (
+            self.site[f"{part}_column"] for part in ("weight", "group", "label")
+        )
+        return ColumnRoles(tuple(columns or self.values), weight, group, label, raw=raw)
+
+    @property
+    def rules(self) -> Disclosure:
+        """What each site keeps to."""
+        site = self.site_files[0]
+        return Disclosure.of(site.disclosure, site.groups if site.is_grouped else None)
 
     def _grouped(self, site: SiteFile) -> Client:
         known = self.__dict__.setdefault("_known_groups", {})
@@ -376,6 +406,16 @@ def one_by_one(world: World, job: Any, *, network: bool = True) -> OneByOne:
     return OneByOne(world.clients(columns_asked(world, job), raw=raw, network=network))
 
 
+def of_files(world: World, job: Any) -> OneByOne:
+    """The sites of a command that is given files: they have no limits, and perhaps groups."""
+    raw, groups = preprocessing_of(job) is not None, None
+    if world.site["protection"] == "groups":
+        groups = Groups(scale="standard" if raw else "none")
+    roles = replace(world.roles(columns_asked(world, job), raw=raw), dates=world.site["dates"])
+    rows = {name: read_table(table, roles, name) for name, table in world.tables.items()}
+    return OneByOne(Client(name, data, (), groups) for name, data in rows.items())
+
+
 def _is_private(job: Any) -> bool:
     return isinstance(job, Fit) and job.epsilon is not None
 
@@ -391,7 +431,7 @@ def columns_asked(world: World, job: Any) -> list[str] | None:
 def relays(world: World, job: Any) -> LocalEngine:
     clients = local(world, job).clients.values()
     each = list(clients)
-    size = 3 if len(each) >= 9 else len(each)
+    size = 3 if len(each) >= 6 else len(each)
     groups = [each[i : i + size] for i in range(0, len(each), size)]
     return LocalEngine(Relay(f"relay{i}", LocalEngine(some)) for i, some in enumerate(groups))
 
@@ -419,6 +459,43 @@ def secure(world: World, job: Any) -> SecureEngine:
     return _choosing(world, job, SecureEngine(Wire(ends), ends))
 
 
+class Here:
+    """What an engine on Dask asks of a cluster, done in this thread."""
+
+    asynchronous = False
+
+    def register_plugin(self, plugin: Any) -> None:
+        """Do nothing: kernels are compiled."""
+
+    def compute(self, work: Sequence[Any]) -> list[Any]:
+        """Return what was computed as Dask holds it."""
+        return [dask.delayed(each, traverse=False, pure=False) for each in self.gather(work)]
+
+    def gather(self, work: Sequence[Any]) -> list[Any]:
+        return list(dask.compute(*work, scheduler="synchronous"))
+
+
+def on_dask(world: World, job: Any) -> DaskEngine:
+    """A collection of a partition for each site."""
+    columns, raw = columns_asked(world, job), preprocessing_of(job) is not None
+    if not raw:  # as sites refuse rows that are no numbers; partitions do so when they are asked
+        for site in world.site_files:
+            assert len(world.client(site, columns, raw=raw).data)
+    parts = [dask.delayed(table) for table in world.tables.values()]
+    rows = dataframe.from_delayed(parts, meta=next(iter(world.tables.values())).iloc[:0])
+    roles = world.roles(columns, raw=raw)
+    return DaskEngine(
+        rows,
+        columns=roles.values,
+        weight_column=roles.weight,
+        group_column=roles.group,
+        label_column=roles.label,
+        filters=world.rules,
+        client=Here(),
+        fan_in=2,
+    )
+
+
 def _choosing(world: World, job: Any, engine: Any) -> Any:
     """What a run does first: it chooses columns, as `run_job` does."""
     columns = columns_asked(world, job)
@@ -437,6 +514,7 @@ MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
     "resumed": local,
     "resumed wire": wire,
     "secure": secure,
+    "dask": on_dask,
 }
 
 
@@ -447,17 +525,30 @@ def job_of(world: World) -> Any:
     """The job of a combination."""
     kind, factors = JOBS[world.job_name]
     given = {name: factors[name][world.c[name]] for name in factors}
-    if world.job_name == "fit":
+    if given.get("max_iter") == USUAL and _goes_on(given):
+        given["max_iter"] = ENOUGH
+    if "prepare" in given:
         given["prepare"] = with_columns(given["prepare"], world)
+    if world.job_name == "fit":
         given |= {name: for_width(given[name], world) for name in ("init", "start", "means")}
     if "model" in given and world.job_name in ("evaluate", "profile"):
         given["model"] = model(given["model"])
     return kind(**given)
 
 
+USUAL, ENOUGH = 300, 40
+"""Rounds that a fit may take, and those after which there is nothing new in one that goes on."""
+
+
+def _goes_on(given: Mapping[str, Any]) -> bool:
+    """Whether a fit takes all rounds that it may, or nearly so: no tolerance ends it."""
+    slow = given["m"] is not None or given["model"] == "mixture" or given["algorithm"] == "fkm"
+    return given["algorithm"] == "fedavg" or (given["tol"] == 0 and slow)
+
+
 def with_columns(prepare: PreprocessingSpec | None, world: World) -> PreprocessingSpec | None:
     """A preparation that says what becomes of dates, as files with them do."""
-    dates = world.site["dates"]
+    dates = world.site["dates"] if world.site["columns"] is None else {}
     return replace(prepare, dates=dates) if prepare is not None and dates else prepare
 
 
@@ -470,7 +561,7 @@ def for_width(start: Any, world: World) -> Any:
         return start
     k, more = 1 if world.c["n_clusters"] == "1" else len(start), 0
     if world.site["columns"] is None and world.c["prepare"] != "none":
-        texts = world.c["text"] == "True" and world.c["prepare"] != "median"
+        texts = world.c["text"] == "True" and world.c["prepare"] not in ("median", "drop")
         more = len(TOWNS) * texts + bool(world.site["dates"])
     d = 2 if world.c["prepare"] == "pca" else len(NUMBERS) + more
     return np.pad(start, ((0, 0), (0, more)))[:k, :d]
