@@ -139,7 +139,7 @@ def test_a_fit_has_the_bits_of_a_fit_in_one_process(seed) -> None:
 def test_all_jobs_are_carried_out_in_few_exchanges() -> None:
     network = Network(frames())
     chosen = network("select_k", columns=list(CLUSTERED), k_max=8)
-    assert chosen["exchanges"] <= 16
+    assert chosen["exchanges"] <= 13
     known = execute(SelectK(k_max=8, prepare=PreprocessingSpec()), local(network.means))
     assert chosen["outcome"]["n_clusters"] == known.outcome.value.n_clusters
     model = network("fit", n_clusters=5, columns=list(CLUSTERED))["files"]["model.json"]

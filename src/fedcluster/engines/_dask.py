@@ -18,6 +18,7 @@ from functools import cached_property
 from hashlib import sha256
 from operator import methodcaller
 from typing import Any, Unpack
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,7 +274,7 @@ class Opening:
             data = read_table(part, self.roles, f"partition {name!r}")
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
-        digest = sha256()
+        digest = _Checksum() if self.rules.groups is None else sha256()
         _add(digest, data)
         if not len(data.weighed()):
             return Opened(name, None, digest.hexdigest())
@@ -283,6 +284,19 @@ class Opening:
             _add(digest, client.data)
         persons = np.unique([] if data.groups is None else data.groups).astype(np.int64)
         return Opened(name, client, digest.hexdigest(), _unprepared(client.data), persons)
+
+
+class _Checksum:
+    """Checksum that takes half the time of a hash, for rows that nobody protects."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def update(self, content: Any) -> None:
+        self._sum = crc32(content, self._sum)
+
+    def hexdigest(self) -> str:
+        return f"{self._sum:08x}"
 
 
 def _add(digest: Any, data: Data) -> None:
@@ -298,8 +312,9 @@ def _add(digest: Any, data: Data) -> None:
 
 def _unprepared(data: Data) -> str:
     """Return what is wrong with rows that are used without preparation; "" if nothing is."""
+    gaps = bool(np.isnan(data.X.sum()))  # that of all values takes little time
     for j, column in enumerate(columns_of(data)):
-        if column.kind != "number" or np.isnan(data.X[:, j]).any():
+        if column.kind != "number" or (gaps and np.isnan(data.X[:, j]).any()):
             what = "has missing values" if column.kind == "number" else "is no number"
             return f"column {column.name!r} {what}; leave it out, or prepare the rows"
     return ""
