@@ -228,7 +228,7 @@ class FKM:
         return State(fit.centers, rows, round=state.round + 1, converged=settled)
 
     def _settled(self, before: Floats, after: Floats, tolerated: float) -> bool:
-        """Return whether the centres, in any order, moved by at most what is tolerated."""
+        """Return whether the centres, in any order, moved by no more than the tolerance."""
         if not self.tol or before.shape != after.shape:
             return False
         before, after = (c[np.lexsort(c.T)] for c in (before, after))

@@ -141,7 +141,7 @@ class Engine(Protocol):
         ----------
         columns : bool, default=False
             Whether the sites describe their columns, with those levels of text that several rows
-            share and the limits allow out.
+            share and the limits permit.
         texts : collection of str
             Columns whose numbers are codes, to be described as text.
         labels : bool, default=False

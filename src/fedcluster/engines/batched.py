@@ -267,7 +267,7 @@ class StackedRows:
     padded : ndarray of shape (n + PADDING, d)
         The padded rows.
     sites : Sites
-        The position of each site's rows, and what its limits allow out.
+        The position of each site's rows, and what its limits permit.
     """
 
     names: Collection[str]

@@ -369,7 +369,7 @@ class Client:
         return max(most, int(log.most[{"lone_rows": 1, "held_back": 2}[what], place]))
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
-        """Return the columns, with only those texts that several rows share and rules allow out.
+        """Return the columns, with only those texts that several rows share and the rules permit.
 
         Parameters
         ----------
@@ -386,7 +386,7 @@ class Client:
         return SourceSummary.from_chunks(self._chunks(), texts).disclosed(self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
-        """Return the labels that several rows share and the rules allow out; None without any.
+        """Return the labels that several rows share and the rules permit; None without any.
 
         Examples
         --------
@@ -401,7 +401,7 @@ class Client:
 
     @property
     def _described_groups(self) -> Data:
-        """Groups that the site describes: all, or none if the rules allow nothing of them out."""
+        """Groups that the site describes: all, or none if the rules permit nothing about them."""
         grouped = self.data.grouped
         n = 0.0 if grouped is None else float(grouped.smallest_first[-1])
         return self.data if self._passes(np.array([n]), int(n)).any() else self.data.take(slice(0))

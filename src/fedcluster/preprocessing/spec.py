@@ -2,7 +2,7 @@
 
 All differences between the sites are reported before sums are requested. Each site discloses the
 names and kinds of its columns, like its own name and limits. The texts of a column are values of
-rows: a site names only those that several of its rows share and that its limits allow out.
+rows: a site names only those that several of its rows share and that its limits permit.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class FitReport:
         Sentences on used columns that may have another meaning.
     clipped : mapping of str to mapping of str to int
         Number of values that were clipped to the bounds, by site and column, as far as the sites'
-        limits allow it out.
+        limits permit.
     moments : mapping of str to mapping of str to (float, float)
         Mean and standard deviation of numeric columns, by column and site, if they were needed for
         scaling.

@@ -172,7 +172,7 @@ ROUNDING = 1e-6
 
 
 class SizeLimits(NamedTuple):
-    """Smallest numbers of rows of a site, and in a line, that limits allow out."""
+    """Smallest numbers of rows of a site, and in a line, that limits permit."""
 
     rows: int
     line: int
@@ -298,7 +298,7 @@ class Disclosure:
         return passes
 
     def _filtered(self, answer: Summary, n_rows: int, persons: PersonCounts | None) -> Summary:
-        """Return the part that the limits allow out; they count persons if these are known."""
+        """Return the part that the limits permit; they count persons if these are known."""
         if persons is not None:
             answer = replace(answer, support=persons.min_groups(answer.rows))
             n_rows = int(persons.min_groups(np.array([float(n_rows)]))[0])

@@ -48,7 +48,7 @@ def profiling(
     names : sequence of str, optional
         The names of the clusters; by default names are proposed.
     smallest : int, default=1
-        The smallest group of rows that all sites' limits allow out.
+        The smallest group of rows that all sites' limits permit.
 
     Returns
     -------

@@ -105,7 +105,7 @@ class FitSpec:
     site_rows : tuple of float
         The number of rows of each site, as far as reported.
     smallest : int
-        The smallest group of rows, as sites use them, that all sites' limits allow out.
+        The smallest group of rows, as sites use them, that all sites' limits permit.
     trim : float
         The share of the rows that belongs to no cluster, those farthest from all centres.
     robust : int
@@ -269,7 +269,7 @@ def distinct_limits(sites: Iterable[SiteInfo]) -> list[tuple[Limit, ...]]:
 
 
 def smallest_of(sites: Iterable[SiteInfo]) -> int:
-    """Return the smallest group of rows that all sites' limits allow out."""
+    """Return the smallest group of rows that all sites' limits permit."""
     return max((_largest(limits, "MinClusterSize") for limits in distinct_limits(sites)), default=1)
 
 
@@ -280,7 +280,7 @@ def _largest(limits: Sequence[Limit], name: str) -> int:
 
 
 def _smallest_seen(limits: Sequence[Limit]) -> int:
-    """Return the smallest number of rows, or groups of rows, that limits allow out.
+    """Return the smallest number of rows, or groups of rows, that limits permit.
 
     Examples
     --------

@@ -48,7 +48,7 @@ KINDS: tuple[Kind, ...] = (
 EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
 """Edges of cells along a principal axis, in standard deviations."""
 LEAST_VARIANCE = 1e-180
-"""Variance along an axis below which its unit could not be sent to a site."""
+"""Smallest variance along an axis, so that axes scaled to unit variance can be sent to a site."""
 RANGE = (0.001, 0.999)
 """Shares of the rows below the two ends of a range."""
 
