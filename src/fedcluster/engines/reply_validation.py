@@ -130,7 +130,7 @@ class ReplyBounds:
                 )
 
     def _remedy(self, rows: Mapping[str, float]) -> str:
-        """Return advice on sites that have so many rows."""
+        """Return advice on sites with these numbers of rows."""
         stated = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
         return f"; {self.remedy.format(rows=stated)}" if self.remedy else ""
 

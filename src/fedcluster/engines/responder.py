@@ -230,7 +230,7 @@ DIGITS = 16
 """Number of digits of a question's hash by which its reply identifies it."""
 
 KEPT = 4
-"""Number of descriptions of columns that are kept, each with different columns as text."""
+"""Number of cached descriptions of columns, each for another choice of text columns."""
 
 
 class SiteClient(Protocol):

@@ -62,7 +62,7 @@ def is_blank(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value of any source is missing: empty, or a text that means so.
+    """Return whether a value of any source is missing: empty, or a text for it.
 
     Examples
     --------

@@ -159,7 +159,7 @@ def columns_of_sites(points: Floats, bounds: Places) -> Floats:
 
 @native
 def passes_limits(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
-    """Return whether a line of so many rows may leave its site, and count it."""
+    """Return whether a line with this number of rows may leave its site, and count it."""
     if rows == 0:
         return False
     if rows < sites.least or not sites.responding[site]:

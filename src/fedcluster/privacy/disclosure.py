@@ -353,7 +353,7 @@ class PersonCounts:
         return len(self.most) - 1
 
     def min_groups(self, rows: Floats) -> Floats:
-        """Return the smallest number of persons who can have so many rows, (k,); at most the rows.
+        """Return the fewest persons who can have these numbers of rows, (k,), at most the rows.
 
         The numbers of rows may be sums of memberships, which need not be whole.
         """
@@ -361,7 +361,7 @@ class PersonCounts:
         return np.minimum(np.ceil(fewest - ROUNDING), rows)
 
     def rows_of(self, persons: int) -> float:
-        """Return the fewest rows that so many persons must have; infinite if too few persons."""
+        """Return the fewest rows of this number of persons; infinite if there are fewer persons."""
         return float(self.most[persons - 1]) + 1 if persons <= len(self) else np.inf
 
 

@@ -1,6 +1,4 @@
-"""Plan of fitting a mixture, and search for one likelier than its starts lead to.
-
-The search crosses the components of two runs.
+"""Plan of fitting a mixture, with a search for one likelier than its starts lead to.
 
 EM converges to a local maximum, and with many components some end in the wrong place from every
 start. So the findings of two runs are combined, and one component is moved:
@@ -8,11 +6,11 @@ start. So the findings of two runs are combined, and one component is moved:
     parents  two of the best runs, each the better of two that are drawn
     match    components of both, by the assignment of least squared distance of the means, each
              column in units of their standard deviation
-    child    one component of each pair at random; mostly one is removed then (any, rather a light
-             one, or rather one near another) and its weight goes to the nearest; instead another,
-             drawn by its weight, is split along a row as that one would draw it or along one
-             column of it, or one is added at a mean of the rows, drawn by weight times distance
-             (to the power of 0, 1 or 2) to the nearest component
+    child    one component of each pair at random; mostly, one is then removed (any, or preferably
+             a light one, or one near another) and its weight added to the nearest. In its place,
+             another one, drawn by weight, is split along a row drawn from it or along a column,
+             or one is added at a mean of the rows, drawn by weight times distance (to the power
+             of 0, 1 or 2) to the nearest component
 
 F. Pernkopf & D. Bouchaffra, Genetic-based EM algorithm for learning Gaussian mixture models, IEEE
 Trans. Pattern Anal. Mach. Intell. 27, 2005; N. Ueda, R. Nakano, Z. Ghahramani & G. E. Hinton, SMEM

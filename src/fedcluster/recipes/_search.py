@@ -34,7 +34,7 @@ HOPE = 3
 """Number of its last gains by which a run may be behind the best one before it has no hope."""
 
 LONG, AHEAD = 8, (2.0, 4.0)
-"""Number of rounds after which a run is long, and factors by which its centres then also move."""
+"""Number of rounds after which a run is long, and factors that then extend its moves, too."""
 
 
 LED = "when the run that was ahead ended"

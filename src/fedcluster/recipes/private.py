@@ -418,7 +418,7 @@ def n_grid_cells(n_rows: float, noise: float, n_axes: int, n_clusters: int) -> f
 
 
 def _bins(lengths: Floats, n_cells: float) -> Floats:
-    """Return the number of bins for each length that gives so many nearly cubic cells."""
+    """Return the number of bins for each length that gives ``n_cells`` nearly cubic cells."""
     side = (float(np.prod(lengths)) / n_cells) ** (1 / len(lengths))
     bins: Floats = np.maximum(1.0, np.round(lengths / side))
     while prod(bins.tolist()) > MOST_CELLS:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from fedcluster.privacy.site_state import SiteState
 
 MOST_SITES = 1 << 15
-"""Largest number of sites in a total: the words of so many are added without a carry."""
+"""Largest number of sites in a total: up to then, words are added without a carry."""
 
 MIN_SITES = 3
 """Smallest number of sites in a disclosed total: each of two could infer the other's sums."""

@@ -47,7 +47,7 @@ def replace_unknown_signs() -> None:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text, shortened to so many characters with an ellipsis.
+    """Return a text, shortened to ``most`` characters with an ellipsis.
 
     Examples
     --------
