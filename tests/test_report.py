@@ -207,11 +207,24 @@ def test_names_and_facts_follow_from_the_centres_by_hand():
     said = told(report_page(run))
     for words in (
         "sex = f 90 % (all rows 50 %)",
-        "x 9 (all rows 10)",
+        "x 9.0 (all rows 10.0)",
         "sex = m 90 % (all rows 50 %)",
     ):
         assert words in said
     assert binary(names=["A", "B"]).names == ["A", "B"]
+
+
+def test_a_number_that_is_0_or_1_is_told_as_a_share():
+    column = {"kind": "number", "name": "x", "log": False, "shift": 0.5, "scale": 0.5}
+    ward = {"kind": "category", "name": "sex", "levels": ["f", "m"], "other": False}
+    units = {"x": [0.0, 1.0], "sex=f": [0.5, 0.5], "sex=m": [0.5, 0.5]}
+    centers = [[-1.0, 0.5, 0.5], [1.0, 0.5, 0.5]]
+    told_as = {"columns": [column, ward]}
+    run = binary(centers=centers, centers_in_units=units, preprocessing=told_as)
+    assert run.names == ["x=0", "x=1"]
+    said = told(report_page(run))
+    assert "x = 0 100 % (all rows 50 %)" in said
+    assert "x = 1 100 % (all rows 50 %)" in said
 
 
 def test_a_column_that_tells_nothing_is_no_fact():
@@ -234,11 +247,11 @@ def test_doubts_come_by_weight_and_many_are_all_in_the_details():
     order = [
         "Cluster 0: not found again",
         "Warning 0",
-        "Warning 4",
+        "Warning 3",
         "and 4 more, which stand under",
     ]
     assert sorted(order, key=first.index) == order
-    order = ["Cluster 0", "Warning 6", "Limits hid up to 100 % of the rows of site0", "Few rows"]
+    order = ["Cluster 0", "Limits hid up to 100 % of the rows of site0", "Warning 6", "Few rows"]
     assert sorted(order, key=all_of_them.index) == order
     assert "Warning 6" not in first
 
@@ -265,8 +278,8 @@ def test_where_a_cluster_is_found_is_said_by_the_share_of_its_sites():
     for site, counts in zip(run.history["sites"], [[9, 1], [5, 5], [0, 4], [2, 6]], strict=True):
         site["clusters"] = counts
     said = told(report_page(run))
-    assert "90 % of the rows at site0 , 50 % at site1 , 25 % at site3 . At no other site." in said
-    assert "At every site: most, 100 % of the rows at site2 , 75 % at site3" in said
+    assert "Only at site0 (90 % of its rows), site1 (50 %), site3 (25 %)." in said
+    assert "At every site; most at site2 (100 % of its rows), site3 (75 %), site1 (50 %)." in said
 
 
 def test_one_cluster_less_and_one_more_are_named_by_what_joins_and_parts():
@@ -377,8 +390,8 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     text = report_page(run)
     for said in (
         "<bdi>young</bdi>",
-        'age</bdi> <strong>9</strong><span class="pale"> (all rows 10)',
-        "75 % of the rows at <bdi>north",
+        'age</bdi> <strong>9.0</strong><span class="pale"> (all rows 10.0)',
+        "Only at <bdi>north</bdi> (75 % of its rows).",
     ):
         assert said in text
     assert Parsed(text).ids[:4] == ["found", "profiles", "sites", "silhouettes"]

@@ -385,7 +385,7 @@ def _term(column: ColumnProfile, j: int) -> str:
     words = " ".join(column.name.replace("_", " ").split()) or column.name
     if isinstance(column, NumberProfile):
         high = bool(column.differences[j] > 0)
-        if _is_zero_or_one(column):
+        if is_zero_or_one(column.means[-1], column.spreads[-1]):
             return f"{words}={int(high)}"
         if AGES.search(words):
             return "older" if high else "younger"
@@ -396,12 +396,11 @@ def _term(column: ColumnProfile, j: int) -> str:
     return named if column.shares[j, at] >= 0.5 else f"more {named}"
 
 
-def _is_zero_or_one(column: NumberProfile) -> bool:
+def is_zero_or_one(mean: float, spread: float) -> bool:
     """Return whether all values are 0 or 1, as the mean square then equals the mean.
 
     Other values could give the same equality by balancing each other, but this is rare.
     """
-    mean, spread = column.means[-1], column.spreads[-1]
     return bool(math.isclose(spread**2 + mean**2, mean, rel_tol=1e-9) and 0.0 < mean < 1.0)
 
 

@@ -25,6 +25,8 @@ from fedcluster.texts.untrusted import shortened
 Content = Sequence[Any]
 LOADINGS, SLIGHT_LOADING = 3, 0.2
 """Largest number of columns that label an axis of the map, and the smallest loading of these."""
+MOST_BESIDE = 5
+"""Largest number of clusters in a table beside a chart; a wider table stands below it."""
 MOST_SPREAD = 6
 """Number of columns whose spreads within the clusters are drawn."""
 ALL = 0.995
@@ -78,7 +80,8 @@ def by_site(run: Run) -> Content:
     bars = charts.bars("Clusters by site", about, ["all sites", *names], [usual, *share])
     header = ["site", *(label(run, j) for j in range(run.k)), "rows"]
     table = html.Table("Rows by site and cluster", header, rows, total)
-    return [html.paragraphs(lead), html.beside(bars, table.html("heat named", sites=True))]
+    drawn = html.beside(bars, table.html("heat named", sites=True), wide=run.k > MOST_BESIDE)
+    return [html.paragraphs(lead), drawn]
 
 
 def _share_cell(n: float, share: float, usual: float) -> html.Cell:

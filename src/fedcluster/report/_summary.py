@@ -35,7 +35,12 @@ def summary(run: Run) -> Sequence[Any]:
     doubts = doubts_of(run)
     return [
         html.paragraphs(_lead(run), *_columns(run)),
-        html.element("p", html.element("strong", "How sure? "), sure(run), class_="sure"),
+        html.element(
+            "p",
+            html.element("strong", "How sure? "),
+            sure(run),
+            " Read the doubts below first." if doubts else None,
+        ),
         clusters(run),
         _doubts(doubts),
         html.element("p", html.element("strong", "What left the sites? "), _left(run))
@@ -193,8 +198,22 @@ def _fact(feature: Feature, j: int) -> list[Any]:
 
 
 def value(feature: Feature, x: float) -> str:
-    """Return a value in a column, in its units, or a share in percent."""
-    return percent(x) if feature.level else short_number(x)
+    """Return a value in a column, to a tenth of its spread at least, or a share in percent.
+
+    Examples
+    --------
+    >>> one = np.zeros(1)
+    >>> value(Feature("age", one, 0.0, one, one, unit=23.0), 59.7825)
+    '60'
+    >>> value(Feature("bmi", one, 0.0, one, one, unit=4.9), -0.01), percent(0.5)
+    ('0.0', '50 %')
+    """
+    if feature.level:
+        return percent(x)
+    if not (math.isfinite(x) and math.isfinite(feature.unit) and feature.unit > 0):
+        return short_number(x)
+    digits = max(0, 1 - math.floor(math.log10(feature.unit)))
+    return f"{round(x, digits) + 0.0:,.{digits}f}" if digits < 7 else short_number(x)
 
 
 def _again(run: Run, j: int) -> list[Any]:
@@ -217,28 +236,28 @@ def _held_by(run: Run, j: int) -> list[Any]:
         return ["At no site."]
     told: list[Any] = []
     for i in order[:3]:
-        rows = " of the rows" if not told else ""
-        told += [", " if told else "", f"{percent(share[i])}{rows} at "]
-        told.append(html.named(run.sites[i]["name"]))
+        rows = f" ({percent(share[i])}{' of its rows' if not told else ''})"
+        told += [", " if told else "", html.named(run.sites[i]["name"]), rows]
     n = len(run.sites)
     if len(order) == n:
-        return ["At every site: " if n > 1 else "", "most, " if n > 3 else "", *told, "."]
-    where = f" At {len(order)} of {n} sites." if len(order) > 3 else " At no other site."
-    return [*told, ".", where]
+        return ["At every site; most at " if n > 3 else "At ", *told, "."]
+    if len(order) > 3:
+        return [f"At {len(order)} of {n} sites; most at ", *told, "."]
+    return ["Only at ", *told, "."]
 
 
 def doubts_of(run: Run) -> list[str]:
     """Return all doubts about the result, most important first.
 
-    Unstable clusters come first, then clusters that a single site may cause, hidden rows, the
+    Unstable clusters come first, then hidden rows, clusters that a single site may cause, the
     number of clusters, and the columns.
     """
     noticed = run.account.get("preprocessing", {}).get("warnings", ())
     lines = [
         *_not_stable(run),
+        *_much_hidden(run),
         *few_line(int((run.weights > 0).sum()), run.k),
         *run.history.get("warnings", ()),
-        *_much_hidden(run),
         *chosen(run).get("warnings", ()),
         *noticed,
     ]
@@ -269,7 +288,12 @@ def _much_hidden(run: Run) -> list[str]:
         if math.isfinite(share) and share >= MANY_HIDDEN
     ]
     more = [f"{len(much) - 3} more sites"] if len(much) > 3 else []
-    return [f"limits hid up to {listed([*much[:3], *more])} in a message"] if much else []
+    if not much:
+        return []
+    return [
+        f"limits hid up to {listed([*much[:3], *more])} in a message: clusters may be missing, or "
+        "others than all rows would make"
+    ]
 
 
 def _doubts(doubts: Sequence[str]) -> html.Html:

@@ -22,6 +22,7 @@ from fedcluster.model.profiles import (
     NumberProfile,
     Profiles,
     TextProfile,
+    is_zero_or_one,
     proposed,
 )
 from fedcluster.preprocessing.columns import OTHER
@@ -409,7 +410,13 @@ def _number_of_centers(
     apart = (bent - mean) / spread if spread > 0 else np.zeros_like(bent)
     overall = math.expm1(mean) if log else float(weights @ values) / total
     effects = np.nan_to_num(told.effects, nan=0.0, posinf=WIDE)
-    return told, [Feature(name, values, overall, apart, effects, unit=spread)]
+    levels = ("", "") if log else _zero_or_one(mean, spread)
+    return told, [Feature(name, values, overall, apart, effects, *levels, unit=spread)]
+
+
+def _zero_or_one(mean: float, spread: float) -> tuple[str, str]:
+    """Return the levels of a number that is 0 or 1, empty for others: its mean is a share."""
+    return ("1", "0") if is_zero_or_one(mean, spread) else ("", "")
 
 
 def _level_features(
@@ -442,7 +449,8 @@ def _profiled(profiles: Mapping[str, Any]) -> Iterator[Feature]:
             mean, unit = finite(every["mean"]), finite(every["spread"])
             known = np.isfinite(means) & (unit > 0)
             apart = np.where(known, (means - mean) / (unit if unit > 0 else 1.0), 0.0)
-            yield Feature(name, means, mean, apart, effects, spreads=spreads, unit=unit)
+            pair = _zero_or_one(mean, unit)
+            yield Feature(name, means, mean, apart, effects, *pair, spreads=spreads, unit=unit)
         levels = list(every.get("shares", NOTHING))
         told = [each.get("shares", NOTHING) for each in [*own, every]]
         shares = np.array([[finite(each[level]) for level in levels] for each in told])

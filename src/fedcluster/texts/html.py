@@ -192,9 +192,12 @@ def titled(heading: str, chart: Html) -> Html:
     return element("div", element("h3", heading), chart, class_="small") if chart else chart
 
 
-def beside(chart: Html, numbers: Html) -> Html:
-    """Return a chart and the table with its numbers, side by side if there is room."""
+def beside(chart: Html, numbers: Html, *, wide: bool = False) -> Html:
+    """Return a chart and the table with its numbers, side by side where there is room.
+
+    A wide table stands below.
+    """
     if not chart:
         return numbers
     drawn = element("figure", chart, class_="scroll", tabindex=0, role="group", aria_label="Chart")
-    return element("div", drawn, numbers, class_="beside")
+    return element("div", drawn, numbers, class_=None if wide else "beside")
