@@ -406,7 +406,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "a mixture": (
         "mixtures.md",
-        "By default, a fit takes 25 to 50 rounds",
+        "By default, a fit takes 11 to 50 rounds",
         lambda kind: rounds(kind, model="mixture"),
         50,
     ),

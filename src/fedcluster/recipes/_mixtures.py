@@ -75,6 +75,9 @@ MOVING, ADDED = 0.7, 0.4
 """Share of children in which a component moves, and of these, to a mean of the rows."""
 GAIN = 7.0
 """Gain in nats of a row for each direction in which its component has no variance."""
+ENOUGH, SAME = 4, 0.1
+"""Runs that reach the best likelihood after which there are no children, and the difference that
+is none, as a share of ``tol``."""
 ALIKE = 1e-6
 """Relative difference of the likelihood below which two runs are the same."""
 
@@ -104,9 +107,12 @@ def search(
     """
     rng, rank, left = stream(seed, 3_000_000), partial(supported, step), max_rounds - max(FIRST)
     first = min(max(FIRST), max_rounds)
-    raced = yield from race(step, starts, seed=seed, max_rounds=first, keep=FIRST, rank=rank)
+    raced = yield from race(
+        step, starts, seed=seed, max_rounds=first, keep=FIRST, meet=False, rank=rank
+    )
     runs, history, idle = distinct(step, raced), raced[0].history, 0
-    for _ in range(min(GENERATIONS, left // ROUNDS)):
+    generations = 0 if _agreed(step, raced, runs[0]) else min(GENERATIONS, left // ROUNDS)
+    for _ in range(generations):
         best, left = rank(runs[0]), left - ROUNDS
         children = [bred(step, runs, means, rng) for _ in range(CHILDREN)]
         raced = yield from race(step, [*runs, *children], seed=seed, max_rounds=ROUNDS, rank=rank)
@@ -118,8 +124,15 @@ def search(
         step, runs, seed=seed, max_rounds=max(left, 0), keep=LAST, rank=rank
     )
     history += end.history
-    why = f"{reason(end.state, len(history))}, best of {len(starts)} starts and their crossings"
+    how = f"best of {len(starts)} starts{' and their crossings' if generations else ''}"
+    why = f"{reason(end.state, len(history))}, {how}"
     return replace(end, history=history, reason=why)
+
+
+def _agreed(step: GaussianMixture, raced: Sequence[Result], best: State) -> bool:
+    """Return whether several starts led to the best mixture: others are hardly likelier."""
+    near = supported(step, best) + SAME * step.tol * best.weights.sum()
+    return sum(bool(supported(step, run.state) <= near) for run in raced) >= ENOUGH
 
 
 def supported(step: GaussianMixture, state: State) -> float:

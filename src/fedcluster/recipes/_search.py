@@ -121,6 +121,7 @@ def race(
     keep: Mapping[int, int] | None = None,
     eager: bool = False,
     ahead: bool = False,
+    meet: bool = True,
     rank: Rank = attrgetter("inertia"),
 ) -> Plan[list[Result]]:
     """Plan runs of one algorithm from many starts in the same rounds.
@@ -134,15 +135,17 @@ def race(
     seed, max_rounds
         As in `iterate`.
     keep : mapping of int to int, optional
-        ``{r: q}``: after round r, only the q runs of smallest inertia continue, and only one of
-        runs that have met; after the last such r, the race is over as soon as the best of them has
-        converged. By default, all runs continue until they have converged.
+        ``{r: q}``: after round r, only the q runs of smallest inertia continue; after the last such
+        r, the race is over as soon as the best of them has converged. By default, all runs continue
+        until they have converged.
     eager : bool, default=False
         Whether runs without hope are dropped, and runs that cycle because of limits are ended. For
         k-means.
     ahead : bool, default=False
         Whether long runs are also evaluated at centres moved farther, and continue from there if
         that is better; a fixed point stays one. For k-means, and for fuzzy c-means without limits.
+    meet : bool, default=True
+        Whether with ``keep`` only one of runs that have met continues.
     rank : callable taking a State, optional
         A function that is smaller for better runs.
 
@@ -167,7 +170,9 @@ def race(
         for i, each in zip(asked, places, strict=True):
             given = [next(answers) for _ in each]
             runners[i] = runners[i].after(algorithm, each, given, seed)
-        runners = _distinct(runners, rank)[: keep.get(done, len(runners))] if keep else runners
+        if keep:
+            ordered = _distinct(runners, rank) if meet else _ranked(runners, rank)
+            runners = ordered[: keep.get(done, len(runners))]
         runners = [each for each in runners if not eager or each.has_hope(runners[0])]
         if keep and done >= max(keep) and runners[0].rests(eager):
             cut = LED
