@@ -87,7 +87,7 @@ TESTS = {
     "model/stability.py": "stability",
     "options/refusals.py": "pairs project",
     "preprocessing": "preprocessing_by_hand preprocessing replies_prepared laws",
-    "preprocessing/features.py": "traps",
+    "preprocessing/features.py": "trap_files sample_files",
     "preprocessing/moments.py": "preprocessing_by_hand protection",
     "preprocessing/units.py": "traps",
     "privacy": "privacy rounds groups",

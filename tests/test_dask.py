@@ -29,13 +29,16 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Engine
 from fedcluster.engines import CrowdEngine, DaskEngine
+from fedcluster.engines._dask import Opening
 from fedcluster.engines.batched import BatchedAnswers
 from fedcluster.engines.recorder import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.inputs import read_table
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of, procedure_of
+from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
+from fedcluster.privacy.disclosure import Disclosure
 
 NUMBERS = ("a", "b", "c")
 SPOTS = np.array([[0.0, 0, 0], [6, 0, 1], [0, 6, 2]])
@@ -216,6 +219,21 @@ def test_partitions_without_rows_are_no_sites(threads: Cluster) -> None:
     assert names == [f"part-{i:05}" for i in (0, 1, *range(9, 14))]
 
 
+def test_partitions_whose_rows_weigh_nothing_are_no_sites(threads: Cluster) -> None:
+    frame = people(70)
+    frame.loc[:9, "weight"] = 0.0
+    engine = DaskEngine(on_dask(frame), columns=NUMBERS, weight_column="weight")
+    assert [site.name for site in engine.introduce()] == [f"part-{i:05}" for i in range(1, 7)]
+
+
+def test_what_a_partition_tells_is_what_it_is_asked(threads: Cluster) -> None:
+    local, engine = QUICK["prepared, with gaps and text"].engines(people())
+    for asked in ({"columns": True}, {"columns": True, "texts": ("town",)}, {"labels": True}):
+        told, wanted = (each.introduce(**asked) for each in (engine, local))
+        assert [site.columns for site in told] == [site.columns for site in wanted]
+        assert [site.labels for site in told] == [site.labels for site in wanted]
+
+
 def test_labels_are_lazy_and_keep_the_index(threads: Cluster) -> None:
     frame = people().set_index("label")
     columns = [*NUMBERS, "d"]
@@ -261,6 +279,12 @@ def test_text_and_gaps_must_be_prepared(threads: Cluster) -> None:
         engine = DaskEngine(on_dask(people()), columns=("a", column))
         with pytest.raises(InputError, match=f"column '{column}' {what}; leave it out"):
             execute(Fit(3), engine, columns=("a", column))
+
+
+def test_a_step_that_counts_gaps_is_asked_of_rows_as_they_are(threads: Cluster) -> None:
+    frame = people()[[*NUMBERS, "d"]]
+    [answers] = DaskEngine(on_dask(frame)).ask([Task(Missing(), State())])
+    assert answers.total().sums.ravel().tolist() == frame.isna().sum().tolist()
 
 
 def test_what_is_no_table_is_refused(threads: Cluster) -> None:
@@ -481,3 +505,12 @@ def test_a_protected_partition_keeps_no_row() -> None:
     assert not any(value.tobytes() in kept for value in frame.to_numpy().ravel())
     bare = Opening(ColumnRoles(raw=True), Disclosure.of(()))("part", frame)
     assert frame.to_numpy()[0, 0].tobytes() in pickle.dumps(bare)
+
+
+def test_the_digest_of_a_partition_knows_its_groups() -> None:
+    """A partition that is opened again and makes other groups of its rows is not the same."""
+    rows, roles = people(60)[list(NUMBERS)], ColumnRoles(NUMBERS, raw=True)
+    every = [Opening(roles, Disclosure.of((), groups)) for groups in (None, Groups(5), Groups(6))]
+    digests = [how("part-0", rows).digest for how in every]
+    assert len({*digests}) == 3
+    assert [how("part-0", rows).digest for how in every] == digests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +14,20 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from fedcluster import FederatedGaussianMixture, FederatedKMeans
+from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Column, Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
+from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.external import adjusted_rand_index
-from fedcluster.metrics.gaussians import variance_within
+from fedcluster.metrics.gaussians import densities, variance_within
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._agglomeration import Parts, agglomerated
 from fedcluster.selection._judgement import _agree, _by_means
+from fedcluster.selection._mixtures import confirmed_plan, leaves_plan, likely_mixtures
 from fedcluster.selection._on_leaves import LeafRows, Search
 from fedcluster.selection._table import KINDS, Kind, Table, table_plan, with_noise
 
@@ -291,7 +295,9 @@ def test_clusters_agree_by_the_rows_behind_the_leaves() -> None:
 
 @pytest.mark.parametrize(("p", "kinds"), [(30, 7), (31, 5)])
 def test_covariances_of_single_components_are_not_tried_in_many_columns(p: int, kinds: int) -> None:
-    rows: Any = SimpleNamespace(table=SimpleNamespace(n_numbers=p))
+    rows: Any = SimpleNamespace(
+        table=SimpleNamespace(n_numbers=p), parts=lambda: None, finer=lambda: None
+    )
     assert len(Search(rows, KINDS).kinds) == kinds
 
 
@@ -313,3 +319,40 @@ def test_k_means_of_leaves_starts_in_the_columns_that_are_clustered() -> None:
     [task] = next(_by_means(rows, 4, 0))
     assert_allclose(task.state.centers, table.clustered(seen[:4]))
     assert not np.allclose(task.state.centers, seen[:4])
+
+
+def test_a_number_for_noise_is_its_volume() -> None:
+    rows = blobs(2)
+    engine = LocalEngine([Client(name, Data(rows[i::2]), ()) for i, name in enumerate("ab")])
+    table, _ = run_plan(leaves_plan(None, 0, 900.0), engine).value
+    assert table.log_noise == pytest.approx(-np.log(900.0))
+
+
+def test_components_overlap_by_all_rows_where_only_the_fullest_are_looked_at() -> None:
+    """A fifth of the rows lacks none; what these share is scaled to all."""
+    X = blobs(3, 80, 3)
+    rng = np.random.default_rng(7)
+    X[rng.random(X.shape) < 0.4] = np.nan
+    X = X[~np.isnan(X).all(axis=1)]
+    columns = tuple(map(Column, "xyz"))
+    how = Preprocessor(tuple(NumericColumn(n, shift=20.0, scale=16.0, fill=0.0) for n in "xyz"))
+    engine = LocalEngine([Client(str(i), Data(X[i::2], columns=columns), ()) for i in (0, 1)])
+    _, rows = run_plan(with_preprocessing(leaves_plan(how), how), engine).value
+    likely, _ = likely_mixtures(rows, [3])
+    found = run_plan(with_preprocessing(confirmed_plan(rows, likely[:1]), how), engine).value
+    [best] = found
+    assert_allclose(best.overlaps.sum(axis=1), best.weights, rtol=0.2)
+    assert best.overlaps.sum() == pytest.approx(best.weights.sum())
+
+
+def test_noise_has_its_part_of_a_row_for_each_number_that_is_there() -> None:
+    step = GaussianMixture("diag", log_noise=-6.0)
+    state = State(np.zeros((1, 3)), np.array([3.0]))
+    memory = {"precisions_cholesky": np.ones((1, 3)), "noise": np.array(1.0)}
+    model = densities(step, replace(state, memory=memory))
+    X = np.array([[1.0, 2, 3], [1, np.nan, 3], [np.nan, 2, np.nan]])
+    logs = PresentValues(model, step.log_noise).logs(X)
+    assert_allclose(logs[:, 1], np.log(0.25) - np.array([6.0, 4.0, 2.0]))
+    squares = np.nansum(X**2, axis=1)
+    there = np.array([3, 2, 1])
+    assert_allclose(logs[:, 0], np.log(0.75) - there / 2 * np.log(2 * np.pi) - squares / 2)

@@ -24,7 +24,7 @@ from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.policy import Policy
-from fedcluster.recipes.bootstrap import MOST_ROUNDS
+from fedcluster.recipes.bootstrap import MOST_ROUNDS, replicated
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
@@ -215,6 +215,20 @@ def test_groups_and_limits_are_kept() -> None:
     with pytest.warns(UserWarning, match="rows are seen in groups"):
         found = model.fit(whole, sites=np.tile(SITE, 2)).stability_
     assert found.words == ("stable",) * 3
+
+
+def test_a_gap_beside_a_larger_cluster_counts_the_rows_of_both() -> None:
+    """Rows that neither has are none that limits hide."""
+    rows = np.concatenate([RNG.normal(0, 1, (300, 2)), RNG.normal(20, 1, (40, 2))])
+    model: Any = FederatedKMeans(2, random_state=0, stability=3)
+    found = model.fit(rows, sites=np.arange(340) % 3).stability_
+    assert (np.asarray(found.between) < 0.15).all()
+    assert found.words == ("stable", "stable")
+
+
+def test_a_replicate_does_not_start_at_the_centres_that_were_given() -> None:
+    assert replicated(Fit(3, init=ROWS[:3]), 3).init == "auto"
+    assert replicated(Fit(3, init="random"), 3).init == "random"
 
 
 class Chunks:

@@ -387,6 +387,17 @@ def test_many_columns_in_other_units_are_no_site_of_another_kind() -> None:
     assert said() == []
 
 
+def test_columns_in_other_units_are_no_sign_that_others_are_of_another_kind() -> None:
+    """Of five columns of a site, four are in other units, each far from the others'."""
+    usual = {f"v{j}": dict.fromkeys("abd", (140.0 + j, 20.0)) for j in range(5)}
+    columns = {
+        name: moments | {"c": (140.0 / factor, 20.0 / factor)}
+        for (name, moments), factor in zip(usual.items(), (1.0, *(7.50062,) * 4), strict=True)
+    }
+    lines = list(unit_warnings(columns, {name: dict.fromkeys("abcd", 300.0) for name in columns}))
+    assert [re.findall(r"c:(v\d)=", line) for line in lines] == [["v1"], ["v2"], ["v3"], ["v4"]]
+
+
 def test_of_two_sites_nobody_knows_which_has_another_unit() -> None:
     x = np.random.default_rng(0).lognormal(0, 1, 500)
     assert told({"a": x, "b": 88.42 * x}) == []
