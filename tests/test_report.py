@@ -1,10 +1,12 @@
 """The report of a run: what it says, that nothing breaks out of it, and how a browser shows it."""
 
 import base64
+import csv
 import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from fedcluster.report import page
 from fedcluster.report.charts import Axis, curve, plane
 from fedcluster.report.records import plain
 from fedcluster.report.run import Run
+from fedcluster.report.takeaway import write_parts
 from fedcluster.texts.html import element
 
 report_page, NAMES = (
@@ -521,6 +524,31 @@ def test_fit_writes_the_report_beside_its_other_files(fitted):
     ran = CliRunner().invoke(app, ["report", str(fitted / "out")])
     assert (ran.exit_code, ran.output.startswith("Wrote ")) == (0, True)
     assert (fitted / "out" / "report.html").read_text() == before
+
+
+def test_tables_and_charts_can_be_taken_along(fitted):
+    ran = CliRunner().invoke(app, ["report", str(fitted / "out"), "--tables", "--json"])
+    assert ran.exit_code == 0, ran.output
+    files = json.loads(ran.output)["files"]
+    assert {"report/clusters.csv", "report/profiles.csv", "report/sites.csv"} < set(files)
+    with (fitted / "out" / "report" / "profiles.csv").open(encoding="utf-8-sig") as file:
+        head, *rows = csv.reader(file)
+    model = json.loads((fitted / "out" / "model.json").read_text())
+    assert head[3:] == [f"{j} {name}" for j, name in enumerate(model["names"])]
+    [age] = [row for row in rows if row[0] == "age"]
+    assert sorted(float(each) for each in age[3:]) == pytest.approx([10, 60], abs=1)
+    charts = [fitted / "out" / file for file in files if file.endswith(".svg")]
+    assert len(charts) >= 4
+    for chart in charts:
+        root = ElementTree.fromstring(chart.read_text("utf-8"))
+        assert float(root.attrib["width"]) > 100
+        assert "var(" not in chart.read_text("utf-8")
+
+
+def test_a_name_like_a_formula_is_harmless_in_a_table(tmp_path):
+    write_parts(tmp_path, binary(names=["=1+1", "b"]))
+    with (tmp_path / "report" / "clusters.csv").open(encoding="utf-8-sig") as file:
+        assert [row[1] for row in csv.reader(file)] == ["name", "'=1+1", "b"]
 
 
 def test_no_value_of_a_row_is_in_what_is_told_of_all_rows(fitted):

@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import Screen, say, until_interrupted
 from fedcluster.errors import InputError
@@ -232,6 +234,10 @@ RunFolder = Annotated[
 def report(
     folder: RunFolder,
     title: Annotated[str, cli.option("TEXT", "Title of the page.  [default: what was found]")] = "",
+    tables: Annotated[
+        bool,
+        typer.Option("--tables", help="Write tables as CSV and charts as SVG to DIR/report, too."),
+    ] = False,
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
 ) -> None:
@@ -241,11 +247,18 @@ def report(
     contains sums, counts and means, but no row and no label of a row.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.report.messages import written_lines
         from fedcluster.report.page import write_report
         from fedcluster.report.run import read_run, written_by
+        from fedcluster.report.takeaway import write_parts
 
-        path = written_by(folder) / write_report(written_by(folder), read_run(folder, title))
-    screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
+        run, place = read_run(folder, title), written_by(folder)
+        path = place / write_report(place, run)
+        files = write_parts(place, run) if tables else []
+    screen.result(
+        {"report": str(path), **({"files": files} if tables else {})},
+        [f"Wrote {path}: open it in a browser.", *(written_lines(place, files) if files else ())],
+    )
 
 
 def watch(
