@@ -1,6 +1,7 @@
 """Clusters of any shape: what ``-k auto`` says of them, and its labels beside those of peers.
 
     .venv/bin/python benchmarks/shapes.py [--draws 1] [--kinds ...] [--hard | --missing] [--peers]
+        [--groups 5]
 
 Moons, rings, spirals, arcs, stripes, long and skewed clouds, many clusters, rare ones, and many
 columns, at four sites, standardised; from seeds that nothing was tuned on. Of each draw: the number
@@ -31,6 +32,7 @@ from fedcluster import Client, Data, LocalEngine
 from fedcluster.core import Column
 from fedcluster.jobs import Fit, execute, model_of
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy import Groups
 
 Floats = NDArray[np.float64]
 Rows = tuple[Floats, NDArray[np.intp]]
@@ -352,11 +354,12 @@ MISSING = {
 }
 
 
-def fitted(X: Floats, missing: Any) -> dict[str, object]:
+def fitted(X: Floats, missing: Any, p: int = 0) -> dict[str, object]:
     """Return what ``fit -k auto`` finds in rows at four sites."""
     columns = tuple(Column(f"x{j}") for j in range(X.shape[1]))
     parts = [Data(X[i::SITES], columns=columns) for i in range(SITES)]
-    engine = LocalEngine(Client(str(i), part) for i, part in enumerate(parts))
+    protection = Groups(p) if p else None
+    engine = LocalEngine(Client(str(i), part, (), protection) for i, part in enumerate(parts))
     started = time.process_time()
     job = Fit("auto", prepare=PreprocessingSpec(missing=missing), seed=0)
     report = execute(job, engine)
@@ -398,6 +401,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*")
     parser.add_argument("--hard", action="store_true", help="harder kinds")
     parser.add_argument("--missing", action="store_true", help="cells are missing")
+    parser.add_argument("--groups", type=int, default=0, help="rows of a group")
     parser.add_argument("--fill", default="mean", help="what becomes of them")
     parser.add_argument("--peers", action="store_true", help="fit peers, too")
     options = parser.parse_args()
@@ -409,7 +413,7 @@ def main() -> None:
     for kind in options.kinds or table:
         for draw in range(options.first, options.first + options.draws):
             X, y = table[kind](np.random.default_rng([STREAM, [*table].index(kind), draw]))
-            one = fitted(X, options.fill if options.missing else "error")
+            one = fitted(X, options.fill if options.missing else "error", options.groups)
             k, each = len(np.unique(y)), [one.pop("labels")]
             each += peers(X, k) if options.peers else []
             scores = [adjusted_rand_score(y, labels) for labels in each]
