@@ -35,7 +35,7 @@ from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.privacy import Groups
+from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.secure.cohort import Terms
@@ -407,13 +407,14 @@ def one_by_one(world: World, job: Any, *, network: bool = True) -> OneByOne:
 
 
 def of_files(world: World, job: Any) -> OneByOne:
-    """The sites of a command that is given files: they have no limits, and perhaps groups."""
+    """The sites of a command that is given files: a line stands for a row, and perhaps a group."""
     raw, groups = preprocessing_of(job) is not None, None
     if world.site["protection"] == "groups":
         groups = Groups(scale="standard" if raw else "none")
     roles = replace(world.roles(columns_asked(world, job), raw=raw), dates=world.site["dates"])
     rows = {name: read_table(table, roles, name) for name, table in world.tables.items()}
-    return OneByOne(Client(name, data, (), groups) for name, data in rows.items())
+    limits = [MinClusterSize(1)]
+    return OneByOne(Client(name, data, limits, groups) for name, data in rows.items())
 
 
 def _is_private(job: Any) -> bool:
