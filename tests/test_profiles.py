@@ -28,6 +28,7 @@ from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Profile, execute
 from fedcluster.metrics.columns import ClusterColumns
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
+from fedcluster.model import profiles as profiles_of_clusters
 from fedcluster.model.profiles import (
     NumberProfile,
     Profiles,
@@ -428,3 +429,21 @@ def test_a_typical_level_is_frequent_by_share_and_not_by_rows() -> None:
     counts = np.array([[90.0, 10.0], [900.0, 9.0], [990.0, 19.0]])
     town = TextProfile("town", ("Basel", "Uri"), counts.sum(axis=1), counts)
     assert [town.levels[town.typical(j)] for j in range(2)] == ["Uri", "Basel"]
+
+
+def test_names_of_many_clusters_compare_each_column_once(monkeypatch):
+    """A report of 50 clusters and 200 columns took eight seconds to name them."""
+    calls: list[int] = []
+    real = profiles_of_clusters.standardised_differences
+
+    def counted(*own: Any) -> Any:
+        calls.append(1)
+        return real(*own)
+
+    monkeypatch.setattr(profiles_of_clusters, "standardised_differences", counted)
+    n, rng = np.full(13, 10.0), np.random.default_rng(0)
+    columns = tuple(
+        NumberProfile(f"x{i}", n, rng.normal(size=13), np.ones(13), n, n) for i in range(5)
+    )
+    assert len(set(proposed(Profiles({"north": n[:-1]}, columns)))) == 12
+    assert len(calls) == 5

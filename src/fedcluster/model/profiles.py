@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from fedcluster.core import Floats
 from fedcluster.errors import InputError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NumberProfile:
     """Profile of a numeric column, in its own units; for k clusters, then all together.
 
@@ -48,13 +49,13 @@ class NumberProfile:
     medians: Floats
     steps: Floats
 
-    @property
+    @cached_property
     def differences(self) -> Floats:
         """Cohen's d between each cluster and all others, (k,)."""
         own = self.weights[:-1], self.means[:-1], self.spreads[:-1]
         return standardised_differences(*own)
 
-    @property
+    @cached_property
     def effects(self) -> Floats:
         """The absolute value of Cohen's d, (k,)."""
         return np.abs(self.differences)
@@ -71,7 +72,7 @@ class NumberProfile:
         return told if j < 0 else told | {"difference": float(self.differences[j])}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TextProfile:
     """Profile of a text column; for k clusters, then all together.
 
@@ -107,13 +108,13 @@ class TextProfile:
         shares: Floats = self.counts / np.where(known > 0, known, np.nan)
         return shares
 
-    @property
+    @cached_property
     def associations(self) -> Floats:
         """Cramér's V between the levels and membership in each cluster, (k,)."""
         every = self.counts[:-1]
         return np.array([cramers_v(np.array([own, every.sum(axis=0) - own])) for own in every])
 
-    @property
+    @cached_property
     def effects(self) -> Floats:
         """The Cohen's d that a column of 0 and 1 with the same V would have, (k,).
 
