@@ -262,7 +262,7 @@ def test_what_is_no_excel_file_is_said() -> None:
 # What is missing
 
 
-@pytest.mark.parametrize("sign", ["n/a", " NA ", "None", "#N/A", "null", "nan", "<NA>", " "])
+@pytest.mark.parametrize("sign", ["n/a", " NA ", "#N/A", "null", "nan", "<NA>", " "])
 def test_what_is_missing_is_the_same_everywhere(sign: str) -> None:
     frame = pd.DataFrame({"age": ["1", sign, "3"], "sex": ["m", "f", sign]})
     frame.to_csv("rows.csv", index=False)
@@ -277,6 +277,17 @@ def test_what_is_missing_is_the_same_everywhere(sign: str) -> None:
         assert data.columns[1].levels == ("f", "m")
         np.testing.assert_array_equal(np.isnan(data.X[:, 1]), [0, 0, 1])
         np.testing.assert_array_equal(np.isnan(data.X[:, 0]), [0, 1, 0])
+
+
+def test_none_is_missing_among_numbers_and_one_of_the_texts_among_texts() -> None:
+    frame = pd.DataFrame({"age": ["1", "None", "3"], "pain": ["mild", "none", "None"]})
+    frame.to_csv("rows.csv", index=False)
+    for data in (
+        read_sites(named_sources(["rows.csv"]), ColumnRoles(raw=True))["rows"].data,
+        read_table(frame, ColumnRoles(raw=True)),
+    ):
+        np.testing.assert_array_equal(np.isnan(data.X), [[0, 0], [1, 0], [0, 0]])
+        assert data.columns[1].levels == ("None", "mild", "none")
 
 
 def test_what_arrow_takes_for_missing_is_so_for_all() -> None:
