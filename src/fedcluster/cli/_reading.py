@@ -12,10 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from click import get_current_context
 
 from fedcluster.cli._options import FileOptions, JoinOptions, ValueOptions
-from fedcluster.cli._screen import Doing, silent
+from fedcluster.cli._screen import HELD, Doing, silent
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, listed
@@ -833,8 +832,8 @@ def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, O
 
 def _now(source: WarehouseSource, columns: Sequence[str] | None = None) -> WarehouseSource:
     """Return a source with its present rows, read once per command."""
-    context = get_current_context(silent=True)
-    held = {} if context is None else context.meta.setdefault(__name__, {})
+    held = HELD.get()
+    held = {} if held is None else held
     key = source, tuple(columns or ())
     if key not in held:
         held[key] = hold(source, columns)

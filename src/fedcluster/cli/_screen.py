@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
 from importlib.util import find_spec
@@ -259,6 +260,10 @@ T = TypeVar("T")
 typer.core.HAS_RICH = False  # else help shows "\\[default: 0]", escaped for a markup that is off
 
 
+HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
+"""Objects that a command keeps until it ends; None outside a command."""
+
+
 class OneLine(TyperGroup):
     """Group of commands that shows a user's error in one line and exits with status 2."""
 
@@ -267,6 +272,7 @@ class OneLine(TyperGroup):
         extra["standalone_mode"] = False
         readable([self])
         replace_unknown_signs()
+        held = HELD.set({})
         try:
             status = super().main(*args, **extra)
         except Exception as error:
@@ -274,6 +280,8 @@ class OneLine(TyperGroup):
                 raise
             complain("error", line)
             status = 2
+        finally:
+            HELD.reset(held)
         sys.exit(status if isinstance(status, int) else 0)
 
 
