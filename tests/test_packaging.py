@@ -1,11 +1,15 @@
 """The units, container files and the offline bundle that ``make dist`` packs."""
 
+import ast
 import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
+import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 
@@ -109,3 +113,41 @@ def test_same_files_are_packed_into_the_same_bytes(bundle: ModuleType, tmp_path:
         names = packed.getnames()
     assert names == ["bundle", "bundle/a.txt", "bundle/wheels", "bundle/wheels/z.whl"]
     assert archives[0].read_bytes() == archives[1].read_bytes()
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def declared(requirements: list[str]) -> set[str]:
+    """The names of required distributions, as they are compared."""
+    return {re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-") for each in requirements}
+
+
+EXTRAS = ("coordinator", "secure", "site", "transports", "plotting")
+"""Rooms that only those import who have an extra."""
+
+
+def test_every_imported_module_is_of_a_declared_dependency() -> None:
+    """What only comes along with another package may be gone with its next version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    always = declared(project["dependencies"])
+    extras = declared([e for extra in project["optional-dependencies"].values() for e in extra])
+    of = packages_distributions() | {"vantage6": ["vantage6-algorithm-tools"]}
+    own = sys.stdlib_module_names | {"fedcluster"}
+    strange, seen = [], set()
+    for path in (ROOT / "src" / "fedcluster").rglob("*.py"):
+        place = path.relative_to(ROOT / "src" / "fedcluster").as_posix()
+        tree = ast.parse(path.read_text("utf-8"))
+        firsts = {id(node) for node in tree.body}
+        for node in ast.walk(tree):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            is_lazy = id(node) not in firsts or place.startswith(EXTRAS)
+            known = always | extras if is_lazy else always
+            for name in {each.partition(".")[0] for each in names} - own:
+                seen.add(name)
+                if not known & declared(of.get(name, [name])):
+                    strange.append(f"{place}: {name}")
+    assert strange == []
+    assert {"numpy", "typer", "pyarrow", "httpx"} <= seen
