@@ -132,7 +132,7 @@ def test_every_imported_module_is_of_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     always = declared(project["dependencies"])
     extras = declared([e for extra in project["optional-dependencies"].values() for e in extra])
-    of = packages_distributions() | {"vantage6": ["vantage6-algorithm-tools"]}
+    of = {**packages_distributions(), "vantage6": ["vantage6-algorithm-tools"]}
     own = sys.stdlib_module_names | {"fedcluster"}
     strange, seen = [], set()
     for path in (ROOT / "src" / "fedcluster").rglob("*.py"):
