@@ -298,7 +298,10 @@ OTHER_FILES = {
     b"\x1f\x8b": "compressed; name it .csv.gz",
     b"PAR1": "a Parquet file; name it .parquet",
     b"SQLite format": "an SQLite database; name it .sqlite",
-    b"<": "a page of HTML or XML; save it as CSV",
+    b"<!DOCTYPE": "a page of HTML; save it as CSV",
+    b"<html": "a page of HTML; save it as CSV",
+    b"<table": "a page of HTML; save it as CSV",
+    b"<?xml": "XML; save it as CSV",
     b"{": "JSON; save it as CSV",
     b"[{": "JSON; save it as CSV",
 }

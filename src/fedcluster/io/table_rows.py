@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet
 
@@ -237,8 +236,7 @@ def open_dataset(source: FileSource | WarehouseSource) -> BatchTable:
         fragments = list(data.get_fragments(rule))
         for each in fragments:
             names = tuple(each.physical_schema.names)
-            of_folders = ds.get_partition_keys(each.partition_expression)
-            has_columns(each.path, (*names, *of_folders), data.schema.names)
+            has_columns(each.path, (*names, *_of_folders(each)), data.schema.names)
     if not fragments:
         raise InputError(f"{path} has no rows where {source.where}")
     seen = _as_they_are(data)
@@ -264,8 +262,18 @@ def open_dataset(source: FileSource | WarehouseSource) -> BatchTable:
     return BatchTable(path, tuple(data.schema.names), batches)
 
 
+def _of_folders(fragment: Any) -> dict[str, Any]:
+    """Return the values that the folders of a file give its rows, by column."""
+    import pyarrow.dataset as ds
+
+    found: dict[str, Any] = ds.get_partition_keys(fragment.partition_expression)
+    return found
+
+
 def _dataset(source: FileSource | WarehouseSource) -> tuple[Path, Any]:
     """Return the name of a source in messages, and its files as a pyarrow data set."""
+    import pyarrow.dataset as ds  # not above: it imports pandas
+
     if isinstance(source, FileSource):
         store, path, place = pa.fs.LocalFileSystem(), source.path, str(source.path)
         files = list(map(str, parquet_files(path)))
@@ -297,6 +305,8 @@ def _as_they_are(data: Any) -> list[tuple[Any, ...]]:
 
 def _filter(schema: pa.Schema, source: FileSource | WarehouseSource) -> Any:
     """Return the expression that selects rows; None for all rows."""
+    import pyarrow.dataset as ds
+
     rule = None
     for name, sign, value in comparisons(source.where):
         try:

@@ -261,7 +261,7 @@ def doubts_of(run: Run) -> list[str]:
         *chosen(run).get("warnings", ()),
         *noticed,
     ]
-    return list(dict.fromkeys(f"{line[:1].upper()}{line[1:]}" for line in lines))
+    return list(dict.fromkeys(lines))
 
 
 def _not_stable(run: Run) -> list[str]:
@@ -304,7 +304,11 @@ def _doubts(doubts: Sequence[str]) -> html.Html:
     more = [f"and {rest} more, which stand under The data"] if rest > 0 else []
     return html.joined(
         html.element("p", html.element("strong", "Doubts? "), "The weightiest first:"),
-        html.element("ul", [html.element("li", each) for each in [*doubts[:MOST_DOUBTS], *more]]),
+        html.element(
+            "ul",
+            [html.element("li", each) for each in [*doubts[:MOST_DOUBTS], *more]],
+            class_="doubts",
+        ),
     )
 
 
