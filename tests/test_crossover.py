@@ -267,6 +267,7 @@ def test_a_generation_races_children_beside_a_breathing_step_of_the_best() -> No
     assert 4 <= len(history) <= len(asked)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_islands_share_their_rounds_and_their_best_members_go_on() -> None:
     sites = engine(PLANE.X, PLANE.site)
@@ -336,7 +337,7 @@ def test_a_start_keeps_its_numbers_but_through_a_search() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("sums_only", [False, True])
+@pytest.mark.parametrize("sums_only", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_iris_in_ten_clusters_reaches_what_no_pooled_restarts_reach(sums_only: bool) -> None:
     """25.83405 is the least that HG-means finds in 3,000 iterations; 50 restarts find 25.97."""
     X, site = datasets.load_iris().data, np.random.default_rng(0).integers(5, size=150)
@@ -347,6 +348,7 @@ def test_iris_in_ten_clusters_reaches_what_no_pooled_restarts_reach(sums_only: b
     assert model.inertia_ == pytest.approx(squared, rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_under_a_limit_the_search_is_not_won_by_hiding_rows() -> None:
     """Clusters of fewer than 8 rows are held back, and their errors with them."""

@@ -509,6 +509,7 @@ def test_the_page_may_load_its_own_script_and_style_and_nothing_else():
     assert "http" not in text.replace("http-equiv", "")
 
 
+@pytest.mark.long
 def test_a_report_of_many_clusters_columns_and_sites_is_small():
     text = report_page(made(k=50, columns=200, sites=100))
     assert len(text.encode()) < 3e6
