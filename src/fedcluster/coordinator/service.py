@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -558,7 +558,8 @@ def operated(carrier: Carrier) -> Iterator[RunQueue]:
         with served(federation, Service(queue, log, health).app()) as address:
             log.append(lambda _: {"event": "started", "address": address})
             try:
-                with noting_sites(log, health):
+                # FLARE's sessions turn off the output of the whole process while they open
+                with nullcontext() if federation.has_flare else noting_sites(log, health):
                     yield queue
             except BaseException as error:
                 why = "asked to" if isinstance(error, KeyboardInterrupt) else type(error).__name__
