@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ READ_AHEAD = 1 << 14
 """Bytes that are read for a page's header; larger pages are read past this buffer."""
 MANY_CORES = pa.cpu_count() > 2
 """Whether to read columns in parallel; with two cores, the second one is needed for processing."""
+
+DATA_SETS = "pyarrow.dataset"
+"""Module that imports pandas, so that it is imported when it is needed."""
 
 
 # Parquet
@@ -264,16 +268,14 @@ def open_dataset(source: FileSource | WarehouseSource) -> BatchTable:
 
 def _of_folders(fragment: Any) -> dict[str, Any]:
     """Return the values that the folders of a file give its rows, by column."""
-    import pyarrow.dataset as ds
-
+    ds = import_module(DATA_SETS)
     found: dict[str, Any] = ds.get_partition_keys(fragment.partition_expression)
     return found
 
 
 def _dataset(source: FileSource | WarehouseSource) -> tuple[Path, Any]:
     """Return the name of a source in messages, and its files as a pyarrow data set."""
-    import pyarrow.dataset as ds  # not above: it imports pandas
-
+    ds = import_module(DATA_SETS)
     if isinstance(source, FileSource):
         store, path, place = pa.fs.LocalFileSystem(), source.path, str(source.path)
         files = list(map(str, parquet_files(path)))
@@ -305,8 +307,7 @@ def _as_they_are(data: Any) -> list[tuple[Any, ...]]:
 
 def _filter(schema: pa.Schema, source: FileSource | WarehouseSource) -> Any:
     """Return the expression that selects rows; None for all rows."""
-    import pyarrow.dataset as ds
-
+    ds = import_module(DATA_SETS)
     rule = None
     for name, sign, value in comparisons(source.where):
         try:
