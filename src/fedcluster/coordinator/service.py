@@ -557,15 +557,18 @@ def operated(carrier: Carrier) -> Iterator[RunQueue]:
         log = operators_log(federation.folder)
         with served(federation, Service(queue, log, health).app()) as address:
             log.append(lambda _: {"event": "started", "address": address})
+            why = "asked to"
             try:
                 # FLARE's sessions turn off the output of the whole process while they open
                 with nullcontext() if federation.has_flare else noting_sites(log, health):
                     yield queue
-            except BaseException as error:
-                why = "asked to" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-                log.append(lambda _: {"event": "ended", "why": why})
+            except KeyboardInterrupt:
                 raise
-            log.append(lambda _: {"event": "ended", "why": "asked to"})
+            except BaseException as error:
+                why = type(error).__name__
+                raise
+            finally:
+                log.append(lambda _: {"event": "ended", "why": why})
 
 
 def _of_member(event: str, name: str, _head: object) -> dict[str, Any]:

@@ -838,7 +838,7 @@ def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
     [(usual, _)] = Counter(symbols).most_common(1) or [(("", ""), 0)]
     numbers = np.array(
         [
-            may_be_number(text) or is_written_number(text) or (symbol == usual != ("", ""))
+            (symbol == usual != ("", "")) or may_be_number(text) or is_written_number(text)
             for text, symbol in zip(levels, symbols, strict=True)
         ],
         dtype=bool,

@@ -1,4 +1,4 @@
-"""Comparison with other clusterings: with one cluster more or less, or of another run."""
+"""Comparison with the clusterings that have one cluster more or less."""
 
 from __future__ import annotations
 
