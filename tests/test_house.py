@@ -25,7 +25,7 @@ FLOORS = (
     "engines",
     "rounds secure",
     "preprocessing",
-    "model",
+    "mixtures model",
     "recipes",
     "selection",
     "extend testing",

@@ -22,14 +22,15 @@ from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.gaussians import densities, variance_within
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
+from fedcluster.mixtures.agglomeration import Parts, agglomerated
+from fedcluster.mixtures.growth import leaves_plan
+from fedcluster.mixtures.on_leaves import LeafRows, Search
+from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.selection._agglomeration import Parts, agglomerated
 from fedcluster.selection._judgement import _agree, _by_means
-from fedcluster.selection._mixtures import confirmed_plan, leaves_plan, likely_mixtures
-from fedcluster.selection._on_leaves import LeafRows, Search
-from fedcluster.selection._table import KINDS, Kind, Table, table_plan, with_noise
+from fedcluster.selection._mixtures import confirmed_plan, likely_mixtures
 
 HOW = Preprocessor(
     (

@@ -13,11 +13,11 @@ from fedcluster import Client, Data, LocalEngine
 from fedcluster.core import Column, State
 from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import MixtureOverlap
+from fedcluster.mixtures.growth import leaves_plan
+from fedcluster.mixtures.table import Table, n_parameters, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.selection._likelihood import Mixture, clusters_of, likeliest, merged, n_parameters
-from fedcluster.selection._mixtures import leaves_plan
-from fedcluster.selection._table import Table, table_plan, with_noise
+from fedcluster.selection._likelihood import Mixture, clusters_of, likeliest, merged
 
 RNG = np.random.default_rng(0)
 

@@ -98,7 +98,7 @@ FEW: dict[str, dict[str, Any]] = {
     "recipes.bootstrap": {"REPLICATES": 3},
     "recipes.specifications": {"MOST_CLUSTERS": 5},
     "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},
-    "selection._on_leaves": {"FIRST": 6, "PATIENCE": 2, "LIKELY": 4, "LONG": 6},
+    "mixtures.on_leaves": {"FIRST": 6, "PATIENCE": 2, "LIKELY": 4, "LONG": 6},
     "selection._judgement": {"RESTARTS": 2},
 }
 """Runs of a search, by module: they go the same way, where they are few."""

@@ -22,13 +22,14 @@ from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import adjusted_rand_index
+from fedcluster.mixtures.growth import leaves_plan
+from fedcluster.mixtures.on_leaves import LeafRows
+from fedcluster.mixtures.table import KINDS, Table
 from fedcluster.recipes import FitSpec, clustering, mixture
 from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
-from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, leaves_plan, likely_mixtures
-from fedcluster.selection._on_leaves import LeafRows
-from fedcluster.selection._table import KINDS, Table
+from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, likely_mixtures
 
 AGREE = 0.95
 """Adjusted Rand index, over leaves, from which on k-means has the judged clusters."""

@@ -34,12 +34,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, State
+from fedcluster.mixtures.table import criterion
 
 MERGED, MERGED_NORMAL = 0.05, 0.25
 """Overlap from which on components are one cluster, and that for normal ones with one
@@ -154,47 +155,6 @@ class Mixture:
 
 NONE = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, (0, 0), 0)
 """The empty mixture, which remains if all components are too small."""
-
-
-def criterion(log_likelihood: float, n: float, k: int, parameters: tuple[int, int]) -> float:
-    """Return the criterion log L - p / 2 log(n / k) - q / 2 log n.
-
-    Examples
-    --------
-    >>> round(criterion(-100.0, np.e**4, 1, (4, 2)), 9)
-    -112.0
-    """
-    own, shared = parameters
-    rows = max(n, 1.0)
-    return log_likelihood - own / 2 * log(max(rows / max(k, 1), 1.0)) - shared / 2 * log(rows)
-
-
-def n_parameters(
-    covariance_type: str, k: int, d: int, texts: Sequence[tuple[int, bool]], *, noise: bool
-) -> tuple[int, int]:
-    """Return p and q, the numbers of parameters of single components and of all together.
-
-    Parameters
-    ----------
-    covariance_type : str
-        The shape of the components.
-    k, d : int
-        The numbers of components and of numeric columns.
-    texts : sequence of (int, bool)
-        For each text, the number of its levels, and whether components have their own shares.
-    noise : bool
-        Whether there is noise.
-
-    Examples
-    --------
-    >>> n_parameters("full", 3, 2, [(4, True), (2, False)], noise=True)
-    (24, 8)
-    """
-    each = {"spherical": 1, "diag": d, "tied": 0, "full": d * (d + 1) // 2}
-    own = k * (d + each[covariance_type] if d else 0)
-    own += k * sum(most - 1 for most, mine in texts if mine)
-    shared = k - 1 + sum(most - 1 for most, mine in texts if not mine) + noise * (1 + 2 * d)
-    return own, shared + (covariance_type == "tied") * d * (d + 1) // 2
 
 
 def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list[list[int]], float]:

@@ -10,23 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from math import log
-from typing import Any
 
 import numpy as np
 
 from fedcluster.algorithms import GaussianMixture
-from fedcluster.core import Floats, PlannedStep, RowTransform, State, Summary, Task
-from fedcluster.errors import NOT_DESCRIBED, HeldBackError
+from fedcluster.core import Floats, PlannedStep, State, Summary, Task
 from fedcluster.metrics.columns import AxisCounts, ColumnShape
 from fedcluster.metrics.gaussians import MixtureOverlap, densities
-from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
+from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.metrics.moments import Moments
+from fedcluster.mixtures.on_leaves import LeafRows, OnLeaves, Search, pruned
+from fedcluster.mixtures.table import KINDS, Kind, Table
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update
 from fedcluster.selection._likelihood import NONE, TOUCHING, Mixture, clusters_of
-from fedcluster.selection._on_leaves import LeafRows, OnLeaves, Search, pruned
-from fedcluster.selection._table import KINDS, Kind, Table, table_plan, with_noise
 
 JUDGING: tuple[PlannedStep, ...] = (
     *(Moments, ColumnShape, Covariance, AxisCounts, LeafMoments, GaussianMixture, MixtureOverlap),
@@ -37,52 +34,12 @@ ROUNDS = 4
 CONFIRMED, OTHERS = 8, 2
 """Number of mixtures that are fitted to the rows, and of those among them with other numbers of
 clusters."""
-GROWTH = (8, 64, 256)
-"""Number of leaves in successive rounds."""
-LEAST = 5
-"""Smallest number of rows in a leaf."""
-MOST_NUMBERS = 100_000
-"""Number of values in a round above which leaves have squares only, no products of columns."""
 FULLEST = 0.2
 """Smallest share of the rows, the most complete ones, from which overlaps are computed."""
 OWN = 1.05
 """Relative spread along a direction, compared with a component without any, that counts as none."""
 GRID = np.concatenate([[0.02, 0.05], np.linspace(0.1, 0.9, 17), [0.95, 0.98]])
 """Number of points on a ridge line."""
-
-
-def leaves_plan(
-    preprocessor: RowTransform | None, seed: int = 0, noise: bool | float = False
-) -> Plan[tuple[Table, LeafRows]]:
-    """Plan five rounds that describe the rows and their leaves; a ``noise`` is its volume."""
-    table = yield from table_plan(preprocessor, seed)
-    both: list[Any] = yield from gather([with_noise(table, seed), _leaves(table, seed)])
-    noisy, leaves = both
-    if not isinstance(noise, bool):
-        noisy = replace(noisy, log_noise=-log(noise))
-    return noisy, LeafRows(leaves, noisy)
-
-
-def _leaves(table: Table, seed: int) -> Plan[Leaves]:
-    """Plan the rounds in which leaves are halved, starting from all rows together."""
-    numeric = np.flatnonzero(table.texts == 0)
-    least = min(float(LEAST), table.n)
-    most = max(1, int(table.n // least))
-    d, p = len(table.texts), len(numeric)
-    products = min(most, GROWTH[-1]) * (d + 1 + p * (p + 1) // 2) <= MOST_NUMBERS
-    step = LeafMoments(products, table.has_gaps)
-    leaves = Leaves(np.array([table.n]), table.mean[None], table.covariance[None])
-    for goal in GROWTH:
-        points = leaves.halved(min(goal, most), table.unit, numeric, least)
-        if len(points) == len(leaves.weights):
-            break
-        state = begun(points, table.unit, table.texts)
-        [answers] = yield [Task(step, state, seed, table.preprocessor)]
-        total = answers.total()
-        if not total.weights.any():
-            raise HeldBackError(NOT_DESCRIBED)
-        leaves = Leaves.from_total(step, state, total, table.covariance, least)
-    return leaves
 
 
 def confirmed_plan(

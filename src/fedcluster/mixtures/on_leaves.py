@@ -16,8 +16,8 @@ from fedcluster.algorithms.gaussian_mixture import ComponentSums, GaussianMixtur
 from fedcluster.core import Floats, State
 from fedcluster.metrics.gaussians import densities, posteriors
 from fedcluster.metrics.leaves import Leaves
-from fedcluster.selection._agglomeration import Parts, agglomerated
-from fedcluster.selection._table import Kind, Table
+from fedcluster.mixtures.agglomeration import Parts, agglomerated
+from fedcluster.mixtures.table import Kind, Table
 
 FIRST, MOST, PATIENCE = 30, 50, 6
 """Number of components that are always tried, at most tried, and tried beyond the likeliest."""

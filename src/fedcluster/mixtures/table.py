@@ -8,6 +8,7 @@ their principal axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
 from typing import Any
@@ -22,7 +23,6 @@ from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan
-from fedcluster.selection._likelihood import criterion, n_parameters
 
 FEWEST = 6
 """Number of rows (or the number of columns, if larger) below which a component is dropped."""
@@ -325,3 +325,44 @@ def _own_shares(state: State, table: Table) -> list[bool]:
         gain = float((np.maximum(counts, 0.0) * gained)[alive].sum())
         own.append(gain > (alive.sum() - 1) * (levels - 1) / 2 * log(max(table.n, 1.0)))
     return own
+
+
+def criterion(log_likelihood: float, n: float, k: int, parameters: tuple[int, int]) -> float:
+    """Return the criterion log L - p / 2 log(n / k) - q / 2 log n.
+
+    Examples
+    --------
+    >>> round(criterion(-100.0, np.e**4, 1, (4, 2)), 9)
+    -112.0
+    """
+    own, shared = parameters
+    rows = max(n, 1.0)
+    return log_likelihood - own / 2 * log(max(rows / max(k, 1), 1.0)) - shared / 2 * log(rows)
+
+
+def n_parameters(
+    covariance_type: str, k: int, d: int, texts: Sequence[tuple[int, bool]], *, noise: bool
+) -> tuple[int, int]:
+    """Return p and q, the numbers of parameters of single components and of all together.
+
+    Parameters
+    ----------
+    covariance_type : str
+        The shape of the components.
+    k, d : int
+        The numbers of components and of numeric columns.
+    texts : sequence of (int, bool)
+        For each text, the number of its levels, and whether components have their own shares.
+    noise : bool
+        Whether there is noise.
+
+    Examples
+    --------
+    >>> n_parameters("full", 3, 2, [(4, True), (2, False)], noise=True)
+    (24, 8)
+    """
+    each = {"spherical": 1, "diag": d, "tied": 0, "full": d * (d + 1) // 2}
+    own = k * (d + each[covariance_type] if d else 0)
+    own += k * sum(most - 1 for most, mine in texts if mine)
+    shared = k - 1 + sum(most - 1 for most, mine in texts if not mine) + noise * (1 + 2 * d)
+    return own, shared + (covariance_type == "tied") * d * (d + 1) // 2
