@@ -15,11 +15,13 @@ from browser import program
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
+from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.model.stability import Stability
 from fedcluster.report import page
-from fedcluster.report.charts import Axis, curve, plane
+from fedcluster.report._comparison import compared
+from fedcluster.report.charts import Axis, curve, flow, plane
 from fedcluster.report.records import plain
-from fedcluster.report.run import Run
+from fedcluster.report.run import FILES, Run
 from fedcluster.report.takeaway import write_parts
 from fedcluster.texts.html import element
 
@@ -544,6 +546,103 @@ def test_tables_and_charts_can_be_taken_along(fitted):
         root = ElementTree.fromstring(chart.read_text("utf-8"))
         assert float(root.attrib["width"]) > 100
         assert "var(" not in chart.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def two(fitted):
+    """The folders of two runs on the same rows, of other columns and numbers of clusters."""
+    files = [str(fitted / f"{name}.csv") for name in ("north", "south")]
+    by_bmi = ["-k", "3", "--columns", "bmi", "--no-report", "--out", str(fitted / "other")]
+    assert CliRunner().invoke(app, ["fit", *files, *by_bmi, "-q"]).exit_code == 0
+    return fitted / "out", fitted / "other", files
+
+
+def labels_in(folder):
+    lines = (path.read_text().split()[1:] for path in sorted((folder / "labels").iterdir()))
+    return np.array([int(line.split(",")[1]) for own in lines for line in own])
+
+
+def test_the_rows_of_two_runs_are_counted_in_each_pair_of_clusters(two):
+    one, other, files = two
+    ran = CliRunner().invoke(app, ["report", str(one), str(other), *files, "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.output)["report"] == str(one / "comparison.html")
+    text = (one / "comparison.html").read_text("utf-8")
+    first, second = labels_in(one), labels_in(other)
+    table = np.array([[((first == i) & (second == j)).sum() for j in range(3)] for i in range(2)])
+    told = re.findall(r"<title>(\d) [^<]*? to (\d) [^<]*?: (\d+) rows</title>", text)
+    assert sorted((int(i), int(j), int(n)) for i, j, n in told) == [
+        (i, j, table[i, j]) for i in range(2) for j in range(3) if table[i, j]
+    ]
+    assert f"{adjusted_rand_index(table):.2f}" in text
+    assert re.findall('<section id="(.*?)"', text) == [
+        "found",
+        "first",
+        "second",
+        "differences",
+    ]
+    assert "Not shown" not in text
+    assert not re.search(r"\b\d+\.\d{6}\b", text)  # no value of a row
+
+
+@pytest.mark.parametrize("protection", ["limits", "groups"])
+def test_counts_of_two_runs_keep_the_limits_of_a_site(two, tmp_path, protection):
+    one, other, _ = two
+    first, second = labels_in(one)[:60], labels_in(other)[:60]
+    counts = np.array([[((first == i) & (second == j)).sum() for j in range(3)] for i in range(2)])
+    least = int(np.sort(counts.ravel())[3])
+    rule = f"[limits]\nmin_cluster_size = {least}\n"
+    if protection == "groups":
+        rule = f"[groups]\np = {least}\n"
+    site, rows = tmp_path / "site.toml", json.dumps(str(one.parent / "north.csv"))
+    source = f'name = "north"\nprotection = "{protection}"\n[source]\npath = {rows}\n'
+    site.write_text(source + rule)
+    ran = CliRunner().invoke(app, ["report", str(one), str(other), str(site)])
+    assert ran.exit_code == 0, ran.output
+    text = (one / "comparison.html").read_text("utf-8")
+    told = [int(n) for n in re.findall(r" to \d [^<]*?: (\d+) rows</title>", text)]
+    assert sorted(told) == sorted(counts[counts >= least].tolist())
+    assert 0 < sum(told) < 60
+    assert f"Not shown: {60 - sum(told)} row" in text
+
+
+def test_two_runs_without_rows_are_compared_by_their_centres(two):
+    one, other, _ = two
+    assert CliRunner().invoke(app, ["report", str(one), str(other)]).exit_code == 0
+    text = (one / "comparison.html").read_text("utf-8")
+    assert "name the files of the sites" in text
+    assert "<path" not in text
+    assert "nearest of other" in re.sub("<.*?>", "", text)
+    z = {"columns": ["z"], "centers": [[1.0], [2.0]], "weights": [1.0, 1.0], "algorithm": {}}
+    split = Run("apart", model=z)
+    assert "no column in common" in str(compared((binary(), split), None, 0)["found"])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["--tables"], "--tables is about one run"), (["nowhere.csv"], "nowhere.csv")],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(two, tmp_path, more, said):
+    one, other, _ = two
+    ran = CliRunner().invoke(app, ["report", str(one), str(other), *more])
+    assert (ran.exit_code, said in ran.output, len(ran.output.splitlines())) == (2, True, 1)
+    (tmp_path / "selection.json").write_text(
+        json.dumps({"format": "fedcluster-selection", **dict.fromkeys(FILES["selection"], 1)})
+    )
+    ran = CliRunner().invoke(app, ["report", str(one), str(tmp_path)])
+    assert (ran.exit_code, "no clusters to compare" in ran.output) == (2, True)
+
+
+def test_a_flow_has_bands_as_high_as_their_rows_and_few_that_cross():
+    table = np.array([[0.0, 30.0], [10.0, 0.0]])
+    chart = flow("Rows", "", table, ["a", "b"], ["c", "d"])
+    bars = re.findall(r'<rect x="(\d+).*?" y="(.*?)" width="16" height="(.*?)"', chart)
+    left, right = ([each[1:] for each in bars if (each[0] < "2") == side] for side in (True, False))
+    assert left == right  # the second cluster on the right is drawn first
+    high, low = (float(height) for _, height in left)
+    assert high == pytest.approx(3 * low, abs=0.2)
+    assert "0 a to 1 d: 30 rows" in chart
+    assert flow("Rows", "", 0 * table, ["a", "b"], ["c", "d"]) == ""
 
 
 def test_a_name_like_a_formula_is_harmless_in_a_table(tmp_path):

@@ -231,13 +231,23 @@ RunFolder = Annotated[
 ]
 
 
+@cli.with_options
 def report(
     folder: RunFolder,
+    other: Annotated[
+        Path | None, cli.argument("[OTHER]", "Folder of another run, to compare DIR with.")
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        cli.argument("[FILE]...", "Files of the sites, to count which rows change their cluster."),
+    ] = None,
+    *,
     title: Annotated[str, cli.option("TEXT", "Title of the page.  [default: what was found]")] = "",
     tables: Annotated[
         bool,
         typer.Option("--tables", help="Write tables as CSV and charts as SVG to DIR/report, too."),
     ] = False,
+    values: cli.ValueOptions,
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
 ) -> None:
@@ -245,19 +255,36 @@ def report(
 
     The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
     contains sums, counts and means, but no row and no label of a row.
+
+    With OTHER, writes comparison.html instead: two runs side by side, and what differs. With
+    FILEs, both models label the rows, and the page shows where the rows of each cluster are in the
+    other run; a site's counts keep its limits.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster.report.messages import written_lines
-        from fedcluster.report.page import write_report
-        from fedcluster.report.run import read_run, written_by
+        from fedcluster.report.page import write_comparison, write_report
+        from fedcluster.report.run import read_run, told_apart, written_by
         from fedcluster.report.takeaway import write_parts
 
         run, place = read_run(folder, title), written_by(folder)
-        path = place / write_report(place, run)
-        files = write_parts(place, run) if tables else []
+        if other is None:
+            path = place / write_report(place, run)
+            parts = write_parts(place, run) if tables else []
+        else:
+            if tables:
+                raise InputError("--tables is about one run: leave out OTHER, or --tables")
+            from fedcluster.cli import _runs as runs
+
+            both = told_apart(run, read_run(other), (folder, other))
+            rows = cli.FileOptions(**asdict(values))
+            places = place, written_by(other)
+            counts = screen.wait_for(
+                lambda: runs.crossed(places, files, rows, screen.doing) if files else ()
+            )
+            path, parts = place / write_comparison(place, both, *counts), []
     screen.result(
-        {"report": str(path), **({"files": files} if tables else {})},
-        [f"Wrote {path}: open it in a browser.", *(written_lines(place, files) if files else ())],
+        {"report": str(path), **({"files": parts} if tables else {})},
+        [f"Wrote {path}: open it in a browser.", *(written_lines(place, parts) if parts else ())],
     )
 
 

@@ -1,4 +1,4 @@
-"""Comparison with the clusterings that have one cluster more or less."""
+"""Comparison of two clusterings: of two runs, or with one cluster more or less."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from fedcluster.core import Floats
 from fedcluster.errors import listed
+from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.indices import CHOOSING
-from fedcluster.report._summary import chosen, label
+from fedcluster.report import charts
+from fedcluster.report._summary import chosen, clusters, label, sure, title_of
 from fedcluster.report.messages import favoured
 from fedcluster.report.run import Run, finite
-from fedcluster.report.tables import number, shown
+from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
 
 LIKELIHOOD = "likelihood"
@@ -65,7 +68,7 @@ def nearest_of(run: Run, other: Run) -> NDArray[np.intp]:
     of_other = {each.name: each for each in other.features}
     pairs = [(each, of_other[each.name]) for each in run.features if each.name in of_other]
     pairs = [(one, two) for one, two in pairs if one.unit > 0]
-    if not pairs:
+    if not pairs or not other.k:
         return np.zeros(run.k, dtype=np.intp)
     mine = np.stack([one.values / one.unit for one, _ in pairs], axis=1)
     theirs = np.stack([two.values / one.unit for one, two in pairs], axis=1)
@@ -116,3 +119,145 @@ def _support(verdict: Mapping[str, Any], k: int) -> list[str]:
         return [f"{CHOOSING[LIKELIHOOD].label}: {shown(round(own, 1))}, {below}"]
     names = [CHOOSING[i].label for i, j in verdict["says"].items() if j == k and i in CHOOSING]
     return [listed(names)] if names else ["no index"]
+
+
+MOST_PARTS = 4
+"""Number of clusters that are named where the rows of a cluster are in several."""
+
+
+def compared(runs: tuple[Run, Run], rows: Floats | None, n_rows: float) -> Mapping[str, Any]:
+    """Return the sections on two runs by their keys.
+
+    Parameters
+    ----------
+    runs : (Run, Run)
+        The runs.
+    rows : ndarray of shape (k, l) or None
+        The rows in each cluster of the first and of the second, as far as limits show them; None
+        if they were not counted.
+    n_rows : float
+        Number of all rows that were counted.
+    """
+    one, two = runs
+    lead = [
+        [html.element("strong", html.named(each.name)), f": {title_of(each)}."] for each in runs
+    ]
+    moved = _by_centers(runs) if rows is None else _by_rows(runs, rows, n_rows)
+    return {
+        "found": [html.paragraphs(*lead), *moved],
+        "first": [clusters(one)],
+        "second": [clusters(two)],
+        "differences": [_differences(runs)],
+    }
+
+
+def _by_rows(runs: tuple[Run, Run], rows: Floats, n_rows: float) -> list[Any]:
+    """Return where the rows of each cluster are in the other run, as a chart and as tables."""
+    one, two = runs
+    counted_rows = float(rows.sum())
+    together = rows[linear_sum_assignment(rows, maximize=True)].sum() / max(counted_rows, 1e-300)
+    told = [
+        f"Matching each cluster with one of the other run, {percent(float(together))} of the rows "
+        f"are in matched clusters (adjusted Rand index {adjusted_rand_index(rows):.2f}).",
+    ]
+    if n_rows - counted_rows >= 1:
+        told.append(
+            f"Not shown: {counted(round(n_rows - counted_rows), 'row')} in no cluster of a run, or "
+            "too few at their site for its limits."
+        )
+    about = f"{number(counted_rows)} rows, from {one.k} clusters to {two.k}."
+    chart = charts.flow("Where the rows are", about, rows, one.names, two.names)
+    return [
+        html.paragraphs(" ".join(told)),
+        html.titled(f"From {one.name} to {two.name}", chart),
+        _parts(one, two, rows, f"Where each cluster of {one.name} is in {two.name}"),
+        _parts(two, one, rows.T, f"Where each cluster of {two.name} was in {one.name}"),
+    ]
+
+
+def _parts(run: Run, other: Run, rows: Floats, title: str) -> html.Html:
+    """Return a table of the clusters of a run, and of the clusters of another with their rows."""
+    lines = []
+    for j, own in enumerate(rows):
+        total = float(own.sum())
+        order = [i for i in np.argsort(-own, kind="stable").tolist() if own[i] > 0]
+        parts = [
+            html.element("div", label(other, i), f" {percent(float(own[i]) / total)}")
+            for i in order[:MOST_PARTS]
+        ]
+        rest = len(order) - MOST_PARTS
+        more = [html.element("div", f"and {counted(rest, 'cluster')} more")] if rest > 0 else []
+        lines.append([label(run, j), number(total), html.joined(parts or "no row shown", more)])
+    return html.Table(title, ["cluster", "rows", "there"], lines).html("texts")
+
+
+def _by_centers(runs: tuple[Run, Run]) -> list[Any]:
+    """Return the nearest cluster in the other run to each, where no rows were counted."""
+    one, two = runs
+    why_not = (
+        "Which rows changed their cluster is known only with the rows: name the files of the "
+        "sites, as in fedcluster report FIRST SECOND north.csv south.csv."
+    )
+    if not _common(one, two):
+        return [html.paragraphs(f"The runs have no column in common. {why_not}")]
+    tables = []
+    for run, other in (runs, runs[::-1]):
+        lines = [
+            [
+                label(run, j),
+                number(float(run.sizes[j])),
+                label(other, i),
+                number(float(other.sizes[i])),
+            ]
+            for j, i in enumerate(nearest_of(run, other).tolist())
+        ]
+        header = ["cluster", "rows", "nearest", "its rows"]
+        title = f"For each cluster of {run.name}, the nearest of {other.name}"
+        tables.append(html.Table(title, header, lines).html("texts"))
+    by = "Nearest by the means of the columns that both runs have."
+    return [html.paragraphs(f"{by} {why_not}"), html.beside(*tables)]
+
+
+def _common(one: Run, two: Run) -> bool:
+    return bool({each.name for each in one.features} & {each.name for each in two.features})
+
+
+def _differences(runs: tuple[Run, Run]) -> html.Html:
+    """Return what differs between two runs: rows, sites, columns, parameters and certainty."""
+    facts = [_facts(run) for run in runs]
+    names = dict.fromkeys(name for each in facts for name in each)
+    rows = [
+        [name, *(each.get(name, "–") for each in facts)]
+        for name in names
+        if name in ALWAYS or facts[0].get(name) != facts[1].get(name)
+    ]
+    header = ["", *(html.named(run.name) for run in runs)]
+    return html.Table("What differs", header, rows).html("texts")
+
+
+ALWAYS = ("day", "rows", "sites", "clusters", "how sure")
+"""What is shown of two runs even where it is the same."""
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Return what describes a run, each in a few words."""
+    verdict = chosen(run)
+    told = ("steps", "n_clusters")
+    algorithm = {k: v for k, v in run.model.get("algorithm", {}).items() if k not in told}
+    prepare = algorithm.pop("prepare", None)
+    parameters = {**algorithm, **(prepare if isinstance(prepare, Mapping) else {})}
+    return {
+        "day": run.date,
+        "rows": number(run.n_rows),
+        "sites": html.names_listed([site["name"] for site in run.sites], MOST_NAMED),
+        "columns": html.names_listed(list(run.model.get("columns", ())), MOST_NAMED),
+        "clusters": run.k,
+        "why so many": f"{favoured(verdict)}." if verdict else "The number was given.",
+        "how sure": sure(run),
+        "seed": run.model.get("seed"),
+        **{name: str(value) for name, value in parameters.items() if value not in (None, [], {})},
+    }
+
+
+MOST_NAMED = 12
+"""Number of sites and columns that are named."""

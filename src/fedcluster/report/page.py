@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Limit
+from fedcluster.core import Floats, Limit
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 from fedcluster.report import _sections as sections
 from fedcluster.report import charts
-from fedcluster.report._comparison import why
+from fedcluster.report._comparison import compared, why
 from fedcluster.report._sections import Content
 from fedcluster.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
@@ -335,7 +335,7 @@ def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
     return "–" if x is None else f"{factor * x:{sign}.3g}{unit}"
 
 
-REPORT = "report.html"
+REPORT, COMPARISON = "report.html", "comparison.html"
 HERE = Path(__file__).parent
 PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "found": ("Summary", "", summary),
@@ -410,12 +410,50 @@ def report_page(run: Run) -> str:
     )
 
 
+def write_comparison(
+    folder: Path, runs: tuple[Run, Run], rows: Floats | None = None, n_rows: float = 0.0
+) -> str:
+    """Write the comparison of two runs into a folder; return the name of the file.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    runs : (Run, Run)
+        The runs; the title of the first is that of the page.
+    rows : ndarray of shape (k, l), optional
+        The rows in each cluster of the first and of the second, if they were counted.
+    n_rows : float
+        Number of all rows that were counted.
+
+    Raises
+    ------
+    InputError
+        If a run has no clusters, or its content is damaged.
+    """
+    for run in runs:
+        if not run.k:
+            raise InputError(f"{run.name} has no clusters to compare; name the folder of a fit")
+    one, two = (run.name for run in runs)
+    names = {"found": "Summary", "first": one, "second": two, "differences": "Differences"}
+    with damaged(folder):
+        parts = {
+            key: html.section(key, names[key], *content)
+            for key, content in compared(runs, rows, n_rows).items()
+        }
+        text = page(runs[0].title or f"{one} and {two}", "two runs compared", parts, names=names)
+    with atomic_write(folder / COMPARISON) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return COMPARISON
+
+
 def page(
     title: str,
     name: str,
     parts: Mapping[str, html.Html],
     *,
     folded: Mapping[str, html.Html] = NOTHING,
+    names: Mapping[str, str] = NAMES,
     live: bool = False,
 ) -> str:
     """Return a page with its contents, style and script included.
@@ -426,13 +464,15 @@ def page(
         Its title, and the name of its subject.
     parts, folded : dict of str to Html
         The sections, and those that are folded.
+    names : dict of str to str, optional
+        The names of the sections in the contents.
     live : bool, default=False
         Whether the page follows a run; it then reloads itself each second.
     """
     style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
     policy = _policy(style, script, live=live)
     contents = [
-        html.element("a", NAMES[key], href=f"#{key}") for key in [*parts, *folded] if key in NAMES
+        html.element("a", names[key], href=f"#{key}") for key in [*parts, *folded] if key in names
     ]
     details = html.element("details", html.element("summary", ENGINEERS), list(folded.values()))
     head = html.element(
