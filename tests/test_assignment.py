@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -237,6 +238,30 @@ def test_sites_label_their_rows_by_an_algorithm_that_they_allow(tmp_path, mixtur
     np.testing.assert_allclose(written[:, 2:], mixture.predict_proba(X), atol=1e-6)
     with pytest.raises(InputError, match="which is no algorithm of fedcluster"):
         keep_results(chunks, content, tmp_path / "others")
+
+
+def test_the_results_of_every_run_stay(tmp_path):
+    results, rows = tmp_path / "results", [Data(np.array([[0.0], [1.0], [9.0]]))]
+    contents = []
+    for centers in ([[0.0], [9.0]], [[1.0], [8.0]], [[2.0], [7.0]]):
+        model = Model(np.array(centers), np.array([2.0, 1.0]), ("x",))
+        contents.append(model.plain())
+        for _ in range(2):  # a model that comes again after a kill is kept once
+            assert not keep_results(lambda *_: rows, contents[-1], results)
+        os.utime(results / "model.json", (86400, 86400))
+    earlier = sorted(path.relative_to(results) for path in results.glob("earlier/*"))
+    assert list(map(str, earlier)) == ["earlier/19700102-000000", "earlier/19700102-000000_2"]
+    for place, content in zip([*earlier, "."], contents, strict=True):
+        assert json.loads((results / place / "model.json").read_text()) == content
+        assert len((results / place / "labels.csv").read_text().split()) == 4
+    assert all(not path.stat().st_mode & 0o77 for path in results.rglob("*"))
+
+    def broken(*_):
+        raise OSError("the disk")
+
+    assert "the disk" in keep_results(broken, contents[0], results)
+    assert not (results / "labels.csv").exists()  # they are not this model's
+    assert len(list(results.glob("earlier/*/labels.csv"))) == 3
 
 
 def test_what_has_no_centres_and_assigns_no_row_is_refused():

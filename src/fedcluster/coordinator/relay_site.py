@@ -43,6 +43,7 @@ from fedcluster.site.membership import (
     site_state,
 )
 from fedcluster.site.process import MEGABYTE
+from fedcluster.site.worker import keep_earlier
 
 KNOWN = 100
 """Number of most recent upper runs that are remembered."""
@@ -103,6 +104,7 @@ def relay_responder(
         results = folder / membership.results
         with atomic_folder(results, obsolete=["labels.csv"]) as partial:
             (partial / "model.json").write_text(json_text(content), encoding="utf-8")
+            keep_earlier(results, partial)
         relay.give(content)
         say(f"site {site.name}: the model came; it is in {results}, and the sites below have it")
 

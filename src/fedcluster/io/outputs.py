@@ -214,7 +214,8 @@ def _replace(new: Path, out: Path, old: Path, obsolete: Iterable[str]) -> None:
 
 def _move(here: Path, there: Path) -> None:
     if here.exists():
-        there.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed([each for each in there.parents if not each.exists()]):
+            folder.mkdir(stat.S_IRWXU, exist_ok=True)
         here.replace(there)
 
 

@@ -32,7 +32,14 @@ import numpy as np
 from fedcluster.core import Data, SiteInfo, Summary, Task
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
-from fedcluster.io.outputs import atomic_folder, check_folder, json_text, lock, write_labels
+from fedcluster.io.outputs import (
+    atomic_folder,
+    check_folder,
+    free_name,
+    json_text,
+    lock,
+    write_labels,
+)
 from fedcluster.io.rows import WarehouseSource, chunks_of
 from fedcluster.io.sources import OwnTable
 from fedcluster.model import Model
@@ -156,6 +163,8 @@ def keep_results(
 ) -> str:
     """Write the received model and the cluster of each row, chunk by chunk; both stay here.
 
+    Those of an earlier model are kept; see `keep_earlier`.
+
     Parameters
     ----------
     chunks : callable
@@ -176,14 +185,14 @@ def keep_results(
     -------
     str
         Why no rows were labelled, empty if they were. Changed rows are not labelled, because the
-        model belongs to other rows. Earlier labels are removed, because they belong to another
-        model.
+        model belongs to other rows.
     """
     for broken_off in results.parent.glob(f".{results.name}-*.partial"):
         shutil.rmtree(broken_off, ignore_errors=True)
     with atomic_folder(results, obsolete=["labels.csv"]) as partial:
         path, labels = partial / "model.json", partial / "labels.csv"
         path.write_text(json_text(content), encoding="utf-8")
+        keep_earlier(results, partial)
         model = Model.load(path, algorithms)
         try:
             rows = chunks(tuple(model.columns), model.preprocessor is not None)
@@ -196,6 +205,45 @@ def keep_results(
             labels.unlink(missing_ok=True)
             return f"{type(error).__name__}: {error}"
     return ""
+
+
+EARLIER = "earlier"
+"""Folder of the results of earlier runs, in that of the last."""
+
+
+def keep_earlier(results: Path, new: Path) -> None:
+    """Keep the model and labels of an earlier run, in a folder named by when they were written.
+
+    Nothing is kept of the model that is written once more.
+
+    Parameters
+    ----------
+    results : Path
+        The folder of the last results.
+    new : Path
+        The folder of the new ones, with their model, which will replace those of the same names.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> results, new = Path(mkdtemp()), Path(mkdtemp())
+    >>> for folder, content in ((results, "old"), (new, "new")):
+    ...     _ = (folder / "model.json").write_text(content)
+    >>> os.utime(results / "model.json", (0, 0))
+    >>> keep_earlier(results, new)
+    >>> [str(path.relative_to(new)) for path in new.rglob("earlier/*/*")]
+    ['earlier/19700101-000000/model.json']
+    """
+    model = results / "model.json"
+    if not model.is_file() or model.read_bytes() == (new / "model.json").read_bytes():
+        return
+    written = datetime.fromtimestamp(model.stat().st_mtime, UTC)
+    name = f"{written:%Y%m%d-%H%M%S}"
+    place = new / EARLIER / free_name(name, {path.name for path in results.glob(f"{EARLIER}/*")})
+    place.mkdir(parents=True)
+    for file in (model, results / "labels.csv"):
+        if file.is_file():
+            shutil.copy2(file, place)
 
 
 def _label(rows: Iterable[Data], model: Model, file: Path, own: OwnTable | None) -> None:
