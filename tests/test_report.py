@@ -5,10 +5,13 @@ import csv
 import hashlib
 import json
 import re
+import struct
+import sys
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import numpy as np
+import openpyxl
 import pytest
 from browser import page as browser_page
 from browser import program
@@ -20,6 +23,7 @@ from fedcluster.model.stability import Stability
 from fedcluster.report import page
 from fedcluster.report._comparison import compared
 from fedcluster.report.charts import Axis, curve, flow, plane
+from fedcluster.report.pictures import slide
 from fedcluster.report.records import plain
 from fedcluster.report.run import FILES, Run
 from fedcluster.report.takeaway import write_parts
@@ -540,6 +544,15 @@ def test_tables_and_charts_can_be_taken_along(fitted):
     assert head[3:] == [f"{j} {name}" for j, name in enumerate(model["names"])]
     [age] = [row for row in rows if row[0] == "age"]
     assert sorted(float(each) for each in age[3:]) == pytest.approx([10, 60], abs=1)
+    book = openpyxl.load_workbook(fitted / "out" / "report" / "tables.xlsx")
+    assert book.sheetnames == ["clusters", "profiles", "sites"]
+    first, *others = book["profiles"].values
+    assert list(first) == head
+    [of_age] = [row for row in others if row[0] == "age"]
+    assert list(of_age[2:]) == [float(each) for each in age[2:]]  # numbers, not texts
+    slide = (fitted / "out" / "report" / "slide.png").read_bytes()
+    assert slide[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", slide[16:24]) == (1920, 1080)
     charts = [fitted / "out" / file for file in files if file.endswith(".svg")]
     assert len(charts) >= 4
     for chart in charts:
@@ -649,6 +662,37 @@ def test_a_name_like_a_formula_is_harmless_in_a_table(tmp_path):
     write_parts(tmp_path, binary(names=["=1+1", "b"]))
     with (tmp_path / "report" / "clusters.csv").open(encoding="utf-8-sig") as file:
         assert [row[1] for row in csv.reader(file)] == ["name", "'=1+1", "b"]
+    book = openpyxl.load_workbook(tmp_path / "report" / "tables.xlsx")
+    assert book["clusters"]["B2"].data_type == "s"
+
+
+def test_what_a_library_writes_is_named_without_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.warns(UserWarning, match="no .* without") as noticed:
+        files = write_parts(tmp_path, binary())
+    assert [str(each.message) for each in noticed] == [
+        'no tables.xlsx without openpyxl: pip install "fedcluster[excel]"',
+        'no slide without matplotlib: pip install "fedcluster[plot]"',
+    ]
+    assert not {"report/tables.xlsx", "report/slide.png"} & set(files)
+    assert sorted(f"report/{path.name}" for path in (tmp_path / "report").iterdir()) == sorted(
+        files
+    )
+
+
+@pytest.mark.parametrize("k", [1, 4, 6, 12])
+def test_words_of_a_slide_stay_in_their_cards(k):
+    title, label = "long words " * 30, "name $x_1$ " * 9
+    card = [label, "9 rows, 5 %", *[f"{label}{i} (all rows 2)" for i in range(3)]]
+    figure = slide(title, [title, "foot"], [card] * k)
+    texts = [text.get_window_extent() for text in figure.texts]
+    assert max(each.x1 for each in texts) <= figure.bbox.x1
+    cards = [patch.get_window_extent() for patch in figure.axes[0].patches]
+    told = texts[3:]
+    for frame, name, facts in zip(cards, told[::2], told[1::2], strict=True):
+        assert max(name.x1, facts.x1) <= frame.x1
+        assert frame.y0 <= facts.y0 < facts.y1 <= name.y0 < name.y1 <= frame.y1
 
 
 def test_no_value_of_a_row_is_in_what_is_told_of_all_rows(fitted):

@@ -152,7 +152,7 @@ def draw(
         subtitle="The centres of the clusters. Bars: at which sites a cluster's images lie.",
         captions={site: f"saw {_listed(seen(digits))}" for site, digits in sites.items()},
     )
-    return pictured("centres", folder / PICTURE, draw_centers)
+    return pictured("picture of the centres", folder / PICTURE, draw_centers)
 
 
 def _centers(X: Rows, k: int, seed: int) -> Floats:

@@ -245,7 +245,7 @@ def report(
     title: Annotated[str, cli.option("TEXT", "Title of the page.  [default: what was found]")] = "",
     tables: Annotated[
         bool,
-        typer.Option("--tables", help="Write tables as CSV and charts as SVG to DIR/report, too."),
+        typer.Option("--tables", help="Write tables, charts and a slide to DIR/report, too."),
     ] = False,
     values: cli.ValueOptions,
     as_json: cli.AsJson = False,

@@ -505,7 +505,10 @@ def write_selection(folder: Path, report: JobReport) -> list[str]:
     account = {"seed": report.job.seed, **report.account()}
     content = {**verdict(report.outcome.value), **beside(report), **account}
     report.write(folder / "selection.json", "fedcluster-selection", content)
-    return ["selection.json", *pictured("curves", folder / "curves.png", report.outcome.value.plot)]
+    return [
+        "selection.json",
+        *pictured("picture of the curves", folder / "curves.png", report.outcome.value.plot),
+    ]
 
 
 def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | None:

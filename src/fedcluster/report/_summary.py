@@ -135,9 +135,7 @@ def clusters(run: Run) -> Any:
         cards = [card(run, j) for j in range(run.k)]
         return html.element("div", cards, class_=f"cards of{min(run.k, 7)}")
     largest = np.sort(np.argsort(-run.sizes, kind="stable")[:MOST_LINES]).tolist()
-    rows = [
-        [label(run, j), _size(run, j), _joined(run, j), _held_by(run, j) or ""] for j in largest
-    ]
+    rows = [[label(run, j), size(run, j), _joined(run, j), _held_by(run, j) or ""] for j in largest]
     rest = f" ({MOST_LINES} largest of {run.k}; all: Profiles)" if run.k > MOST_LINES else ""
     header = ["cluster", "rows", "what sets it apart", "where"]
     return html.Table(f"Clusters{rest}", header, rows).html("texts clusters")
@@ -151,7 +149,7 @@ def card(run: Run, j: int) -> html.Html:
     return html.element(
         "article",
         html.element("h3", badge(j), " ", html.named(run.names[j])),
-        html.element("p", _size(run, j), class_="size"),
+        html.element("p", size(run, j), class_="size"),
         html.element("ul", facts) if facts else html.element("p", usual),
         html.element("p", held, class_="pale") if held else None,
         html.element("p", _again(run, j)) if run.stability else None,
@@ -176,7 +174,14 @@ def label(run: Run, j: int) -> html.Html:
     return html.joined(badge(j), " ", html.named(run.names[j]))
 
 
-def _size(run: Run, j: int) -> str:
+def fact(feature: Feature, j: int) -> str:
+    """Return a column on a card as text: the cluster's value, and that of all rows."""
+    of_all = value(feature, feature.overall)
+    return f"{feature.name} {value(feature, float(feature.values[j]))} (all rows {of_all})"
+
+
+def size(run: Run, j: int) -> str:
+    """Return the size of a cluster in words."""
     share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
     return f"{number(float(run.sizes[j]))} rows, {percent(share)}"
 

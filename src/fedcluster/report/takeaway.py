@@ -1,16 +1,19 @@
-"""Parts of a report for other documents: tables as CSV, charts as SVG."""
+"""Parts of a report for other documents: tables as CSV and Excel, charts as SVG, a slide."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedcluster.io.outputs import atomic_folder, free_name, harmless
-from fedcluster.report._summary import FACTS, value
+from fedcluster.report._summary import FACTS, MOST_CARDS, fact, size, sure, title_of
 from fedcluster.report.page import HERE, report_page
+from fedcluster.report.pictures import pictured, slide
 from fedcluster.report.run import Run, damaged
 
 FOLDER = "report"
@@ -46,8 +49,40 @@ def write_parts(folder: Path, run: Run) -> list[str]:
                 csv.writer(file).writerows([[_cell(each) for each in row] for row in rows])
         for name, text in charts.items():
             (place / f"{name}.svg").write_text(text, encoding="utf-8")
-    files = [*(f"{name}.csv" for name, _ in tables), *(f"{name}.svg" for name in charts)]
+        book, openpyxl = place / "tables.xlsx", "openpyxl"
+        files = pictured("tables.xlsx", book, partial(_workbook, tables), openpyxl, "excel")
+        if 0 < run.k <= MOST_CARDS:
+            files += pictured("slide", place / "slide.png", partial(_slide, run))
+    files += [*(f"{name}.csv" for name, _ in tables), *(f"{name}.svg" for name in charts)]
     return [f"{FOLDER}/{file}" for file in files]
+
+
+def _workbook(tables: Sequence[tuple[str, Sequence[Sequence[Any]]]], path: Path) -> None:
+    """Write the tables as the sheets of a workbook."""
+    book = import_module("openpyxl").Workbook()
+    book.remove(book.active)
+    for name, rows in tables:
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append([_cell(each) for each in row])
+        sheet.freeze_panes = "B2"
+    book.save(path)
+
+
+def _slide(run: Run, path: Path) -> None:
+    """Draw the clusters, as on the first page."""
+    cards = [
+        [
+            f"{j} {run.names[j]}",
+            size(run, j),
+            *(fact(each, j) for each in run.facts(j, FACTS)),
+        ]
+        for j in range(run.k)
+    ]
+    foot = " · ".join(filter(None, [run.name, run.date, "made by fedcluster"]))
+    lead = f"{title_of(run)}. {sure(run)}" if run.title else sure(run)
+    figure = slide(run.title or title_of(run), [lead, foot], cards)
+    figure.savefig(path, format="png", metadata={"Software": None})
 
 
 def _cell(content: Any) -> Any:
@@ -74,11 +109,7 @@ def tables_of(run: Run) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
     head = ["cluster", "name", "rows", "share", *(f"fact {i + 1}" for i in range(FACTS))]
     lines: list[list[Any]] = [[*head, "stability"] if stable else head[: 4 + FACTS]]
     for j in range(run.k):
-        facts = [
-            f"{each.name} {value(each, float(each.values[j]))} "
-            f"(all rows {value(each, each.overall)})"
-            for each in run.facts(j, FACTS)
-        ]
+        facts = [fact(each, j) for each in run.facts(j, FACTS)]
         line = [j, run.names[j], float(run.sizes[j]), float(share[j]), *facts]
         if stable:
             line += [""] * (FACTS - len(facts)) + [stable[j]["word"]]
