@@ -374,6 +374,28 @@ def test_the_same_rows_in_any_order_give_the_same_groups(tmp_path) -> None:
     assert (tmp_path / "north.groups").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_no_order_layout_or_chunk_of_any_numbers_changes_who_is_grouped(scale, persons) -> None:
+    """Sums of such numbers have other last digits in another order."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = np.column_stack(
+            [rng.normal(50, 9, 200), rng.standard_cauchy(200), rng.integers(0, len(TOWNS), 200)]
+        )
+        X[rng.random(X.shape) < 0.05] = np.nan
+        data = Data(X, columns=COLUMNS, groups=rng.integers(0, 90, 200) if persons else None)
+        expected = grouped(data, Groups(P, scale=scale))
+        for other in (
+            data.take(rng.permutation(200)),
+            replace(data, X=np.asfortranarray(X)),
+            Chunks(data, 70),
+        ):
+            found = grouped(other, Groups(P, scale=scale))
+            np.testing.assert_allclose(found.X, expected.X, rtol=1e-12)
+            np.testing.assert_array_equal(found.sample_weight, expected.sample_weight)
+
+
 class Site:
     """A site whose rows come and go, and the sets of rows whose sums it told."""
 

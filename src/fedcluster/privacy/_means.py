@@ -28,6 +28,8 @@ WHOLE = 2.0**53
 """Bound below which whole numbers are exact."""
 MISSING = 1.5
 """Contribution of a missing value to distances, in standard deviations of a column."""
+BITS = 20
+"""Number of binary digits to which a column's deviation is known, and its mean in deviations."""
 
 Chunks = Callable[[], Iterable[Data]]
 
@@ -184,12 +186,18 @@ class _Numbers:
         self._n = self._n + there.sum(axis=0)
 
     def mean_and_deviation(self) -> tuple[Floats, Floats]:
-        """Return mean and deviation, (d,) each, with 1 in place of a deviation of 0."""
+        """Return mean and deviation, (d,) each, with 1 in place of a deviation of 0.
+
+        They are rounded, as the order of the rows decides their last digits, and groups depend on
+        all digits of the points.
+        """
         n = np.maximum(self._n, 1.0)
         apart = self._sums / n
         deviation = np.sqrt(np.maximum(self._squares / n - apart**2, 0.0))
         first = np.zeros_like(n) if self._first is None else self._first
-        return first + apart, np.where(deviation > 0, deviation, 1.0)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        unit = np.ldexp(1.0, np.frexp(deviation)[1] - BITS)
+        return np.rint((first + apart) / unit) * unit, np.rint(deviation / unit) * unit
 
 
 class _Decimals:

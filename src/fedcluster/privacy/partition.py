@@ -442,7 +442,8 @@ class Units:
         if not self.are_persons:
             return units, points
         sums = np.zeros((len(self), points.shape[1]))
-        np.add.at(sums, units, points)
+        for j, values in enumerate(points.T):
+            sums[:, j] = exact_sum(exact_group_sums(values, units, len(self)))[0]
         return np.arange(len(self)), sums / np.bincount(units, minlength=len(self))[:, None]
 
 
