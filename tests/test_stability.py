@@ -197,6 +197,17 @@ def test_clear_clusters_are_stable_and_nothing_else_changes(estimator: Any) -> N
     assert (beside.stability_.between < 0.3).all()
 
 
+def test_outliers_that_are_trimmed_make_no_cluster_unstable() -> None:
+    """A replicate starts at no outlier, and finishes in time."""
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)
+        far = rng.uniform(-60, 60, (18, 2))
+        model: Any = FederatedKMeans(3, random_state=0, trim=0.1, stability=6)
+        found = model.fit(np.concatenate([ROWS, far]), sites=np.append(SITE, np.arange(18) % 3))
+        assert found.stability_.words == ("stable",) * 3
+        assert found.stability_.left_out == 0
+
+
 def test_halves_of_one_cloud_are_not_stable() -> None:
     rows = np.random.default_rng(3).normal(size=(300, 3))
     model: Any = FederatedKMeans(4, random_state=0, stability=True)

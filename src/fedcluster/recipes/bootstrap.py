@@ -15,6 +15,7 @@ from fedcluster.kernels import kmeans
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.recipes._search import race
+from fedcluster.recipes._trimming import trimmed_seeds
 from fedcluster.recipes.fit import algorithm_of, clustering, description, description_step
 from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import EarlyStop, Plan, each_task
@@ -86,7 +87,7 @@ def replicated(job: FitSpec, n_clusters: int) -> Any:
 
 
 def replicate(job: FitSpec, seed: int) -> Plan[Result]:
-    """Plan a clustering from a start that is found anew, the best of ten among the means.
+    """Plan a clustering from a start that is found anew, the best of several among the means.
 
     A single start would measure how often the search fails, not whether the clusters are real.
     """
@@ -96,15 +97,13 @@ def replicate(job: FitSpec, seed: int) -> Plan[Result]:
         return (yield from clustering(spec))
     described = yield from description(step, job.n_clusters, seed)
     rng, means = stream(seed, described.state.round), described.state
-    some = means.weights > 0
-    points, weights = means.centers[some], means.weights[some]
-    if len(points) < job.n_clusters:
+    if len(means.centers) < job.n_clusters:
         return (yield from clustering(replace(spec, means=means)))
-    fit = kmeans(points, job.n_clusters, weights, rng=rng)  # the best of ten
     algorithm = algorithm_of(spec)
-    if isinstance(algorithm, TrimmedLloyd):
-        return (yield from clustering(replace(spec, init=fit.centers)))
-    start = State.at(fit.centers)
+    if isinstance(algorithm, TrimmedLloyd):  # k-means would start at outliers
+        [start] = trimmed_seeds(means, job.n_clusters, algorithm.trim, 1, rng)
+    else:
+        start = State.at(kmeans(means.centers, job.n_clusters, means.weights, rng=rng).centers)
     [result] = yield from race(algorithm, [start], seed=seed, max_rounds=job.max_iter)
     return result
 
