@@ -228,7 +228,8 @@ def test_partitions_whose_rows_weigh_nothing_are_no_sites(threads: Cluster) -> N
 
 def test_what_a_partition_tells_is_what_it_is_asked(threads: Cluster) -> None:
     local, engine = QUICK["prepared, with gaps and text"].engines(people())
-    for asked in ({"columns": True}, {"columns": True, "texts": ("town",)}, {"labels": True}):
+    texts = ((), ("town",), ("a", "town"))
+    for asked in ({"labels": True}, *({"columns": True, "texts": each} for each in texts)):
         told, wanted = (each.introduce(**asked) for each in (engine, local))
         assert [site.columns for site in told] == [site.columns for site in wanted]
         assert [site.labels for site in told] == [site.labels for site in wanted]

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from test_cli import run
 from test_protection import P, patients, questions
 
+from fedcluster import FederatedKMeans
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries
 from fedcluster.core import Column, Data, Filter, Grouped, Limit, State, Summary, Task
 from fedcluster.engines import LocalEngine
@@ -280,6 +282,22 @@ def test_a_fit_with_groups_takes_a_smallest_cluster(site, tmp_path) -> None:
         {"name": "Groups", "p": 5, "min_rows": 20},
         {"name": "MinClusterSize", "p": 60},
     ]
+
+
+@pytest.mark.parametrize("prepare", [None, "standard"])
+def test_groups_of_a_command_are_those_of_python(prepare: str | None, tmp_path: Path) -> None:
+    """Rows alike by the distances that clusters have: with no preparation, those of the values."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"age": rng.normal(50, 20, 300), "share": rng.uniform(0, 1, 300)})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    options = ["-k", 3, "--seed", 0, "--scale", prepare or "none", "--protection", "groups"]
+    ran = run("fit", tmp_path / "rows.csv", *options, "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.stderr
+    told = json.loads((tmp_path / "out" / "model.json").read_text())
+    model = FederatedKMeans(3, random_state=0, prepare=prepare, protection="groups")
+    with pytest.warns(UserWarning, match="rows are seen in groups"):
+        model.fit({"rows": frame})
+    np.testing.assert_array_equal(told["centers"], model.state_.centers)
 
 
 def test_labels_of_groups_stay_where_limits_let_nothing_of_all_of_them_out(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import stat
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,14 @@ def round_of(number: int, at: float, *heard: str, asked: tuple[str, ...] = ("nor
 
 def health_of(federation: Federation) -> Health:
     return Health(lambda: federation, lambda: ["north"], "1.2")
+
+
+def test_who_is_connected_is_asked_first_on_a_machine_that_has_just_started(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uptime in (0.0, 1.0):
+        monkeypatch.setattr(time, "monotonic", lambda: uptime)  # noqa: B023
+        assert health_of(federation).sites()["north"]["connected"]
 
 
 def test_health_is_what_runs_note(federation: Federation) -> None:

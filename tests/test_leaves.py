@@ -13,11 +13,12 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
-from fedcluster import FederatedGaussianMixture, FederatedKMeans
+from fedcluster import FederatedGaussianMixture
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Column, Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
+from fedcluster.jobs import Fit, execute
 from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.gaussians import densities, variance_within
@@ -268,12 +269,16 @@ def test_merged_components_have_the_shape_and_the_noise_that_were_asked_for() ->
     assert 5 < (labels == -1).sum() < 40
 
 
+@pytest.mark.parametrize("model", ["k-means", "auto"])
 @pytest.mark.parametrize(("k", "ks"), [(5, (2, 3)), (5, (1, 2)), (2, (5, 6))])
-def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(k: int, ks: Any) -> None:
+def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(
+    k: int, ks: Any, model: str
+) -> None:
     rows = blobs(k)
-    model = FederatedKMeans(ks, random_state=0).fit({"a": rows[::2], "b": rows[1::2]})
-    assert len(model.cluster_centers_) == model.n_clusters_
-    assert model.n_clusters_ in ks
+    engine = LocalEngine([Client(name, Data(rows[i::2]), ()) for i, name in enumerate("ab")])
+    report = execute(Fit(ks, model=model), engine, columns=["x", "y"])
+    assert len(report.clustering.state.centers) == report.outcome.value.n_clusters
+    assert report.outcome.value.n_clusters in ks
 
 
 def test_clusters_agree_by_the_rows_behind_the_leaves() -> None:

@@ -23,8 +23,10 @@ from fedcluster import FederatedKMeans
 from fedcluster.cli import app
 from fedcluster.cli._options import FileOptions, Scaling, preparation
 from fedcluster.cli._runs import Comparison, compared
+from fedcluster.core import Column, Data
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.io.columns import codes
+from fedcluster.preprocessing.features import no_features
 
 TRAPS = {each.name: each for each in traps()}
 CLEAN = clean()
@@ -127,6 +129,20 @@ def test_auto_leaves_out_what_is_no_measurement_and_predicts_by_name() -> None:
     assert (auto.predict(frames["a"]) == auto.site_labels_["a"]).all()
     with pytest.warns(UserWarning, match="clustered by 'patient_id', too: it only counts the rows"):
         FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
+
+
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_a_target_is_told_whatever_is_missing_in_it(kind: str) -> None:
+    """Gaps are no class of their own, nor are they the first class; named columns are wanted."""
+    rng = np.random.default_rng(11)
+    ward = rng.integers(0, 2, 240)
+    rows = np.column_stack([rng.normal(size=(240, 3)) + 9 * ward[:, None], ward])
+    rows[rng.random(240) < 0.3, 3] = np.nan
+    told = Column("ward", kind, ("A", "B") if kind == "text" else ())
+    sites = {"north": Data(rows, columns=(*map(Column, "abc"), told))}
+    [line] = no_features(sites)
+    assert line.startswith("column 'ward' may be what the clusters are to find")
+    assert not list(no_features(sites, chosen=True))
 
 
 def test_clusters_of_one_site_are_a_doubt() -> None:

@@ -93,7 +93,7 @@ class Truth:
     rows: Floats
     others: Floats
     step: Floats
-    shared: int = 5
+    shared: int
 
     def score(self, claims: Floats) -> Score:
         """Return the score of claims (m, d + 1), in which NaN makes no claim."""

@@ -263,8 +263,8 @@ def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
 
     Examples
     --------
-    >>> number_of_clusters("8"), number_of_clusters("auto"), number_of_clusters("2-4")
-    (8, 'auto', (2, 3, 4))
+    >>> number_of_clusters("8"), number_of_clusters("auto"), number_of_clusters("1-3")
+    (8, 'auto', (1, 2, 3))
     """
     if text == "auto":
         return text

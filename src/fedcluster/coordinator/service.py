@@ -97,7 +97,7 @@ class Health:
         self._federation, self._online = federation, online
         self._version = version
         self._change = threading.Lock()
-        self._known: tuple[float, list[str]] = (-CONNECTED_FOR, [])
+        self._known: tuple[float, list[str]] = (-float("inf"), [])
         self._read: tuple[Path | None, int] = (None, 0)
         self._began = 0.0
         self._responded: set[str] = set()
