@@ -83,8 +83,10 @@ def test_tables_are_written_again_with_cluster_distance_and_margin(ages):
     model = Model.load("out")
     for site, values in ages.items():
         lines = cells(f"out/tables/{site}.csv")
-        names = ["patient", "age", "remark", "cluster", "cluster_2", "distance", "margin"]
-        assert list(lines[0]) == names
+        names = ["patient", "age", "remark", "cluster", "cluster_2", "cluster_name"]
+        assert list(lines[0]) == [*names, "distance", "margin"]
+        told = [line["cluster_name"] for line in lines]
+        assert told == ["older" if age > 50 else "younger" for age in values]
         assert [line["patient"] for line in lines] == [f"{site[0]}00{i}" for i in range(len(lines))]
         assert {line["remark"] for line in lines} == {'\'=HYPERLINK("x")'}
         assert {line["cluster"] for line in lines} == {"-5"}
@@ -107,7 +109,10 @@ def test_predict_joins_too_and_a_row_without_a_cluster_stays_empty(ages):
     assert all("," in lines[i][name] for i in (0, 2) for name in ("distance", "margin"))
     again = CsvFile.open(Path("more/tables/new.csv"))
     assert (again.delimiter, again.decimal) == (";", ",")
-    assert (lines[1]["cluster"], lines[1]["distance"], lines[1]["margin"]) == ("", "", "")
+    assert all(lines[1][name] == "" for name in ("cluster", "cluster_name", "distance", "margin"))
+    run("name", "result/model.json", f"{lines[0]['cluster']}==1+1")
+    run("predict", "result", "new.csv", "--append", "--out", "named")
+    assert cells("named/tables/new.csv", ";")[0]["cluster_name"] == "'=1+1"
     assert lines[0]["cluster"] != lines[2]["cluster"]
 
 

@@ -103,7 +103,8 @@ def test_stability_shows_every_replicate_and_the_mean():
         np.testing.assert_array_equal(dots[2 * j].get_xdata(), found.jaccards[:, j])
         np.testing.assert_array_equal(dots[2 * j + 1].get_xdata(), found.means[[j]])
         assert dots[2 * j].get_alpha() == 0.5
-    assert display.ax_.get_yticklabels()[1].get_text() == f"cluster 1: {found.words[1]}"
+    told = f"1 {model.cluster_names_[1]}: {found.words[1]}"
+    assert display.ax_.get_yticklabels()[1].get_text() == told
     figure, ax = pyplot.subplots()
     assert display.plot(ax=ax).figure_ is figure
 
@@ -149,6 +150,25 @@ def test_what_cannot_be_plotted_is_said(model, monkeypatch):
     monkeypatch.delitem(sys.modules, "fedcluster.plotting")
     with pytest.raises(ImportError, match=r"fedcluster\[plot\]"):
         importlib.import_module("fedcluster.plotting")
+
+
+def test_clusters_have_their_names_in_every_plot():
+    model: Any = FederatedKMeans(2, stability=3, profile=True, random_state=0).fit(ROWS)
+    model.cluster_names_ = ["$5 and $6", "far"]
+    by_site, profiles, silhouettes, stability = (
+        kind.from_estimator(model)
+        for kind in (
+            ClustersBySiteDisplay, CenterProfilesDisplay, SilhouetteDisplay, StabilityDisplay
+        )
+    )  # fmt: skip
+    names = [r"0 \$5 and \$6", "1 far"]
+    assert [each.get_text() for each in by_site.ax_.get_legend().get_texts()] == names
+    assert [each.get_text() for each in profiles.ax_.get_xticklabels()] == names
+    assert [each.get_text() for each in silhouettes.ax_.get_yticklabels()] == names
+    told = [each.get_text().rpartition(":")[0] for each in stability.ax_.get_yticklabels()]
+    assert told == names
+    bare = StabilityDisplay(model.stability_).plot()
+    assert bare.ax_.get_yticklabels()[1].get_text().startswith("cluster 1: ")
 
 
 def test_a_notebook_shows_clusters_below_the_parameters(model):

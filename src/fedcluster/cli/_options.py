@@ -236,8 +236,8 @@ class JoinOptions:
     )
     append: bool = parameter(
         False,
-        "Write each site's table again with the cluster of each row, the distance to its centre "
-        "and how clear the assignment is.",
+        "Write each site's table again with the cluster of each row, its name, the distance to its "
+        "centre and how clear the assignment is.",
         "--append",
     )
 

@@ -73,6 +73,7 @@ from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, columns_apart
 from fedcluster.privacy import Groups
+from fedcluster.report.run import Run
 
 if TYPE_CHECKING:
     from fedcluster.site.file import SiteFile
@@ -974,8 +975,9 @@ def open_tables(
 
 
 def _appended(rows: SiteRows, model: Model, labels: Labels) -> dict[str, Any]:
-    """Return the appended columns: the cluster, the distance to its centre, and the margin."""
-    columns: dict[str, Any] = {"cluster": labels}
+    """Return the columns to append: cluster, its name, distance to its centre, and margin."""
+    names = Run(model=model.plain()).names
+    columns: dict[str, Any] = {"cluster": labels, "cluster_name": np.array([*names, ""])[labels]}
     if len(model.centers):
         parts, start = [], 0
         for part in chunks_of(rows.rows):

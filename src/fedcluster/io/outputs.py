@@ -313,19 +313,20 @@ def write_joined(
     delimiter: str = ",",
     decimal: str = POINT,
 ) -> None:
-    """Write a table as CSV with further columns (n,); NaN, and -1 in labels, become empty.
+    """Write a table as CSV with further columns (n,); NaN, "", and -1 in labels, become empty.
 
     A number is appended to the name of a new column if that name is taken. New numbers are
     formatted like those of the table.
     """
     columns = {harmless(name): harmless_cells(table[name]) for name in table.column_names}
     for name, values in more.items():
-        whole = np.issubdtype(values.dtype, np.integer)
-        none = values < 0 if whole else np.isnan(values)
+        kind = values.dtype.kind
+        none = values < 0 if kind == "i" else values == "" if kind == "U" else np.isnan(values)
         column = pa.array(values, mask=none)
-        if decimal != POINT and not whole:
+        if decimal != POINT and kind == "f":
             column = pa.compute.replace_substring(column.cast(pa.string()), POINT, decimal)
-        columns[free_name(name, columns)] = pa.chunked_array([column])
+        cells = pa.chunked_array([column])
+        columns[free_name(name, columns)] = harmless_cells(cells) if kind == "U" else cells
     pa.csv.write_csv(pa.table(columns), path, pa.csv.WriteOptions(delimiter=delimiter))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
 from fedcluster.model.stability import FOUND, Stability
-from fedcluster.report.charts import DEEPEST
+from fedcluster.report.charts import DEEPEST, called
 from fedcluster.report.pictures import COLOURS, INK
 from fedcluster.report.run import Run
 from fedcluster.selection import Selection
@@ -47,6 +48,11 @@ SPREAD = 0.25
 """Spread of the replicates' dots about the line of their cluster, so that none hides another."""
 
 
+def labelled(j: int, names: Sequence[str]) -> str:
+    """Return the label of a cluster in short lines, in which no sign is taken for mathematics."""
+    return fill(called(j, names), 24).replace("$", r"\$")
+
+
 class ClustersBySiteDisplay:
     """Bars of the sites: the share of each cluster among a site's rows.
 
@@ -56,6 +62,8 @@ class ClustersBySiteDisplay:
         The names of the sites.
     counts : ndarray of shape (sites, k)
         The number of rows of each cluster at each site.
+    names : sequence of str, optional
+        The names of the clusters.
 
     Attributes
     ----------
@@ -67,8 +75,10 @@ class ClustersBySiteDisplay:
         Their figure.
     """
 
-    def __init__(self, sites: Sequence[str], counts: NDArray[Any]) -> None:
-        self.sites, self.counts = list(sites), np.asarray(counts)
+    def __init__(
+        self, sites: Sequence[str], counts: NDArray[Any], names: Sequence[str] = ()
+    ) -> None:
+        self.sites, self.counts, self.names = list(sites), np.asarray(counts), names
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
@@ -86,7 +96,8 @@ class ClustersBySiteDisplay:
         labels = fitted(estimator, "site_labels_")
         k = estimator.n_clusters_
         counts = [np.bincount(each[each >= 0], minlength=k) for each in labels.values()]
-        return cls(list(labels), np.array(counts)).plot(ax=ax, **kwargs)
+        names = fitted(estimator, "cluster_names_")
+        return cls(list(labels), np.array(counts), names).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
@@ -95,7 +106,7 @@ class ClustersBySiteDisplay:
         left = np.zeros(len(self.sites))
         self.bars_ = []
         for j, widths in enumerate(share.T):
-            style = {"color": COLOURS[j % len(COLOURS)], "label": f"cluster {j}", **kwargs}
+            style = {"color": COLOURS[j % len(COLOURS)], "label": labelled(j, self.names), **kwargs}
             self.bars_.append(self.ax_.barh(self.sites, widths, left=left, **style))
             left += widths
         self.ax_.set(xlim=(0, 1), xlabel="share of the site's rows")
@@ -114,6 +125,8 @@ class CenterProfilesDisplay:
     apart : ndarray of shape (columns, k)
         The distances, in standard deviations of the rows if the columns were scaled to variance 1,
         otherwise estimated from the centres and the inertia.
+    names : sequence of str, optional
+        The names of the clusters.
 
     Attributes
     ----------
@@ -125,8 +138,8 @@ class CenterProfilesDisplay:
         Their figure.
     """
 
-    def __init__(self, columns: Sequence[str], apart: Floats) -> None:
-        self.columns, self.apart = list(columns), apart
+    def __init__(self, columns: Sequence[str], apart: Floats, names: Sequence[str] = ()) -> None:
+        self.columns, self.apart, self.names = list(columns), apart, names
 
     @classmethod
     def from_estimator(
@@ -145,10 +158,11 @@ class CenterProfilesDisplay:
         **kwargs : object
             Options for the heat map, passed to matplotlib's ``imshow``.
         """
-        features = Run(model=Model.from_estimator(estimator).plain()).features
+        run = Run(model=Model.from_estimator(estimator).plain())
+        features = run.features
         features = sorted(features, key=lambda each: -float(np.abs(each.apart).max()))[:most]
         apart = np.array([each.apart for each in features])
-        return cls([each.name for each in features], apart).plot(ax=ax, **kwargs)
+        return cls([each.name for each in features], apart, run.names).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
@@ -156,7 +170,8 @@ class CenterProfilesDisplay:
         style = {"cmap": "PuOr_r", "vmin": -DEEPEST, "vmax": DEEPEST, "aspect": "auto", **kwargs}
         self.image_ = self.ax_.imshow(self.apart, **style)
         n, k = self.apart.shape
-        self.ax_.set_xticks(range(k), [f"cluster {j}" for j in range(k)])
+        labels = [labelled(j, self.names) for j in range(k)]
+        self.ax_.set_xticks(range(k), labels, rotation=30, ha="right", rotation_mode="anchor")
         self.ax_.set_yticks(range(n), self.columns)
         for i in range(n):
             for j in range(k):
@@ -176,6 +191,8 @@ class SilhouetteDisplay:
         Mean and standard deviation of the simplified silhouettes of each cluster's rows.
     weights : ndarray of shape (k,)
         The weight of each cluster's rows.
+    names : sequence of str, optional
+        The names of the clusters.
 
     Attributes
     ----------
@@ -187,8 +204,10 @@ class SilhouetteDisplay:
         Their figure.
     """
 
-    def __init__(self, means: Floats, spreads: Floats, weights: Floats) -> None:
-        self.means, self.spreads, self.weights = means, spreads, weights
+    def __init__(
+        self, means: Floats, spreads: Floats, weights: Floats, names: Sequence[str] = ()
+    ) -> None:
+        self.means, self.spreads, self.weights, self.names = means, spreads, weights, names
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
@@ -210,7 +229,8 @@ class SilhouetteDisplay:
                 "and with no missing values that stay missing"
             )
         means, spreads = profiles.silhouettes
-        return cls(means, spreads, profiles.weights).plot(ax=ax, **kwargs)
+        names = fitted(estimator, "cluster_names_")
+        return cls(means, spreads, profiles.weights, names).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
@@ -220,7 +240,7 @@ class SilhouetteDisplay:
         self.bars_ = self.ax_.barh(range(k), self.means, xerr=self.spreads, capsize=3, **style)
         overall = float(np.nansum(self.means * self.weights) / max(self.weights.sum(), 1e-300))
         self.ax_.axvline(overall, color=INK, linewidth=0.8, linestyle="--")
-        self.ax_.set_yticks(range(k), [f"cluster {j}" for j in range(k)])
+        self.ax_.set_yticks(range(k), [labelled(j, self.names) for j in range(k)])
         self.ax_.set_ylim(k - 0.5, -0.5)
         self.ax_.set(xlabel="simplified silhouette: mean ± standard deviation, dashed of all rows")
         return self
@@ -232,7 +252,9 @@ class StabilityDisplay:
     Parameters
     ----------
     stability : Stability
-        The The ``stability_`` of an estimator.
+        The ``stability_`` of an estimator.
+    names : sequence of str, optional
+        The names of the clusters.
 
     Attributes
     ----------
@@ -242,8 +264,8 @@ class StabilityDisplay:
         Their figure.
     """
 
-    def __init__(self, stability: Stability) -> None:
-        self.stability = stability
+    def __init__(self, stability: Stability, names: Sequence[str] = ()) -> None:
+        self.stability, self.names = stability, names
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
@@ -261,13 +283,14 @@ class StabilityDisplay:
         stability = fitted(estimator, "stability_")
         if stability is None:
             raise InputError("the estimator knows no stability: fit it with stability=True")
-        return cls(stability).plot(ax=ax, **kwargs)
+        return cls(stability, fitted(estimator, "cluster_names_")).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
         self.figure_, self.ax_ = axes_of(ax)
         self.ax_.axvline(FOUND, color=INK, linewidth=0.8, linestyle=":")
-        names = [f"cluster {j}: {word}" for j, word in enumerate(self.stability.words)]
+        words = enumerate(self.stability.words)
+        names = [f"{labelled(j, self.names)}: {word}" for j, word in words]
         for j, own in enumerate(self.stability.jaccards.T):
             style = {"color": COLOURS[j % len(COLOURS)], "marker": "o", "linestyle": "none"}
             every = {**style, "markersize": 5, "alpha": 0.3, **kwargs}
