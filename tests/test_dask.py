@@ -229,7 +229,8 @@ def test_partitions_whose_rows_weigh_nothing_are_no_sites(threads: Cluster) -> N
 def test_what_a_partition_tells_is_what_it_is_asked(threads: Cluster) -> None:
     local, engine = QUICK["prepared, with gaps and text"].engines(people())
     texts = ((), ("town",), ("a", "town"))
-    for asked in ({"labels": True}, *({"columns": True, "texts": each} for each in texts)):
+    questions: list[dict[str, Any]] = [{"columns": True, "texts": each} for each in texts]
+    for asked in ({"labels": True}, *questions):
         told, wanted = (each.introduce(**asked) for each in (engine, local))
         assert [site.columns for site in told] == [site.columns for site in wanted]
         assert [site.labels for site in told] == [site.labels for site in wanted]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -285,7 +286,7 @@ def test_a_fit_with_groups_takes_a_smallest_cluster(site, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("prepare", [None, "standard"])
-def test_groups_of_a_command_are_those_of_python(prepare: str | None, tmp_path: Path) -> None:
+def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -> None:
     """Rows alike by the distances that clusters have: with no preparation, those of the values."""
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"age": rng.normal(50, 20, 300), "share": rng.uniform(0, 1, 300)})
