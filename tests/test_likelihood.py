@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcluster import Client, Data, LocalEngine
-from fedcluster.core import Column, State
+from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine
+from fedcluster.algorithms import GaussianMixture
+from fedcluster.core import Column, Grouped, State
 from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
-from fedcluster.metrics.gaussians import MixtureOverlap
+from fedcluster.metrics.gaussians import MixtureOverlap, densities, row_logs
 from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.table import Table, n_parameters, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
@@ -327,3 +328,22 @@ def test_a_round_takes_at_most_a_hundred_thousand_numbers(d: int, products: bool
     total = np.einsum("l,lij->ij", share, leaves.covariances) + (apart.T * share) @ apart
     np.testing.assert_allclose(total, np.cov(X.T, bias=True), atol=1e-10)
     np.testing.assert_allclose(table.covariance, np.cov(X.T, bias=True), atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
+def test_the_mean_of_a_group_has_the_mean_log_density_of_its_rows(shape: Any) -> None:
+    """Rows lie on either side of the means along each column, as far in all groups."""
+    rng = np.random.default_rng(8)
+    means, apart = (
+        rng.normal(size=(40, 3)) + np.repeat([[0], [6]], 20, axis=0),
+        np.diag([1, 2, 0.5]),
+    )
+    rows = np.concatenate([means[:, None] + apart, means[:, None] - apart], axis=1)
+    fit = FederatedGaussianMixture(2, covariance_type=shape, random_state=0)
+    state, kind = fit.fit(rows.reshape(-1, 3)).state_, GaussianMixture(shape)
+    scatter = dict(zip(("x0", "x1", "x2"), 80 * apart.diagonal() ** 2, strict=True))
+    count = np.full(40, 6.0)
+    grouped = Data(means, count, grouped=Grouped(count, scatter=scatter))
+    found = row_logs(kind, state, means, densities(kind, state, grouped))
+    of_rows = row_logs(kind, state, rows.reshape(-1, 3), densities(kind, state))
+    np.testing.assert_allclose(found, of_rows.reshape(40, 6, 2).mean(axis=1))

@@ -209,6 +209,8 @@ def test_the_answers_cost_the_budget_and_no_more(
     assert rho_of(task.noise for task in tasks) == pytest.approx(budget.rho, rel=1e-9)
     planned = Releases.planned(budget, k, d, n_rows=n_rows or 1e6 + 100)
     assert [task.noise for task in tasks] == list(planned.noises.values())
+    [grid] = [task.step for task in tasks if isinstance(task.step, GridCells)]
+    assert grid.means == (d > 3 and k > 4)  # cells along more than three axes are too wide
 
 
 def test_more_rows_get_more_rounds_of_updates() -> None:
