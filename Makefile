@@ -13,7 +13,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit coverage long near network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types warm unit coverage long near network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,9 +24,12 @@ demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 	@$(BIN)/fedcluster demo --out demo
 
 # Tests of a network wait for most of their time, and experiments take one core: they run beside the others.
-test: lint types ## Check style, types, behaviour and the papers' experiments
-	@$(BIN)/python -c 'from fedcluster.engines.warming import ensure_warmed; ensure_warmed(print)'
+test: .venv/ready ## Check style, types, behaviour and the papers' experiments
+	@$(MAKE) --no-print-directory -j3 lint types warm
 	@$(MAKE) --no-print-directory -j3 unit network reproduce-quick
+
+warm: .venv/ready
+	@$(BIN)/python -c 'from fedcluster.engines.warming import ensure_warmed; ensure_warmed(print)'
 
 lint: .venv/ready ## Check the style
 	@$(BIN)/ruff check --quiet
@@ -52,7 +55,7 @@ near: .venv/ready ## Run the tests that stand nearest to FILE=src/fedcluster/...
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m network tests
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m "network and not long" tests
 
 oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
 	@mkdir -p .cache/tmp

@@ -89,7 +89,10 @@ def test_no_attack_reads_a_row_of_a_site_with_groups(protection, tmp_path) -> No
     assert set(reads(simulated(200, 1), protection, tmp_path, protected).values()) == {0}
 
 
-@pytest.mark.parametrize("kind", ["codes", "persons", "much missing"])
+LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("codes", "much missing")]
+
+
+@pytest.mark.parametrize("kind", ["persons", *LATE])
 def test_groups_keep_rows_of_other_kinds(kind, tmp_path) -> None:
     """`make audit` plays against more."""
     protected = [attack for attack in ATTACKS if attack.protected]

@@ -170,7 +170,10 @@ DEFAULTS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["moons", "two rings", "unequal widths"])
+LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("moons", "unequal widths")]
+
+
+@pytest.mark.parametrize("kind", ["two rings", *LATE])
 @pytest.mark.usefixtures("impatient")
 def test_clusters_of_any_shape_are_the_same_bits_on_every_engine(kind):
     """A choice of k whose clusters are sets of components: clients, one table, and the wire."""
@@ -186,8 +189,14 @@ def test_clusters_of_any_shape_are_the_same_bits_on_every_engine(kind):
     assert [each == one for each in others] == [True, True]
 
 
+QUICK = [
+    pytest.param(plan, id=name, marks=[pytest.mark.long] if name == "every fuzzy k" else [])
+    for name, plan in DEFAULTS.items()
+]
+
+
 @engines
-@pytest.mark.parametrize("plan", DEFAULTS.values(), ids=DEFAULTS)
+@pytest.mark.parametrize("plan", QUICK)
 def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_path):
     """Every engine knows of them before the start is chosen, and finds the same bits."""
 

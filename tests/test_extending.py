@@ -173,6 +173,7 @@ def test_an_algorithm_with_a_name_takes_two_files(folder: Path) -> None:
     assert any(step.startswith("Still(") for step in model["algorithm"]["steps"])
 
 
+@pytest.mark.long
 def test_an_index_that_chooses_takes_three_files(folder: Path) -> None:
     files = ("north.csv", "south.csv")
     options = ("--rule", "tightness", "--k-max", "4", "--json")

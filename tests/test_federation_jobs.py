@@ -201,9 +201,9 @@ def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_
     [
         [],
         ["--rule", "fuzzy-db"],
-        ["--rule", "fuzzy-db", "--averaging", "avg_1"],
-        ["--rule", "davies-bouldin", "--elbow"],
-        ["--rule", "xie-beni", "-m", 1.5],
+        pytest.param(["--rule", "fuzzy-db", "--averaging", "avg_1"], marks=pytest.mark.long),
+        pytest.param(["--rule", "davies-bouldin", "--elbow"], marks=pytest.mark.long),
+        pytest.param(["--rule", "xie-beni", "-m", 1.5], marks=pytest.mark.long),
         ["--rule", "gap", "--bounds", "0:90,10:40", "--scale", "none"],
         ["--sums-only", "--seed", 3],
         ["--columns", "x", "--k-min", 2],

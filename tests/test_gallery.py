@@ -10,6 +10,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 GALLERY = (DOCS / "gallery.md").read_text("utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.* lies in one cluster")
 def test_the_code_of_the_gallery_draws_its_plots(tmp_path):
     script = runpy.run_path(str(DOCS / "pictures" / "gallery.py"))

@@ -16,7 +16,11 @@ def hook():
     return runpy.run_path(str(DOCS / "hooks" / "notebooks.py"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+FIRST, *LATE = NOTEBOOKS
+LONG = [pytest.param(path, marks=pytest.mark.long) for path in LATE]
+
+
+@pytest.mark.parametrize("path", [FIRST, *LONG], ids=lambda path: path.stem)
 def test_a_notebook_runs_and_each_picture_is_described(path, hook):
     cells = hook["executed"](path).cells
     texts = [text for cell in cells for text in hook["shown"](cell)]

@@ -242,6 +242,7 @@ def test_a_site_file_and_an_entry_point_name_plugins(folder: Path) -> None:
 
 
 @pytest.mark.network
+@pytest.mark.long
 def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
     """Rows of a format of its own are clustered, scored and labelled by its other parts.
 
