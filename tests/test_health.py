@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
 import stat
@@ -256,6 +258,33 @@ def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys) -> Non
     assert lines[1]["level"] == "error"
     assert lines[1]["error"].endswith("ValueError: why")
     assert len(lines) == 2
+
+
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, _text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_one_line_until_a_line_is_written(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "logs" / "site.jsonl"
+    with logged(path, printed=False) as logger:
+        files = [each for each in logger.handlers if isinstance(each, logging.FileHandler)]
+        handler: Any = files[0]
+        good = handler.stream
+        for _ in range(2):
+            handler.stream = Full()
+            for event in ("one", "two"):
+                logger.info(event)
+            handler.stream = good
+            logger.info("there is room")
+    said = f"{path} cannot be written: No space left on device; make room for it\n"
+    assert capsys.readouterr().err == 2 * said
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == [
+        "there is room",
+        "there is room",
+    ]
 
 
 def test_logs_are_rotated_and_for_their_owner_only(tmp_path: Path, monkeypatch) -> None:

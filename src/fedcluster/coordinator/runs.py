@@ -161,9 +161,25 @@ class Run:
 
 
 def _in_words(content: Mapping[str, Any]) -> str:
-    """Describe in a few words the job of a run."""
-    k = content.get("parameters", {}).get("n_clusters")
-    return f"{content.get('job', '')}{'' if k is None else f' -k {k}'}"
+    """Describe in a few words the job of a run, as options of the command.
+
+    Examples
+    --------
+    >>> _in_words({"job": "fit", "parameters": {"n_clusters": 3, "m": 2.0, "model": "auto"}})
+    'fit -k 3 -m 2.0'
+    >>> _in_words({"job": "fit", "parameters": {"n_clusters": "auto", "model": "mixture"}})
+    'fit -k auto --model mixture'
+    """
+    parameters = content.get("parameters", {})
+    told = {option: parameters.get(name) for option, name in TELLING.items()}
+    if parameters.get("model") in ("mixture", "merged"):
+        told["--model"] = parameters["model"]
+    given = [f"{option} {value}" for option, value in told.items() if value is not None]
+    return " ".join([content.get("job", ""), *given])
+
+
+TELLING = {"-k": "n_clusters", "-m": "m", "--epsilon": "epsilon"}
+"""Options that tell runs apart, with their parameters."""
 
 
 def exchanges(folder: Path) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedcluster.core import Limit
+from fedcluster.errors import reason
 from fedcluster.privacy.budget import BudgetLedger, Charge
 from fedcluster.report.tables import number
 from fedcluster.site.audit_log import BEGUN
@@ -350,7 +351,26 @@ class JsonLines(logging.Formatter):
 
 
 class _PrivateFile(RotatingFileHandler):
-    """Rotating file that only its owner may read, whatever the umask."""
+    """Rotating file that only its owner may read, whatever the umask.
+
+    If a line cannot be written, such as on a full disk, one line says so, until one is written.
+    """
+
+    _failed = _is_told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, if it can be written."""
+        self._failed = False
+        super().emit(record)
+        self._is_told = self._failed
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - named by logging
+        """Say why the line cannot be written, instead of where in the program."""
+        error, self._failed = sys.exc_info()[1], True
+        if not self._is_told and sys.stderr is not None:
+            why = reason(error) if isinstance(error, OSError) else error
+            told = f"{self.baseFilename} cannot be written: {why}; make room for it"
+            print(told, file=sys.stderr, flush=True)  # noqa: T201 - there is no log to say it in
 
     def _open(self) -> io.TextIOWrapper:
         def opener(path: str, flags: int) -> int:
