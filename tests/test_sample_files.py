@@ -57,7 +57,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     names = ["clinics/north.csv", "clinics/south.csv", "clinics/west.csv"]
     assert ran.stdout.splitlines() == [
         f"Wrote {', '.join(names)}. Next:",
-        f"fedcluster fit {' '.join(names)} -k auto --out clinics-result",
+        f"fedcluster fit {' '.join(names)} -k auto --out result",
     ]
     assert len(pd.read_csv(tmp_path / names[0])) == 150
 

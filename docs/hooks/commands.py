@@ -50,13 +50,23 @@ def row(parameter: Any) -> str:
     takes = parameter.metavar or "|".join(getattr(parameter.type, "choices", ()))
     if takes and parameter.param_type_name == "option":
         names += f" `{takes}`".replace("|", "\\|")
-    default = parameter.show_default or parameter.default
     says = [plain(parameter.help or "")]
-    if isinstance(default, str | int | float) and not isinstance(default, bool):
-        says.append(f"Default: {plain(str(default))}.")
+    if default := default_of(parameter):
+        says.append(f"Default: {default}.")
     if parameter.required and parameter.param_type_name == "option":
         says.append("Required.")
     return f"| {names} | {' '.join(says)} |"
+
+
+def default_of(parameter: Any) -> str:
+    """Return the default that help shows, a single word as code; empty if it shows none."""
+    default = shown = parameter.show_default
+    if not isinstance(shown, str):
+        default = str(parameter.default) if shown and parameter.default is not None else ""
+    if isinstance(parameter.default, bool):  # a flag: the name of what it does, if it has two
+        names = parameter.opts if parameter.default else parameter.secondary_opts
+        default = names[0].lstrip("-") if parameter.secondary_opts else ""
+    return plain(default) if " " in default else default and f"`{default}`"
 
 
 def plain(text: str) -> str:

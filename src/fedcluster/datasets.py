@@ -437,7 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = f"Wrote {', '.join(map(str, files))}. Next:\n"
     command = ["fedcluster", "fit", *map(str, files)]
     k = "10" if options.name == "digits" else "auto"
-    command += ["-k", k, "--out", f"{options.name}-result"]
+    command += ["-k", k, "--out", "result"]
     sys.stdout.write(f"{text}{list2cmdline(command)}\n")  # in quotes that all shells know
     return 0
 

@@ -119,8 +119,9 @@ def select_k(
     or .h5ad, or a site.toml. A site has the name of its file; NAME=FILE sets another one. Columns
     are matched by name. Every k is tried in the same rounds.
 
-    Shows every index for every k. With --out, writes the same to selection.json and, with
-    matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
+    Shows how likely each k is or, by another --rule, every index for every k. With --out, writes
+    the same to selection.json and, with matplotlib, curves.png. To keep the clusters, use
+    fedcluster fit -k auto.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _reading as reading

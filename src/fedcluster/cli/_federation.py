@@ -293,8 +293,8 @@ def select_k(
 ) -> None:
     """Choose the number of clusters of all sites' rows, and give the reason.
 
-    Shows every index for every k, as fedcluster select-k does. Writes selection.json and, with
-    matplotlib, curves.png.
+    Shows the same as fedcluster select-k, and writes it to selection.json and, with matplotlib,
+    curves.png.
     """
     check_options(job)
     job = with_choice(job, preparation(scaling, columns), bounds, elbow=elbow)

@@ -242,7 +242,9 @@ def report(
         cli.argument("[FILE]...", "Files of the sites, to count which rows change their cluster."),
     ] = None,
     *,
-    title: Annotated[str, cli.option("TEXT", "Title of the page.  [default: what was found]")] = "",
+    title: Annotated[
+        str, cli.option("TEXT", "Title of the page.", show_default="what was found")
+    ] = "",
     tables: Annotated[
         bool,
         typer.Option("--tables", help="Write tables, charts and a slide to DIR/report, too."),

@@ -148,7 +148,7 @@ def card(run: Run, j: int) -> html.Html:
     held = _held_by(run, j)
     return html.element(
         "article",
-        html.element("h3", badge(j), " ", html.named(run.names[j])),
+        html.element("h2", badge(j), " ", html.named(run.names[j])),
         html.element("p", size(run, j), class_="size"),
         html.element("ul", facts) if facts else html.element("p", usual),
         html.element("p", held, class_="pale") if held else None,
