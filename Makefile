@@ -23,10 +23,10 @@ setup: .venv/ready ## Create .venv with the package and all that its tests need
 demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 	@$(BIN)/fedcluster demo --out demo
 
-# Tests of a network wait for most of their time, and experiments take one core: they run beside the others.
+# Tests of a network wait for most of their time: they run beside the others.
 test: .venv/ready ## Check style, types, behaviour and the papers' experiments
 	@$(MAKE) --no-print-directory -j3 lint types warm
-	@$(MAKE) --no-print-directory -j3 unit network reproduce-quick
+	@$(MAKE) --no-print-directory -j2 unit network
 
 warm: .venv/ready
 	@$(BIN)/python -c 'from fedcluster.engines.warming import ensure_warmed; ensure_warmed(print)'
@@ -45,7 +45,7 @@ unit: .venv/ready ## Run the tests, docstring examples included
 coverage: ## Run the same tests, and show what they cover; half as long again
 	@$(MAKE) --no-print-directory unit ARGS=--cov
 
-long: .venv/ready ## Run the tests that search, compute or federate longest; more than ten minutes
+long: reproduce-quick ## Run the tests that search, compute or federate longest; more than ten minutes
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=thorough \
 	    $(BIN)/pytest --quiet -n 2 --dist worksteal -m "long or hypothesis" tests

@@ -138,7 +138,11 @@ def test_equal_rows_share_groups():
     assert scatter(rows, partition(rows, 5)) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+FIRST = ("normal", "equal", "few values", "sorted")
+LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in KINDS if kind not in FIRST]
+
+
+@pytest.mark.parametrize("kind", [*FIRST, *LATE])
 def test_neither_time_nor_memory_are_quadratic(kind):
     rng = np.random.default_rng(4)
     seconds = []
