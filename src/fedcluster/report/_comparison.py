@@ -231,7 +231,7 @@ def _differences(runs: tuple[Run, Run]) -> html.Html:
         for name in names
         if name in ALWAYS or facts[0].get(name) != facts[1].get(name)
     ]
-    header = ["", *(html.named(run.name) for run in runs)]
+    header = ["what", *(html.named(run.name) for run in runs)]
     return html.Table("What differs", header, rows).html("texts")
 
 

@@ -348,7 +348,7 @@ def flow(
     total = float(table.sum())
     if not total > 0:
         return Html()
-    gap, room, ends = 8.0, 26.0 * max(table.shape) + 60.0, (150.0, WIDTH - 150.0)
+    gap, room, ends = 8.0, 26.0 * max(table.shape) + 60.0, (170.0, WIDTH - 170.0)
     heights = [table / total * (room - gap * (n - 1)) for n in table.shape]
     places = np.arange(len(table)) @ table / np.maximum(table.sum(axis=0), 1e-300)
     orders = np.arange(len(table)), np.argsort(places, kind="stable")  # so that few bands cross
@@ -382,7 +382,7 @@ def _node(
         element("rect", x=x - 8, y=round(top, 1), width=16, height=round(max(height, 1.0), 1)),
         class_=f"cluster c{j % COLOURS}",
     )
-    words = shortened(called(j, names), 21)
+    words = shortened(called(j, names), 20)
     return joined(bar, text(outside, round(top + 4 + height / 2, 1), words, anchor=anchor))
 
 
