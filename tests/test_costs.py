@@ -154,7 +154,7 @@ BY_SITE: dict[str, tuple[Any, set[str]]] = {
     "fit": (Fit(4), set()),
     "fit from sums": (Fit(4, sums_only=True), set()),
     "fit --profile": (Fit(4, profile=True), OF_PROFILES),
-    "fit, scaled": (Fit(4, prepare=PreprocessingSpec()), {"Missing", "Means", "Squares"}),
+    "fit, scaled": (Fit(4, prepare=PreprocessingSpec()), {"Missing", "Squares"}),
     "fit --fuzzy": (Fit(4, m=2.0), {"FFCM", "FuzzyObjective"}),
     "fit --algorithm fkm": (Fit(4, algorithm="fkm"), {"FKM"}),
     "fit --quality better": (Fit(4, quality="better"), {"FKM"}),
@@ -371,7 +371,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "rounds of a choice of k": (
         "choosing-k.md",
-        "**Rounds:** ten exchanges about the prepared rows: two tell what columns look like",
+        "**Rounds:** at most ten exchanges about the prepared rows, with k-means beside them",
         lambda kind: sum(
             not JUDGED.isdisjoint(each[0]) for each in asked(kind, "fit", n_clusters=(2, 3, 6))
         ),
@@ -379,7 +379,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "a choice describes once": (
         "design.md",
-        "The sites describe their rows once, finely enough for the largest k",
+        "one clustering for each k with `gather`, from one description that is fine enough",
         lambda kind: sum(
             each[0]["SiteSummaries"]
             for each in asked(kind, "fit", n_clusters=(2, 3, 6), rule=Rule("vote"))
@@ -388,11 +388,9 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "scaling": (
         "preprocessing.md",
-        "| mean and variance | 2 |",
-        lambda kind: (
-            len(with_step(kind, "Means", pca=None)) + len(with_step(kind, "Squares", pca=None))
-        ),
-        2,
+        "| mean and variance | 1, or 2 far from 0 |",
+        lambda kind: len(with_step(kind, "Squares", pca=None)),
+        1,
     ),
     "principal components": (
         "preprocessing.md",

@@ -60,7 +60,7 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
     for name in ROWS:
         answers = answers_of(read_log(running.site(name) / "audit.jsonl"))
         assert [answer["task"].split("(")[0] for answer in answers] == [
-            *("describe", "SiteSize", "Missing", "Means", "Squares", "KFed", "Inertia", "none")
+            *("describe", "SiteSize", "Missing", "Squares", "KFed", "Inertia", "none")
         ]
 
 

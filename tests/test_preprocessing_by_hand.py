@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from grids import KNOWN
 from introductions import disclosed_columns
 from numpy.testing import assert_allclose, assert_array_equal
+from test_replies import Postman
 
 from fedcluster.core import Answers, Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
 from fedcluster.errors import HeldBackError, InputError
+from fedcluster.jobs import Fit, execute
 from fedcluster.options.choices import Missing
 from fedcluster.preprocessing import (
     Category,
@@ -26,12 +32,12 @@ from fedcluster.preprocessing import (
 )
 from fedcluster.preprocessing.fitting import fit
 from fedcluster.preprocessing.moments import (
+    ColumnMoments,
     Histogram,
     Principal,
     means_from_total,
     principal,
     quantiles,
-    variances,
 )
 from fedcluster.preprocessing.spec import FitReport, agree, in_words, noticed_in_words
 from fedcluster.preprocessing.transform import on_whole_rows
@@ -440,36 +446,48 @@ def rounds_of(sites: Mapping[str, Data], **prepare: Any) -> list[str]:
     ("missing", "scale", "more"),
     [
         ("error", "none", []),
-        ("error", "standard", ["Squares"]),
-        ("error", "robust", ["Squares", "Histogram"]),
-        ("drop", "standard", ["Squares"]),
-        ("mean", "standard", ["Squares"]),
-        ("mean", "robust", ["Squares", "Histogram"]),
+        ("error", "standard", []),
+        ("error", "robust", ["Histogram"]),
+        ("drop", "standard", []),
+        ("mean", "standard", []),
+        ("mean", "robust", ["Histogram"]),
+        ("ignore", "standard", []),
     ],
 )
 def test_what_is_known_of_whole_columns_is_not_asked_again(
     missing: str, scale: str, more: list[str]
 ) -> None:
     sites = {"a": Data(np.arange(60.0)[:, None] ** 2)}
-    assert rounds_of(sites, missing=missing, scale=scale) == ["Missing Means", *more]
+    assert rounds_of(sites, missing=missing, scale=scale) == ["Missing Squares", *more]
+
+
+def test_squares_are_asked_about_the_mean_where_those_about_0_hold_few_digits() -> None:
+    """The mean squared is 2^20 variances, and a little more."""
+    for beyond, rounds in ((0.0, []), (1e-3, ["Squares"])):
+        X = np.array([[1023.0 + beyond], [1025.0 + beyond]])
+        assert rounds_of({"a": Data(X)}) == ["Missing Squares", *rounds]
+    X = 1e8 + np.arange(9.0)[:, None] / 3
+    [column] = fitted({"a": Data(X[:4]), "b": Data(X[4:])}).preprocessor.columns
+    assert (column.shift, column.scale) == pytest.approx((X.mean(), X.std()), rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("missing", "scale", "more"),
     [
         ("drop", "none", []),
-        ("drop", "standard", ["Means", "Squares"]),
+        ("drop", "standard", ["Squares"]),
         ("mean", "none", []),
         ("mean", "standard", ["Squares"]),  # the mean stays what it was
-        ("mean", "robust", ["Means", "Squares", "Histogram"]),
-        ("median", "none", ["Squares", "Histogram"]),
-        ("median", "standard", ["Squares", "Histogram", "Means", "Squares"]),
+        ("mean", "robust", ["Squares", "Histogram"]),
+        ("median", "none", ["Histogram"]),
+        ("median", "standard", ["Histogram", "Squares"]),
+        ("ignore", "standard", []),
     ],
 )
 def test_what_filling_in_changes_is_asked_again(missing: str, scale: str, more: list[str]) -> None:
     X = np.arange(60.0)[:, None] ** 2
     X[3] = np.nan
-    assert rounds_of({"a": Data(X)}, missing=missing, scale=scale) == ["Missing Means", *more]
+    assert rounds_of({"a": Data(X)}, missing=missing, scale=scale) == ["Missing Squares", *more]
 
 
 @pytest.mark.parametrize("missing", ["error", "drop", "mean"])
@@ -485,9 +503,9 @@ def test_only_numbers_are_scaled_and_only_they_are_asked_about(missing: Missing)
         schema = agree(disclosed_columns(engine))
         plan = fit(PreprocessingSpec(missing=missing), schema)
         [*_, last] = run_plan(plan, engine).communication_rounds
-        assert last.steps == ("Squares",)
-        n_columns = 3 if is_missing and missing == "drop" else 1
-        assert last.values_sent == {"a": 3 * n_columns}
+        assert last.steps == (("Squares",) if is_missing else ("Missing", "Histogram", "Squares"))
+        if is_missing:
+            assert last.values_sent == {"a": 3 * (3 if missing == "drop" else 1)}
 
 
 def test_a_single_text_that_nobody_shares_makes_a_column_of_others() -> None:
@@ -505,10 +523,10 @@ def test_quartiles_are_told_apart_by_more_than_the_steps_of_both(
 ) -> None:
     """Quartiles 3 apart, each known to half a step; else the deviation, 7, scales."""
 
-    def known(shares: list[float], *moments: Any) -> Any:
+    def known(shares: list[float], plan: Any) -> Any:
         assert shares == [0.25, 0.5, 0.75]
-        yield from ()
-        return on_line(1, 2, 4), on_line(*steps), np.array([7.0])
+        found = yield from plan
+        return on_line(1, 2, 4), on_line(*steps), replace(found, variance=np.array([49.0]))
 
     monkeypatch.setattr(fitting, "_quantiles", known)
     [column] = fitted({"a": numbers(*range(9))}, scale="robust").preprocessor.columns
@@ -630,10 +648,10 @@ def test_variances_of_components_are_those_of_samples() -> None:
 def test_variances_do_not_depend_on_the_unit_of_weights() -> None:
     X = np.array([[1.0], [3.0]])
     for weight in (0.25, 1.0, 4.0):
-        mean, variance = run_plan(
-            variances(np.array([5.0])), engine_of({"a": Data(X, np.full(2, weight))})
-        ).value
-        assert (mean.item(), variance.item()) == (2, 1)
+        engine = engine_of({"a": Data(X, np.full(2, weight))})
+        for plan in (ColumnMoments.about(np.array([5.0])), ColumnMoments.unknown()):
+            found = run_plan(plan, engine).value
+            assert (found.mean.item(), found.variance.item()) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -828,3 +846,58 @@ def test_what_was_prepared_is_told_in_order() -> None:
         "Texts that the model does not know, taken for none: 2 of t at north.",
         "Missing values: 1 of x at south; filled in as in the fit.",
     ]
+
+
+# The first round, which comes along with the columns over a network
+
+
+def _as_it_is(client: Client, _columns: Any, *, raw: bool = False) -> Client:
+    return client
+
+
+def over_a_network(sites: Mapping[str, Data], **how: Any) -> tuple[Any, int]:
+    """The centres of a fit that is asked by messages, and the number of exchanges."""
+    ends = {}
+    for name, rows in sites.items():
+        client = Client(name, rows)
+        names = tuple(column.name for column in rows.columns)
+        choose = partial(_as_it_is, client)
+        ends[name] = Responder(client, columns=names, choose=choose, **KNOWN)
+    post = Postman(ends)
+    engine = RemoteEngine(post, ends)
+    engine.choose(None, raw=True)
+    report = execute(Fit(2, prepare=PreprocessingSpec(**how)), engine)
+    here = execute(Fit(2, prepare=PreprocessingSpec(**how)), engine_of(sites))
+    centers = report.outcome.value.state.centers
+    assert_array_equal(centers, here.outcome.value.state.centers)
+    return report, post.communication_rounds - len(report.outcome.communication_rounds)
+
+
+@pytest.mark.parametrize(
+    ("how", "more"),
+    [
+        ({}, 0),
+        ({"missing": "mean"}, 0),
+        ({"columns": ("age",)}, 1),  # others than all
+        ({"bounds": {"age": (0.0, 120.0)}}, 1),
+    ],
+)
+def test_the_first_round_comes_along_with_numbers_as_they_are(how: Any, more: int) -> None:
+    rng = np.random.default_rng(0)
+    columns = Column("age"), Column("bmi")
+    places = np.repeat([[30.0, 20.0], [80.0, 30.0]], 20, axis=0)
+    sites = {name: Data(places + rng.normal(size=(40, 2)), columns=columns) for name in "ab"}
+    assert over_a_network(sites, **how)[1] == more
+
+
+def test_texts_are_counted_and_never_summed() -> None:
+    """Codes of texts are no numbers: their sum would tell of a level that one row has."""
+    sites = {"a": sexes(f=30, m=30), "b": sexes(f=20, m=40)}
+    report, more = over_a_network(sites)
+    assert more == 1
+    assert report.preprocessor.categories
+    plain = Preprocessor.as_they_are(())
+    told = plain.disclosed_only(lambda _: sites["a"].columns)
+    assert told.names == ("x",)
+    with pytest.raises(ValueError, match="some of those asked about"):
+        replace(plain, unit=True).check(("x",))

@@ -133,13 +133,13 @@ def test_a_fit_has_the_bits_of_a_fit_in_one_process(seed) -> None:
     known = execute(Fit(5, seed=seed, prepare=prepare), local(network.means), columns=CLUSTERED)
     model = result["files"]["model.json"]
     np.testing.assert_array_equal(model["centers"], known.outcome.value.state.centers)
-    assert 4 <= result["exchanges"] <= 8
+    assert result["exchanges"] <= (6 if seed else 4)  # the second has more rounds of Lloyd
 
 
 def test_all_jobs_are_carried_out_in_few_exchanges() -> None:
     network = Network(frames())
     chosen = network("select_k", columns=list(CLUSTERED), k_max=8)
-    assert chosen["exchanges"] <= 13
+    assert chosen["exchanges"] <= 10
     known = execute(SelectK(k_max=8, prepare=PreprocessingSpec()), local(network.means))
     assert chosen["outcome"]["n_clusters"] == known.outcome.value.n_clusters
     model = network("fit", n_clusters=5, columns=list(CLUSTERED))["files"]["model.json"]

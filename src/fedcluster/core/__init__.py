@@ -34,7 +34,16 @@ from fedcluster.core.step import (
     check_step,
 )
 from fedcluster.core.summary import ADDED_AT_ONCE, MOST_FOR_A_ROW, Summary
-from fedcluster.core.task import SCALARS, Filter, Introduction, Limit, SiteInfo, Task, first_alike
+from fedcluster.core.task import (
+    SCALARS,
+    Filter,
+    Introduction,
+    Limit,
+    Look,
+    SiteInfo,
+    Task,
+    first_alike,
+)
 
 __all__ = [
     "Algorithm",

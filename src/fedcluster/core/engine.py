@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core.step import Algorithm, PlannedStep, State
 from fedcluster.core.summary import Summary
-from fedcluster.core.task import SiteInfo, Task
+from fedcluster.core.task import Look, SiteInfo, Task
 
 ALL_SITES = "all sites"
 """Name under which answers hold the sum of all sites if sums are secure."""
@@ -131,6 +131,7 @@ class Engine(Protocol):
         texts: Collection[str] = (),
         labels: bool = False,
         steps: Sequence[PlannedStep] = (),
+        look: Look | None = None,
     ) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, in the order of their names.
 
@@ -149,6 +150,9 @@ class Engine(Protocol):
         steps : sequence of Step or type, default=()
             The steps that will be asked. A site that does not know one of them, or must not answer
             it, sends no answers from now on.
+        look : callable, optional
+            The tasks that will probably be asked first. An engine to which a round costs much asks
+            them along with the columns, and then knows the answers.
         """
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import NoneType
 from typing import Any, Protocol, Self, TypedDict
@@ -178,6 +178,11 @@ class SiteInfo:
     refuses: str = field(default="", compare=False)
 
 
+Look = Callable[[Sequence[Column] | None], Sequence[Task]]
+"""Function that returns the first tasks about the numeric columns of a site, as it describes them,
+and for None the same tasks in a form in which a site fills in its own columns."""
+
+
 class Introduction(TypedDict, total=False):
     """Metadata that sites may be asked for; see `Engine.introduce`."""
 
@@ -185,3 +190,4 @@ class Introduction(TypedDict, total=False):
     texts: Collection[str]
     labels: bool
     steps: Sequence[PlannedStep]
+    look: Look | None

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, Unpack
 
-from fedcluster.core import Answers, Floats, Introduction, SiteInfo, State, Summary, Task
+from fedcluster.core import Answers, Floats, Introduction, Look, SiteInfo, State, Summary, Task
 from fedcluster.engines import wire
 from fedcluster.engines.reply_validation import (
     NOTHING_STATED,
@@ -111,6 +112,7 @@ class RemoteEngine:
         self._terms: dict[str, Any] = wire.about() | ({} if permit is None else {"permit": permit})
         self._chosen: dict[str, Any] = {}
         self._plan_sent = True
+        self._looked: dict[str, dict[str, Summary]] = {}
         self.refusals: list[Refusal] = []
 
     @property
@@ -138,9 +140,24 @@ class RemoteEngine:
         known = any(site.n_columns is not None for site in self._sites.values())
         if not more and known and self._plan_sent:
             return tuple(self._sites.values())
-        replies = self._round([], self._sites, more)
+        look = requested.get("look") if requested.get("columns") else None
+        replies = self._round([], self._sites, more, look)
         self._plan_sent = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
+
+    def _keep(self, look: Look, came: Mapping[str, list[Summary]]) -> None:
+        """Keep the answers that came along with descriptions, for the next round.
+
+        One that is not accepted is forgotten, as a site that told of its columns may take part.
+        """
+        self._looked, sound = {}, {}
+        for name, answers in came.items():
+            with suppress(wire.WireError):
+                _check(look(self._sites[name].columns), answers, self._sites[name], self._bounds)
+                sound[name] = answers
+        for name in sound.keys() - implausible(sound).keys():
+            for task, answer in zip(look(self._sites[name].columns), sound[name], strict=True):
+                self._looked.setdefault(Question({}, [task]).content, {})[name] = answer
 
     def _introduction(self, requested: Introduction) -> dict[str, Any]:
         """Return the non-task part of a message; the planned steps are included from now on."""
@@ -162,12 +179,24 @@ class RemoteEngine:
             If fewer sites than the quorum gave a valid answer.
         """
         recipients = set(self._sites if sites is None else sites)
-        replies, enough = self._round(tasks, recipients, {}), self._enough(len(recipients))
+        replies, enough = self._known(tasks, recipients), self._enough(len(recipients))
+        if replies is None:
+            replies = self._round(tasks, recipients, {})
         missing = tuple(name for name in self._sites if name not in replies)
         return [
             Answers({name: reply[t] for name, reply in replies.items()}, missing, enough)
             for t in range(len(tasks))
         ]
+
+    def _known(
+        self, tasks: Sequence[Task], recipients: Collection[str]
+    ) -> dict[str, list[Summary]] | None:
+        """Return the answers that came along with descriptions, if they are to these tasks."""
+        looked, self._looked = self._looked, {}
+        by_task = [looked.get(Question({}, [task]).content, {}) for task in tasks] if looked else []
+        if not by_task or not all(set(recipients) <= each.keys() for each in by_task):
+            return None
+        return {n: [each[n] for each in by_task] for n in self._sites if n in recipients}
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
         """Ask about these columns, in this order, from now on.
@@ -213,14 +242,19 @@ class RemoteEngine:
         return tuple(kept)
 
     def _round(
-        self, tasks: Sequence[Task], sites: Iterable[str], more: Mapping[str, Any]
+        self,
+        tasks: Sequence[Task],
+        sites: Iterable[str],
+        more: Mapping[str, Any],
+        look: Look | None = None,
     ) -> dict[str, list[Summary]]:
         """Carry out one exchange; return the valid answers by site, in order.
 
         Sites that have not reported their metadata yet are asked for it too.
         """
         recipients, header = set(sites), {**self._header(), **more}
-        old, new = (Question(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
+        along, looked = () if look is None else look(None), dict[str, list[Summary]]()
+        old, new = (Question(header, each, along) for each in (tasks, [SITE_SIZE, *tasks]))
         questions = {
             name: new if site.n_columns is None else old
             for name, site in self._sites.items()
@@ -231,10 +265,13 @@ class RemoteEngine:
             site = self._sites[name]
             terms = self._largest, self._bounds
             self._sites[name], answers = read_reply(came, questions[name], site, *terms)
-            return answers
+            looked[name] = answers[len(tasks) :]
+            return answers[: len(tasks)]
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
+        if look is not None:
+            self._keep(look, looked)
         if self._quorum is not None and new in questions.values():
             self._bounds.check_together(self.stated_rows, len(self._sites) - self._quorum)
         for name, reason in implausible(replies).items():
@@ -296,10 +333,13 @@ class Question:
         The run, the number of the exchange in it, from 0, and any requests other than tasks.
     tasks : sequence of Task
         The tasks.
+    along : sequence of Task
+        Tasks in which a site fills in its own columns; their answers are still to be checked.
     """
 
     header: Mapping[str, Any]
     tasks: Sequence[Task] = ()
+    along: Sequence[Task] = ()
 
     @cached_property
     def message(self) -> bytes:
@@ -313,7 +353,7 @@ class Question:
 
     @property
     def _parts(self) -> tuple[dict[str, Any], dict[str, Floats]]:
-        headers, arrays = wire.write_tasks(self.tasks)
+        headers, arrays = wire.write_tasks([*self.tasks, *self.along])
         return {"protocol": wire.PROTOCOL, **self.header, "tasks": headers}, arrays
 
 
@@ -345,7 +385,7 @@ def read_reply(
     site : SiteInfo
         The site's metadata, with the size of its rows as reported now or earlier.
     summaries : list of Summary
-        Its answers, one for each task.
+        Its answers, one for each task, and those to the tasks that go along.
 
     Raises
     ------
@@ -374,14 +414,28 @@ def read_reply(
         raise wire.WireError(
             f"{len(site.columns)} columns described, the rows have {site.n_columns}"
         )
+    if len(summaries) < len(question.along):
+        raise wire.WireError(f"{len(summaries)} answers to {len(question.along)} tasks")
+    checked = summaries[: len(summaries) - len(question.along)]
+    _check(tasks, checked, site, bounds, question.header.get("columns"))
+    return site, summaries
+
+
+def _check(
+    tasks: Sequence[Task],
+    summaries: Sequence[Summary],
+    site: SiteInfo,
+    bounds: ReplyBounds,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Check the answers of a site; see `check_answer`."""
     if len(summaries) != len(tasks):
         raise wire.WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
     for task, summary in zip(tasks, summaries, strict=True):
         try:
-            check_answer(task, summary, site, bounds, question.header.get("columns"))
+            check_answer(task, summary, site, bounds, columns)
         except wire.WireError as error:
             raise wire.WireError(f"{type(task.step).__name__}: {error}") from error
-    return site, summaries
 
 
 def open_reply(

@@ -10,7 +10,16 @@ from typing import Any, ClassVar, Self
 
 from numpy.random import RandomState
 
-from fedcluster.core import Column, Engine, Filter, Labels, PlannedStep, Result, SiteInfo
+from fedcluster.core import (
+    Column,
+    Engine,
+    Filter,
+    Introduction,
+    Labels,
+    PlannedStep,
+    Result,
+    SiteInfo,
+)
 from fedcluster.engines.recorder import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.io.outputs import json_text
@@ -18,7 +27,7 @@ from fedcluster.metrics.objectives import objective_name
 from fedcluster.model.profiles import Profiles
 from fedcluster.model.stability import Stability
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing.fitting import Fitted, n_columns_out
+from fedcluster.preprocessing.fitting import Fitted, first_look, n_columns_out
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
 from fedcluster.recipes.private import PrivacySpent
@@ -388,7 +397,10 @@ def _described(
     how: PreprocessingSpec, engine: Engine, steps: Sequence[PlannedStep]
 ) -> dict[str, tuple[Column, ...]]:
     """Return the columns as the sites describe them."""
-    sites = engine.introduce(columns=True, texts=how.named, steps=steps)
+    asked: Introduction = {"columns": True, "texts": how.named, "steps": steps}
+    if not (how.bounds or how.log or how.dates):  # else the first look is at changed values
+        asked["look"] = first_look
+    sites = engine.introduce(**asked)
     return {site.name: site.columns for site in sites if site.answered}
 
 

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from fedcluster.core import Data, Floats, Labels, State, Step, Summary
-from fedcluster.core.ranges import NO_CENTERS, ONE_CENTER, Allowed, Box, LineBounds, Whole
+from fedcluster.core.ranges import NO_CENTERS, Allowed, Box, LineBounds, Whole
 
 PART_BYTES = 1 << 23
 
@@ -71,6 +71,11 @@ def one_line(values: ArrayLike, data: Data) -> Summary:
 def one_number(step: Step, state: State, n_columns: int) -> tuple[int | None, int]:  # noqa: ARG001
     """Return the shape of an answer of one number; used as the `answer_shape` of a step."""
     return 1, 1
+
+
+def center_of(state: State, d: int) -> Floats:
+    """Return the only centre of a state, (d,), or 0 if it has none."""
+    return state.centers[0] if len(state.centers) else np.zeros(d)
 
 
 def mean(total: Summary) -> float:
@@ -144,7 +149,7 @@ class Moments:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the sums, and the weight of all rows."""
         d = data.X.shape[1]
-        about = state.centers[0] if len(state.centers) else np.zeros(d)
+        about = center_of(state, d)
         sums = np.zeros(2 * d)
         for part in in_parts(data, 2 * d):
             apart = part.X - about
@@ -157,9 +162,8 @@ class Moments:
     def mean_and_variance(state: State, total: Summary) -> tuple[Floats, Floats]:
         """Return mean and variance of each column, (d,) each, from the total of the step."""
         moved, squares = np.split(total.sums[0] / total.weights[0], 2)
-        about = state.centers[0] if len(state.centers) else 0.0
         variance: Floats = np.maximum(squares - moved**2, 0.0)
-        return about + moved, variance
+        return center_of(state, len(moved)) + moved, variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +199,9 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """Sums of x - m and of (x - m)^2 for each column, with m the state's one centre, (1, d).
+    """Sums of x - m and of (x - m)^2 for each column, with m the only centre of a state, (1, d).
 
-    A site sends 3 d numbers: a line for each column.
+    An empty state asks about m = 0. A site sends 3 d numbers: a line for each column.
 
     Examples
     --------
@@ -206,7 +210,7 @@ class Squares:
     array([[ 0., 14.]])
     """
 
-    allowed = Allowed(centers=ONE_CENTER, gaps=True)
+    allowed = Allowed(centers=Whole(0, 1), gaps=True)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -215,8 +219,8 @@ class Squares:
 
     def line_bounds(self, state: State, box: Box) -> LineBounds:
         """Return the bounds of an answer: of differences and their squares."""
-        mean = state.centers[0]
-        squares = box.squares(state.centers)[0] + (box.high - box.low) ** 2 / 4
+        mean = center_of(state, len(box.low))
+        squares = box.squares(mean[None])[0] + (box.high - box.low) ** 2 / 4
         low = np.where(np.isfinite(squares), 0.0, -np.inf)
         low = np.column_stack([box.low - mean, low])
         return LineBounds(low, np.column_stack([box.high - mean, squares]), disjoint=False)
@@ -224,7 +228,7 @@ class Squares:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums over the present values of differences from the centre."""
         X, weights, counts = observed(data)
-        apart = X - state.centers[0]
+        apart = X - center_of(state, X.shape[1])
         if (counts < len(X)).any():
             apart[np.isnan(data.X)] = 0.0
         first = _sums(apart, data)

@@ -49,6 +49,8 @@ EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace
 """Edges of cells along a principal axis, in standard deviations."""
 LEAST_VARIANCE = 1e-180
 """Smallest variance along an axis, so that axes scaled to unit variance can be sent to a site."""
+NEAR = 64.0
+"""Squared mean, in variances, up to which fourth powers about 0 tell columns of two values."""
 RANGE = (0.001, 0.999)
 """Shares of the rows below the two ends of a range."""
 
@@ -171,17 +173,21 @@ class Table:
 
 
 def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
-    """Plan two rounds for all facts that mixtures need about the rows, except the noise."""
+    """Plan all facts that mixtures need about the rows, except the noise.
+
+    They take a round for prepared rows whose means are near 0, and else two.
+    """
     how = _by_column(preprocessor)
-    [answers] = yield [Task(Moments(), State(), seed)]
-    total = answers.total()
-    mean, _ = Moments.mean_and_variance(State(), total)
-    n, about = float(total.weights[0]), State.at(mean[None])
-    shift, scale = _raw(how, len(mean))
-    asked = replace(about, memory={"shift": shift, "scale": scale})
-    told, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), about, seed)]
-    shapes, texts = Shapes.from_total(asked, told.total()), _texts(how, len(mean))
-    covariance = _covariance(scattered.total(), shapes.mean - mean)
+    if preprocessor is None:
+        [answers] = yield [Task(Moments(), State(), seed)]
+        mean, _ = Moments.mean_and_variance(State(), answers.total())
+        n, shapes, covariance = yield from _shapes(how, mean, seed)
+    else:
+        mean = np.zeros(preprocessor.n_columns_out)
+        n, shapes, covariance = yield from _shapes(how, mean, seed)
+        if (shapes.mean**2 > NEAR * shapes.variance).any():
+            n, shapes, covariance = yield from _shapes(how, shapes.mean, seed)
+    texts, (shift, scale) = _texts(how, len(mean)), _raw(how, len(mean))
     two = _two_valued(shapes, how) & (texts == 0)
     low, width = np.zeros(len(mean)), np.ones(len(mean))
     low[two], width[two] = shapes.values[0, two], np.diff(shapes.values[:, two], axis=0)[0]
@@ -193,6 +199,19 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
         n, texts, (shapes.mean - low) / width, shapes.variance / width**2, floors,
         covariance[np.ix_(numbers, numbers)], 0.0, low, width, own,
     )  # fmt: skip
+
+
+def _shapes(
+    how: Preprocessor | None, about: Floats, seed: int
+) -> Plan[tuple[float, Shapes, Floats]]:
+    """Plan the round for the weight of all rows, their shapes, and their covariance."""
+    center = State.at(about[None])
+    shift, scale = _raw(how, len(about))
+    asked = replace(center, memory={"shift": shift, "scale": scale})
+    told, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), center, seed)]
+    total = told.total()
+    shapes = Shapes.from_total(asked, total)
+    return float(total.weights[0]), shapes, _covariance(scattered.total(), shapes.mean - about)
 
 
 def _by_column(preprocessor: RowTransform | None) -> Preprocessor | None:

@@ -5,34 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
-from fedcluster.metrics.moments import Means, Squares
+from fedcluster.metrics.moments import Squares
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing.features import constant_warnings, named_targets
 from fedcluster.preprocessing.moments import (
+    ColumnMoments,
     Covariance,
     Histogram,
     Missing,
     histogram_task,
-    means,
-    means_from_total,
     principal,
     quantiles,
-    variances,
 )
 from fedcluster.preprocessing.own import preparation
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
-
-T = TypeVar("T")
 
 STEPS = tuple(f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing))
 """Paths of the steps that a fit asks in addition to those of `fedcluster.metrics`."""
@@ -51,8 +47,8 @@ class Fitted:
 def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
     """Plan the fit of a preprocessor: a round for missing values and levels, then scaling.
 
-    Standardising takes two rounds, and one more if rows with missing values are dropped; quantiles
-    take about eight, principal components two or about ten.
+    Standardising takes this round alone, one more for values far from 0, and one more if values are
+    missing; quantiles take about eight, principal components two or about ten.
 
     Parameters
     ----------
@@ -203,12 +199,18 @@ def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> 
         )
 
 
+def first_look(columns: Sequence[Column] | None) -> list[Task]:
+    """Return the first tasks about numeric columns of raw rows, those of the site for None."""
+    how = Preprocessor.as_they_are(columns or ())
+    return [Task(step, State(), preprocessor=how) for step in (Missing(), Squares())]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
     """Answers of the first round: missing values, moments of numbers, and counts of levels."""
 
     missing: Answers
-    moments: tuple[Floats, Floats]
+    moments: ColumnMoments | None
     counts: Mapping[str, Floats]
     clipped: Mapping[str, Mapping[str, int]]
 
@@ -222,7 +224,7 @@ def _look(first: Preprocessor) -> Plan[_Look]:
         edges = [np.arange(-0.5, len(c.levels) + 1) for c in categories]
         tasks.append(histogram_task([first.names.index(c.name) for c in categories], edges))
     if numbers:
-        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=numbers)))
+        tasks.append(Task(Squares(), State(), preprocessor=replace(first, columns=numbers)))
     bounded = [column for column in numbers if column.bounds is not None]
     if bounded:
         bounds = np.array([column.bounds for column in bounded], dtype=np.float64)
@@ -235,8 +237,8 @@ def _look(first: Preprocessor) -> Plan[_Look]:
     if logarithms:
         _check_negative(logarithms, others.pop())
     clipped = _clipped(bounded, others.pop() if bounded else Answers({}))
-    none = np.empty(0), np.empty(0)
-    moments, counts = means_from_total(others[-1].total()) if numbers else none, {}
+    moments = ColumnMoments.of(np.zeros(len(numbers)), others[-1]) if numbers else None
+    counts = {}
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
@@ -355,11 +357,13 @@ def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan
     """Plan the values that replace missing ones."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
-    fills = look.moments[0]
-    if prepare.missing == "median" and chosen.numeric:
+    fills: Sequence[float] = () if look.moments is None else look.moments.mean.tolist()
+    if prepare.missing == "median" and look.moments is not None:
         numbers = replace(chosen, columns=chosen.numeric)
-        [fills], *_ = yield from with_preprocessing(_quantiles([0.5], *look.moments), numbers)
-    changes = [{"fill": value} for value in fills.tolist()]
+        plan = _quantiles([0.5], look.moments.precise())
+        [medians], *_ = yield from with_preprocessing(plan, numbers)
+        fills = medians.tolist()
+    changes = [{"fill": value} for value in fills]
     missing = "ignore" if prepare.missing == "ignore" else "error"
     return _changed(replace(chosen, missing=missing), changes)
 
@@ -375,12 +379,12 @@ def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -
 
 
 def _quantiles(
-    shares: Sequence[float], mean: Floats, weights: Floats
-) -> Plan[tuple[Floats, Floats, Floats]]:
-    """Plan quantiles, their resolutions, and the deviations of columns with known means."""
-    mean, variance = yield from variances(mean)
-    values, steps = yield from quantiles(shares, mean, variance, weights)
-    return values, steps, np.sqrt(variance)
+    shares: Sequence[float], plan: Plan[ColumnMoments]
+) -> Plan[tuple[Floats, Floats, ColumnMoments]]:
+    """Plan quantiles, their resolutions, and the moments from which their search begins."""
+    found = yield from plan
+    values, steps = yield from quantiles(shares, found.mean, found.variance, found.weights)
+    return values, steps, found
 
 
 def _scale(
@@ -388,41 +392,30 @@ def _scale(
 ) -> Plan[tuple[Preprocessor, dict[str, Moments]]]:
     """Plan the scales of the numeric columns, and return the answers that were used."""
     numbers, moments = filled.numeric, dict[str, Moments]()
-    if prepare.scale == "none" or not numbers:
+    if prepare.scale == "none" or look.moments is None:
         return filled, moments
     if prepare.scale == "minmax":
         scales = {column.name: _scale_from_bounds(column) for column in numbers}
     else:
         ignored = prepare.missing == "ignore"
         standard_mean = prepare.missing == "mean" and prepare.scale == "standard"
-        known = not is_missing or ignored or standard_mean
+        if not is_missing or ignored:
+            plan = look.moments.precise()
+        elif standard_mean:  # the mean stays what it was
+            plan = ColumnMoments.about(look.moments.mean)
+        else:
+            plan = ColumnMoments.unknown()
         # a row is dropped for what any column lacks; else the numbers are all that is needed
         all_of_it = is_missing and prepare.missing == "drop"
         asked = filled if all_of_it else replace(filled, columns=numbers)
         asked = asked.keeping() if ignored else asked
-        plan = _overheard(_scales(prepare.scale, look.moments if known else None))
-        fitted, squares = yield from with_preprocessing(plan, asked)
+        fitted, found = yield from with_preprocessing(_scales(prepare.scale, plan), asked)
         scales = dict(zip(asked.names, fitted, strict=True))
-        told = {} if squares is None else site_moments(*squares, asked.names)
+        told = site_moments(found.center, found.answers, asked.names)
         moments = {c.name: told[c.name] for c in numbers if c.name in told and not c.log}
     pairs = [scales[column.name] for column in numbers]
     changes = [{"shift": shift, "scale": scale} for shift, scale in pairs]
     return _changed(filled, changes), moments
-
-
-def _overheard(plan: Plan[T]) -> Plan[tuple[T, tuple[Floats, Answers] | None]]:
-    """Wrap a plan to also return the centre and the answers of its first `Squares` task."""
-    squares: tuple[Floats, Answers] | None = None
-    try:
-        tasks = next(plan)
-        while True:
-            answers = yield tasks
-            for task, answer in zip(tasks, answers, strict=True):
-                if isinstance(task.step, Squares) and squares is None:
-                    squares = task.state.centers[0], answer
-            tasks = plan.send(answers)
-    except StopIteration as end:
-        return end.value, squares
 
 
 def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
@@ -433,19 +426,21 @@ def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
     return float(low), float(high - low)
 
 
-def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
-    """Plan the shift and the scale of each column, using means and weights if known."""
-    mean, weights = moments or (yield from means())
+def _scales(
+    scale: str, plan: Plan[ColumnMoments]
+) -> Plan[tuple[list[tuple[float, float]], ColumnMoments]]:
+    """Plan the shift and the scale of each column, and return the moments that were used."""
     if scale == "standard":
-        shift, variance = yield from variances(mean)
-        spread = np.sqrt(np.where(_is_constant(shift, variance, weights), 1.0, variance))
+        found = yield from plan
+        shift = found.mean
+        spread = np.sqrt(np.where(_is_constant(found), 1.0, found.variance))
     else:
-        plan = _quantiles([0.25, 0.5, 0.75], mean, weights)
-        [low, shift, high], steps, deviation = yield from plan
+        values, steps, found = yield from _quantiles([0.25, 0.5, 0.75], plan)
+        low, shift, high = values
         is_distinct = high - low > steps[0] + steps[2]
-        instead = np.where(_is_constant(mean, deviation**2, weights), 1.0, deviation)
+        instead = np.where(_is_constant(found), 1.0, np.sqrt(found.variance))
         spread = np.where(is_distinct, high - low, instead)
-    return list(zip(shift.tolist(), spread.tolist(), strict=True))
+    return list(zip(shift.tolist(), spread.tolist(), strict=True)), found
 
 
 def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
@@ -459,8 +454,9 @@ def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
     return replace(scaled, columns=tuple(columns))
 
 
-def _is_constant(mean: Floats, variance: Floats, weights: Floats) -> NDArray[np.bool_]:
+def _is_constant(found: ColumnMoments) -> NDArray[np.bool_]:
     """Return whether a variance is only rounding, by scikit-learn's bound."""
-    eps = np.finfo(np.float64).eps
-    constant: NDArray[np.bool_] = variance <= weights * eps * variance + (weights * mean * eps) ** 2
+    eps, variance, weights = np.finfo(np.float64).eps, found.variance, found.weights
+    rounding = weights * eps * variance + (weights * found.mean * eps) ** 2
+    constant: NDArray[np.bool_] = variance <= rounding
     return constant

@@ -1,6 +1,7 @@
 """Missing values, moments, quantiles and principal components of the columns of all sites.
 
-Means and variances are exact in two rounds: first the mean, then centred squares.
+Means and variances take a round. Where the mean is so far from 0 that the sums of squares about 0
+hold too few digits of a variance, centred squares are asked for in a second one.
 
 Principal components of up to 2,000 columns come from their scatter matrix, in one round; those of
 more columns from subspace iteration, in which each round sends the scatter matrix times a basis of
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from fedcluster.core import Data, Floats, State, Summary, Task
+from fedcluster.core import Answers, Data, Floats, State, Summary, Task
 from fedcluster.core.ranges import (
     LARGEST,
     NO_CENTERS,
@@ -49,6 +50,8 @@ OVERSAMPLING = 10
 ORTHONORMAL = 1e-6
 """Largest deviation of the components' products from 0 and 1 for orthonormality."""
 MOST_ROUNDS = 40
+FAR = 2.0**20
+"""Squared mean, in variances, beyond which squares about 0 hold less than ten digits of these."""
 SETTLED = 1e-10
 """Relative change of the spectrum in a round up to which it counts as exact."""
 
@@ -110,16 +113,59 @@ def means_from_total(total: Summary) -> tuple[Floats, Floats]:
     return total.sums[:, 0] / total.weights, total.weights
 
 
-def variances(mean: Floats) -> Plan[tuple[Floats, Floats]]:
-    """Plan the second round: return the corrected mean and the variance of each column.
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnMoments:
+    """Mean and variance of each column, from answers to `Squares`.
 
     The weight of all rows is the divisor, as in scikit-learn's `StandardScaler`.
+
+    Parameters
+    ----------
+    center : ndarray of shape (d,)
+        The point about which squares were computed.
+    answers : Answers
+        The answers.
+    mean, weights, variance : ndarray of shape (d,)
+        The mean, the weight and the variance of the present values of each column.
     """
-    [answers] = yield [Task(Squares(), State.at(mean[None, :]))]
-    total = answers.total()
-    weights = np.where(total.weights > 0, total.weights, 1.0)
-    apart = total.sums[:, 0] / weights
-    return mean + apart, np.maximum(total.sums[:, 1] / weights - apart**2, 0.0)
+
+    center: Floats
+    answers: Answers
+    mean: Floats
+    weights: Floats
+    variance: Floats
+
+    @classmethod
+    def of(cls, center: Floats, answers: Answers) -> Self:
+        """Return the moments from the answers about a point (d,).
+
+        Raises
+        ------
+        HeldBackError
+            If the sites' limits held back a column completely.
+        """
+        total = answers.total()
+        apart, weights = means_from_total(total)
+        variance = np.maximum(total.sums[:, 1] / weights - apart**2, 0.0)
+        return cls(center, answers, center + apart, weights, variance)
+
+    def precise(self) -> Plan[Self]:
+        """Plan a second round, about the means, if too few digits of a variance are known."""
+        if ((self.mean - self.center) ** 2 <= FAR * self.variance).all():
+            return self
+        return (yield from type(self).about(self.mean))
+
+    @classmethod
+    def about(cls, center: Floats) -> Plan[Self]:
+        """Plan the moments from squares about a point (d,)."""
+        [answers] = yield [Task(Squares(), State.at(center[None, :]))]
+        return cls.of(center, answers)
+
+    @classmethod
+    def unknown(cls) -> Plan[Self]:
+        """Plan the moments of columns of which nothing is known."""
+        [answers] = yield [Task(Squares(), State())]
+        return (yield from cls.of(np.zeros(len(answers.total().weights)), answers).precise())
 
 
 @dataclass(frozen=True, slots=True)

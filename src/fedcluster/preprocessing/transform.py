@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Describe, Floats, Grouped, Rows, on_grid
+from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows, on_grid
 from fedcluster.core.ranges import EVERYTHING, Box, turned
 from fedcluster.errors import InputError
 from fedcluster.io.columns import HELD, columns_of, kind_refused
@@ -36,7 +36,8 @@ BLOCK = 1 << 16
 class Preprocessor:
     """Transform of the rows of every site, column by column, by name.
 
-    Rows may have additional columns, which are left out, and columns in any order.
+    Rows may have additional columns, which are left out, and columns in any order. If there are no
+    columns, a site fills in all of its own that are numbers, as they are.
 
     Parameters
     ----------
@@ -74,6 +75,12 @@ class Preprocessor:
     principal: Principal | Preparation | None = None
     unit: bool = False
     box: bool = False
+
+    @classmethod
+    def as_they_are(cls, columns: Iterable[Column]) -> Self:
+        """Return the preprocessor that keeps the numbers among some columns as they are."""
+        names = (column.name for column in columns if column.kind == "number")
+        return cls(tuple(map(NumericColumn, names)), missing="keep")
 
     @classmethod
     def in_box(cls, names: Sequence[str], low: Sequence[float], high: Sequence[float]) -> Self:
@@ -161,6 +168,8 @@ class Preprocessor:
         """
         if self.box:
             return Box(np.full(self.n_columns_out, -1.0), np.full(self.n_columns_out, 1.0))
+        if not self.columns:
+            return Box.unbounded(0)
         boxes = [column.enclosing(ranges.get(column.name, EVERYTHING)) for column in self.columns]
         low, high = (np.concatenate([getattr(b, end) for b in boxes]) for end in ("low", "high"))
         found = Box(low, high)
@@ -294,6 +303,8 @@ class Preprocessor:
             If not; the message names the broken rule, and no value.
         """
         names = [column.name for column in self.columns]
+        if self == type(self).as_they_are(()):
+            return
         if not names or len(set(names)) < len(names) or not set(names) <= set(columns or names):
             raise ValueError("its columns must be some of those asked about, each once")
         for column in self.columns:
@@ -321,6 +332,8 @@ class Preprocessor:
             If a text column is treated as numeric.
         """
         told = {column.name: column for column in describe([c.name for c in self.categories])}
+        if not self.columns:
+            return self.as_they_are(told.values())
         if not told.keys() >= {column.name for column in self.columns}:
             raise PolicyError(
                 "preparation: its columns must be some of those asked about, each once"

@@ -225,7 +225,7 @@ class PolicyLimits:
     max_rounds_per_run: Positive = 2000
     max_rounds_per_day: Positive = 10_000
     max_runs_per_day: Positive = 200
-    max_preparations: Positive = 7
+    max_preparations: Positive = 8
     steps: Names = ()
     denied: Names = ()
 

@@ -613,17 +613,20 @@ def _clusters(rule: Robust, task: Task, names: Sequence[str], given: Sequence[Su
 
 
 def _columns(rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Summary]) -> Combined:
-    """Combine the sums of each column, each number by itself."""
+    """Combine the sums of each column, each number by itself; squares about the combined mean."""
     sums, weights = (np.array([getattr(a, n) for a in given]) for n in ("sums", "weights"))
     told, left_out = sums.copy(), dict[str, str]()
     for j, q in np.ndindex(sums.shape[1:]):
         held = np.flatnonzero(weights[:, j] > 0)
         if len(held) > 2 * rule.faults:
             w = weights[held, j]
-            value = sums[held, j, q] / w
+            value, mean = sums[held, j, q] / w, 0.0
+            if q:  # the first number, combined before this one, is the same for each site
+                mean = float(told[held[0], j, 0] / w[0])
+                value = value - mean * (2 * sums[held, j, 0] / w - mean)
             out = apart(value[:, None], w, 0.0, rule.faults)
             kept = majority(np.where(out, 0.0, w), rule.faults)
-            told[held, j, q] = (kept @ value / kept.sum()) * w
+            told[held, j, q] = (kept @ value / kept.sum() + mean**2) * w
             named = apart(value[:, None], w, 0.0, rule.faults, CERTAIN)
             left_out |= {names[i]: "the preparation of a column" for i in held[named]}
     combined = [Summary(s, w) for s, w in zip(told, weights, strict=True)]
