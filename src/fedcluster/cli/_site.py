@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,6 +80,27 @@ def reload(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
         {"site": site.name, "reload": True},
         [f"Site {site.name} reads its file and its rows anew before the next run."],
     )
+
+
+@app.command(epilog="Example: fedcluster site doctor site.toml")
+def doctor(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
+    """Examine a site: its files, rows, connection, certificate, disk and versions.
+
+    Opens a connection to the coordinator, and sends nothing. Shows no value of a row. The exit
+    status is 1 if something is wrong.
+    """
+    from fedcluster.site.doctor import WRONG, examined
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        screen.doing("examining the site")
+        found = list(examined(site_file, ("flwr", "nvflare")))
+    wrong = [each.what for each in found if each.state == WRONG]
+    screen.result(
+        {"findings": [asdict(each) for each in found], "wrong": wrong},
+        [f"{each.state:8}  {each.what}: {each.said}" for each in found],
+    )
+    if wrong:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: fedcluster site log site.toml --last 20")

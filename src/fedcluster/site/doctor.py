@@ -1,0 +1,152 @@
+"""Examination of a site before it takes part, and when something does not work.
+
+It sends no question and no answer: it only opens a connection to the coordinator.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fedcluster.errors import InputError, reason
+from fedcluster.kernels.runtime import compiled_mark
+from fedcluster.site.file import SiteFile
+from fedcluster.site.identity import Address
+from fedcluster.site.membership import Membership
+
+GOOD, DOUBTFUL, WRONG = "good", "doubtful", "wrong"
+SECONDS = 5.0
+"""Time within which the coordinator must accept a connection."""
+SOON, DAY = 30, 86400.0
+"""Days before the end of a certificate from which on it is doubtful; seconds of a day."""
+ROOM = 1e9
+"""Free bytes on the disk below which it is doubtful."""
+PACKAGES = ("fedcluster", "numpy", "numba")
+NOT_YET_VALID, EXPIRED = 9, 10
+"""OpenSSL's codes for a certificate that is not valid yet, or no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Finding about a site.
+
+    Parameters
+    ----------
+    what : str
+        What was examined.
+    state : str
+        "good", "doubtful" or "wrong".
+    said : str
+        What was found, without any value of a row, and what to do.
+    """
+
+    what: str
+    state: str
+    said: str
+
+
+def examined(path: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yield the findings about a site, in the order in which it needs what is examined.
+
+    Parameters
+    ----------
+    path : Path
+        The site file.
+    transports : sequence of str
+        Packages of transports, whose versions are told if they are installed.
+    """
+    yield _versions([*PACKAGES, *transports])
+    try:
+        site = SiteFile.load(path)
+        membership = Membership.from_site_file(site)
+    except InputError as error:
+        yield Finding("site file", WRONG, str(error))
+        return
+    yield Finding("site file", GOOD, f"site {site.name}")
+    folder = path.absolute().parent
+    yield _rows(site)
+    yield _coordinator(membership, folder)
+    yield _modes(folder)
+    free = shutil.disk_usage(folder).free
+    state = GOOD if free >= ROOM else DOUBTFUL
+    told = f"{free / 1e9:,.1f} GB free"
+    yield Finding("disk", state, told if state == GOOD else f"{told}: make room")
+    warm = compiled_mark().exists()
+    told = "compiled" if warm else "not compiled yet, which delays the first answer: run warm-up"
+    yield Finding("kernels", GOOD if warm else DOUBTFUL, told)
+
+
+def _versions(packages: Sequence[str]) -> Finding:
+    told = [f"Python {platform.python_version()}"]
+    for name in packages:
+        try:
+            told.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return Finding("versions", GOOD, ", ".join(told))
+
+
+def _rows(site: SiteFile) -> Finding:
+    """Return whether the rows can be read, and how many there are."""
+    try:
+        summary = site.summary()
+    except InputError as error:
+        return Finding("rows", WRONG, str(error))
+    n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
+    told = f"{n:,} rows, {len(summary.columns)} columns"
+    if n < least:
+        return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
+    return Finding("rows", GOOD, told)
+
+
+def _coordinator(membership: Membership, folder: Path) -> Finding:
+    """Return whether the coordinator is reached, and who vouches for it for how long."""
+    what, address = "coordinator", Address.read(membership.coordinator)
+    place = f"{address.host}:{address.port}"
+    try:
+        with socket.create_connection((address.host, address.port), SECONDS) as line:
+            if (authority := membership.authority(folder)) is None:
+                return Finding(what, DOUBTFUL, f"{place} is reached, without encryption")
+            context = ssl.create_default_context(cafile=str(authority))
+            with context.wrap_socket(line, server_hostname=address.host) as encrypted:
+                certificate = encrypted.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        return Finding(what, WRONG, f"{place} is reached, but {_distrusted(error)}")
+    except OSError as error:
+        why = "no answer" if isinstance(error, TimeoutError) else reason(error) or str(error)
+        advice = "is it started, and does a firewall let this connection out?"
+        return Finding(what, WRONG, f"{place} cannot be reached ({why}): {advice}")
+    ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+    days = int((ends - time.time()) / DAY)
+    told = f"{place} is reached; its certificate is valid for {days} days"
+    return Finding(what, GOOD if days >= SOON else DOUBTFUL, told)
+
+
+def _distrusted(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in (NOT_YET_VALID, EXPIRED):
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        return (
+            f"{error.verify_message}; the clock here says {now} UTC: set it, or ask for another "
+            "certificate"
+        )
+    return f"{error.verify_message}: is the file of [federation] certificate the coordinator's?"
+
+
+def _modes(folder: Path) -> Finding:
+    """Return whether only the owner may read what is in the folder."""
+    open_ = stat.S_IRWXG | stat.S_IRWXO
+    found = [each for each in sorted(folder.rglob("*")) if each.lstat().st_mode & open_]
+    found = [each for each in found if not each.is_symlink()]
+    if not found:
+        return Finding("modes", GOOD, "only you may read the folder's files")
+    first = found[0].relative_to(folder)
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return Finding("modes", DOUBTFUL, f"others may use {first}{more}: chmod -R go= {folder}")

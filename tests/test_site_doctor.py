@@ -1,0 +1,154 @@
+"""What is examined at a site that does not work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from test_federation import invoke
+
+from fedcluster.coordinator.certificates import Authority
+from fedcluster.site import doctor
+
+
+@contextmanager
+def coordinator(certificates: Path | None) -> Iterator[int]:
+    """A server that accepts connections as a coordinator does, and sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        context = None
+        if certificates is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    line, _ = server.accept()
+                    with line, suppress(OSError):
+                        if context is not None:
+                            context.wrap_socket(line, server_side=True).close()
+
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The folder of a site of a federation, with rows that only their owner may read."""
+    status, said = invoke("federation", "new", tmp_path / "trial", "--sites", "north,south")
+    assert status == 0, said
+    folder = tmp_path / "trial" / "sites" / "north"
+    rows = folder / "rows.csv"
+    rows.write_text("age,bmi\n" + "".join(f"{i}.125,{i % 7}\n" for i in range(90)))
+    rows.chmod(0o600)
+    return folder
+
+
+def examine(folder: Path, port: int = 0) -> tuple[int, dict[str, Any], str]:
+    """The exit status, the findings by what was examined, and all that is printed."""
+    toml = folder / "site.toml"
+    if port:
+        toml.write_text(toml.read_text().replace(":8443", f":{port}"))
+    status, said = invoke("site", "doctor", toml, "--json")
+    found = {each["what"]: (each["state"], each["said"]) for each in json.loads(said)["findings"]}
+    return status, found, said
+
+
+def test_a_site_that_works_is_good_and_no_value_is_told(site: Path, monkeypatch) -> None:
+    here = site / "compiled"
+    monkeypatch.setattr(doctor, "compiled_mark", lambda: here)
+    with coordinator(site.parents[1] / "certificates") as port:
+        status, found, said = examine(site, port)
+        assert (status, found["kernels"][0]) == (0, "doubtful")
+        here.touch(0o600)
+        status, found, said = examine(site)
+    assert (status, {state for state, _ in found.values()}) == (0, {"good"})
+    assert found["rows"][1] == "90 rows, 2 columns"
+    assert [each.split()[0] for each in found["versions"][1].split(", ")][:2] == [
+        "Python",
+        "fedcluster",
+    ]
+    assert f"flwr {version('flwr')}" in found["versions"][1]
+    assert "is reached; its certificate is valid for 18" in found["coordinator"][1]
+    assert not [i for i in range(90) if f"{i}.125" in said]
+    assert not list(site.glob("audit*"))
+
+
+def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None:
+    with coordinator(site.parents[1] / "certificates") as port:
+        pass  # nobody listens there any more
+    status, found, _ = examine(site, port)
+    assert (status, found["coordinator"][0]) == (1, "wrong")
+    assert "cannot be reached (Connection refused)" in found["coordinator"][1]
+    (site / "key").chmod(0o640)
+    (site / "rows.csv").write_text("age,bmi\n1,2\n3,4\n")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
+    status, found, said = examine(site)
+    assert found["modes"] == ("doubtful", f"others may use key: chmod -R go= {site}")
+    assert found["rows"] == ("wrong", "2 rows, 2 columns; with fewer than 20 nothing is sent")
+    assert found["disk"] == ("doubtful", "0.1 GB free: make room")
+    assert json.loads(said)["wrong"] == ["rows", "coordinator"]
+    (site / "rows.csv").unlink()
+    assert "does not exist" in examine(site)[1]["rows"][1]
+    (site / "site.toml").write_text("name = 3")
+    status, found, _ = examine(site)
+    assert (status, found["site file"][0], list(found)) == (1, "wrong", ["versions", "site file"])
+
+
+def certificate_of(folder: Path, days: int) -> None:
+    """Sign another certificate for the coordinator of a federation, as its authority does."""
+    key, pem = (folder / f"ca.{end}" for end in ("key", "crt"))
+    server = load_pem_private_key((folder / "server.key").read_bytes(), None)
+    assert isinstance(server, ec.EllipticCurvePrivateKey)
+    authority = Authority.read(key.read_bytes(), pem.read_bytes())
+    signed = authority.sign(["127.0.0.1"], server.public_key(), days)
+    (folder / "server.crt").write_bytes(signed)
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "said"),
+    [
+        (9, "doubtful", "its certificate is valid for 8 days"),
+        (0, "wrong", "certificate has expired; the clock here says 2"),
+    ],
+)
+def test_a_certificate_that_ends_is_noticed_before(site: Path, days: int, state, said) -> None:
+    certificate_of(site.parents[1] / "certificates", days)
+    time.sleep(1.1)  # certificates count whole seconds
+    with coordinator(site.parents[1] / "certificates") as port:
+        _, found, _ = examine(site, port)
+    assert (found["coordinator"][0], said in found["coordinator"][1]) == (state, True)
+
+
+def test_another_authority_does_not_vouch_for_the_coordinator(site: Path) -> None:
+    (site / "ca.crt").write_bytes(Authority.make().pem)
+    with coordinator(site.parents[1] / "certificates") as port:
+        status, found, _ = examine(site, port)
+    assert (status, found["coordinator"][0]) == (1, "wrong")
+    assert "is reached, but" in found["coordinator"][1]
+    assert "is the file of [federation] certificate the coordinator's?" in found["coordinator"][1]
+
+
+def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
+    trial = tmp_path / "trial"
+    status, said = invoke("federation", "new", trial, "--sites", "north", "--insecure")
+    assert status == 0, said
+    with coordinator(None) as port:
+        _, found, _ = examine(trial / "sites" / "north", port)
+    assert found["coordinator"] == ("doubtful", f"127.0.0.1:{port} is reached, without encryption")
