@@ -26,6 +26,7 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
+from fedcluster.privacy.disclosure import behind_groups
 from fedcluster.recipes import FitSpec
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_responder
@@ -171,6 +172,18 @@ def test_labels_in_a_cluster_count_by_their_share(whose) -> None:
     assert client(data, MinClusterSize(least)).answer(task).weights.all()
 
 
+@pytest.mark.parametrize(("even", "rows"), [(True, [45, 5]), (False, [10, 10])])
+def test_a_text_counts_as_many_rows_as_surely_have_it(even: bool, rows: list[int]) -> None:
+    """By hand: in ten groups of five, nine tenths of the weight may be that of a single row."""
+    counts = np.full(10, 5.0)
+    grouped = Grouped(counts, shares={0: csr_array([[0.9, 0.1]] * 10)}, even=even)
+    data = Data(np.zeros((10, 1)), 8 * counts, grouped=grouped)
+    task = histogram_task([0.0], [np.array([-0.5, 0.5, 1.5])])
+    answer = task.step.client_step(task.state, data, np.random.default_rng(0))
+    np.testing.assert_allclose(answer.weights, [360, 40])
+    np.testing.assert_allclose(behind_groups(answer, data, grouped).support, rows)
+
+
 def test_a_step_without_a_support_is_counted_by_its_weights() -> None:
     class Bare:
         """A step of a site's own, which tells weights alone."""
@@ -299,6 +312,20 @@ def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -
     with pytest.warns(UserWarning, match="rows are seen in groups"):
         model.fit({"rows": frame})
     np.testing.assert_array_equal(told["centers"], model.state_.centers)
+
+
+def test_labels_of_groups_are_compared_with_the_clusters_that_they_were_assigned() -> None:
+    """By hand: two groups, the first with labels of both kinds, in each other's nearest cluster."""
+    labels = np.array([[3.0, 2.0], [0.0, 5.0]])
+    data = Data(
+        np.array([[0.0], [9.0]]),
+        np.full(2, 5.0),
+        grouped=Grouped(np.full(2, 5.0), classes=("ill", "well"), labels=labels),
+        assigned=np.array([1, 0], dtype=np.int32),
+    )
+    step, rng = Contingency.from_classes(["ill", "well"]), np.random.default_rng(0)
+    answer = step.client_step(State.at([[0.0], [9.0]]), data, rng)
+    assert answer.weights.reshape(2, 2).tolist() == [[0, 5], [3, 2]]
 
 
 def test_labels_of_groups_stay_where_limits_let_nothing_of_all_of_them_out(tmp_path: Path) -> None:

@@ -150,6 +150,16 @@ def test_weights_below_one_are_no_bound_for_counts_of_rows():
     assert asked.introduce()[0].weight == pytest.approx(3.0)
 
 
+def test_a_site_drops_a_row_with_a_gap_and_does_not_tell_by_an_error_that_there_is_one():
+    rows = {name: Data(each.X.copy(), columns=COLUMNS) for name, each in ROWS.items()}
+    rows["a"].X[3, 0] = np.nan
+    rows["b"].X[4, 1] = np.nan
+    sites = {name: Responder(Client(name, each), **KNOWN) for name, each in rows.items()}
+    [answers] = engine(sites=sites).ask(ASKED)
+    assert answers.missing == ()
+    assert [answer.weights.sum() for answer in answers.by_site.values()] == [29, 29, 30]
+
+
 def test_a_site_that_prepares_no_rows_says_so():
     plain = {name: Responder(Client(name, rows)) for name, rows in ROWS.items()}
     with pytest.raises(SiteError, match="refused the question: this site prepares no rows"):
