@@ -314,6 +314,15 @@ def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -
     np.testing.assert_array_equal(told["centers"], model.state_.centers)
 
 
+def test_shares_of_texts_go_with_their_columns_in_any_order() -> None:
+    whole = client(patients())
+    for names in (["town", "age"], ["bmi", "town"], ["age"], ["age", "bmi", "town"]):
+        chosen = whole.with_columns(names, raw=True).data.grouped
+        assert [names[j] for j in chosen.shares] == [name for name in names if name == "town"]
+        for share in chosen.shares.values():
+            assert (share != whole.data.grouped.shares[2]).nnz == 0
+
+
 def test_labels_of_groups_are_compared_with_the_clusters_that_they_were_assigned() -> None:
     """By hand: two groups, the first with labels of both kinds, in each other's nearest cluster."""
     labels = np.array([[3.0, 2.0], [0.0, 5.0]])

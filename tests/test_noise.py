@@ -22,7 +22,7 @@ from fedcluster.errors import InputError
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import Budget, epsilon_of, noise_of, rho_of
-from fedcluster.privacy.disclosure import scales, with_noise
+from fedcluster.privacy.disclosure import Disclosure, scales, with_noise
 
 BOX = Preprocessor.in_box(["x0", "x1"], [0.0, -10.0], [4.0, 10.0])
 STATE = State.at([[-0.5, 0.0], [0.5, 0.0]])
@@ -35,6 +35,7 @@ class Chunks:
     """Rows that come in chunks."""
 
     parts: list[Data]
+    beside: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -239,6 +240,17 @@ def test_groups_and_weights_do_not_go_together_with_noise():
     weighted = Data(np.ones((9, 2)), np.arange(9.0))
     with pytest.raises(InputError, match="rows with weights cannot be asked with noise"):
         Client("north", weighted).answer(task())
+
+
+def test_rows_of_persons_in_chunks_are_refused_though_their_number_is_bounded():
+    """A person may have that many rows in each chunk."""
+    rows = Data(np.ones((9, 2)), groups=np.arange(9) // 3)
+    held = Client("north", rows, Disclosure(rows_per_person=2))
+    assert held.answer(task()).weights.sum() == pytest.approx(6, abs=0.1)
+    chunks = Chunks([rows, rows], beside=("group",))
+    for client in (Client("north", chunks, Disclosure(rows_per_person=2)), Client("north", rows)):
+        with pytest.raises(InputError, match="rows that say whose they are need a group_size"):
+            client.answer(task())
 
 
 def test_missing_packages_are_named(monkeypatch):

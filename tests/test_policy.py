@@ -364,11 +364,14 @@ def test_a_preparation_that_no_plan_makes_is_refused(how: Preprocessor) -> None:
 
 
 def test_only_what_counts_them_is_asked_about_rows_with_missing_values() -> None:
-    kept = replace(prepared(), missing="keep")
     gaps = [Task(Missing(), State()), Task(Means(), State()), histogram([0], [[0, 1]])]
-    check(*gaps, *(replace(task, preprocessor=kept) for task in gaps), header={**RUN, "raw": True})
-    refused("Lloyd: rows must have no", Task(Lloyd(), CENTERS), header={**RUN, "raw": True})
-    refused("Lloyd: rows must have no", Task(Lloyd(), CENTERS, preprocessor=kept))
+    raw = {**RUN, "raw": True}
+    check(*gaps, header=raw)
+    refused("Lloyd: rows must have no", Task(Lloyd(), CENTERS), header=raw)
+    for missing in ("keep", "ignore"):
+        how = replace(prepared(), missing=missing)
+        check(*(replace(task, preprocessor=how) for task in gaps), header=raw)
+        refused("Lloyd: rows must have no", Task(Lloyd(), CENTERS, preprocessor=how))
 
 
 def test_preparations_of_a_run_are_bounded_and_one_has_principal_components() -> None:
