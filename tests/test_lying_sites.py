@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Tas
 from fedcluster.core.ranges import Bounded, Box, allowed_of
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.engines.recorder import RecordedEngine, WrappedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer, implausible
 from fedcluster.engines.responder import Responder
@@ -837,6 +837,22 @@ def test_a_site_is_forgotten_exactly_and_few_are_asked_again(algorithm, scale, t
     assert np.array_equal(without.centers, alone.centers)
     assert np.array_equal(without.weights, alone.weights)
     assert forgetting.reused >= (1 if (algorithm, scale) != ("kfed", "none") else 2)
+
+
+def test_a_site_that_was_missing_when_answers_were_recorded_is_asked_again(tmp_path: Path) -> None:
+    class WithoutB(WrappedEngine):
+        def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+            return [
+                Answers({n: each for n, each in all_of.by_site.items() if n != "b"}, ("b",))
+                for all_of in self._engine.ask(tasks, sites)
+            ]
+
+    clients = [Client(name, Data(people())) for name in "abc"]
+    task = Task(Means(), State())
+    RecordedEngine(WithoutB(LocalEngine(clients)), tmp_path / "before").ask([task])
+    again = RecordedEngine(LocalEngine(clients[:2]), tmp_path / "after", (tmp_path / "before", "c"))
+    [answers] = again.ask([task])
+    assert (list(answers.by_site), answers.missing, again.reused) == (["a", "b"], (), 0)
 
 
 def test_a_site_that_is_forgotten_is_not_asked(tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ from test_federation_jobs import over, trial  # noqa: F401
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.core import Grouped
+from fedcluster.core import Grouped, Result
 from fedcluster.engines import wire
 from fedcluster.engines.client import resampled
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
+from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.policy import Policy
-from fedcluster.recipes.bootstrap import MOST_ROUNDS, replicated
+from fedcluster.recipes.bootstrap import MOST_ROUNDS, compared, replicated
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
@@ -235,6 +236,13 @@ def test_a_gap_beside_a_larger_cluster_counts_the_rows_of_both() -> None:
     found = model.fit(rows, sites=np.arange(340) % 3).stability_
     assert (np.asarray(found.between) < 0.15).all()
     assert found.words == ("stable", "stable")
+
+
+def test_clusters_are_compared_at_all_sites_though_rounds_ask_a_sample() -> None:
+    fit = Result(State.at(CENTERS), (), "", Lloyd())
+    tasks = next(compared(fit.state, [fit, fit], Preprocessor(())))
+    assert [type(task.step) for task in tasks] == [Separation, Agreement, Agreement]
+    assert all(task.everyone for task in tasks)
 
 
 def test_a_replicate_does_not_start_at_the_centres_that_were_given() -> None:

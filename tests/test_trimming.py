@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_protection import Chunks
 from typer.testing import CliRunner
 
-from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
+from fedcluster import Client, FederatedFuzzyCMeans, FederatedKMeans, Task
 from fedcluster.algorithms import Lloyd, TrimmedLloyd
 from fedcluster.algorithms.trimmed import RadiusSearch
 from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary
 from fedcluster.core.streams import stream
 from fedcluster.errors import HeldBackError, InputError
+from fedcluster.metrics.silhouettes import ClusterSilhouettes
 from fedcluster.model import Model
 from fedcluster.recipes._trimming import kept_weights, trimmed_seeds
 
@@ -281,3 +284,25 @@ def test_what_is_missing_of_the_kept_weight_counts_at_the_radius() -> None:
     assert answer.weights[0] == 1
     assert answer.sums[0, 1] == 0
     assert step.server_step(state, [answer], rng).inertia == 0.25 * (3 - 1)
+
+
+def test_a_site_all_of_whose_rows_are_in_no_cluster_answers_from_chunks_as_from_memory() -> None:
+    """Also in a chunk alone; nothing tells such a site from others by an error."""
+
+    class OfNone:
+        """A preparation that leaves rows above 1 in no cluster."""
+
+        n_columns_out = 1
+
+        def apply(self, data: Data) -> Data:
+            kept = data.take(data.X[:, 0] <= 1)
+            return replace(kept, assigned=np.zeros(len(kept), np.int32))
+
+    step, how = ClusterSilhouettes(), OfNone()
+    for X in (np.array([[9.0], [8.0], [7.0]]), np.array([[9.0], [0.0], [0.5]])):
+        task: Any = Task(step, State.at([[0.0], [1.0]]), preprocessor=how)
+        data = Data(X)
+        whole = Client("north", data, ()).answer(task)
+        parts = Client("north", Chunks(data, 1), ()).answer(task)
+        np.testing.assert_allclose(parts.sums, whole.sums)
+        np.testing.assert_array_equal(parts.weights, whole.weights)

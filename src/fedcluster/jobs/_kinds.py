@@ -200,8 +200,7 @@ class FitProcedure(Clustering):
 
     def check_schema(self, schema: Schema) -> None:
         """Raise an error for weights of text columns if a mixture is fitted to the rows."""
-        texts = {each.name for each in schema.columns if each.kind == "text"}
-        check_weights(self.fit, texts.union(self.fit.prepare.named if self.fit.prepare else ()))
+        check_weights(self.fit, (each.name for each in schema.columns if each.kind == "text"))
 
     def within(self, n_rows: float) -> Fit:
         """Return the job restricted to numbers of clusters for which there are enough rows."""
