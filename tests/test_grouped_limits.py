@@ -181,7 +181,9 @@ def test_a_text_counts_as_many_rows_as_surely_have_it(even: bool, rows: list[int
     task = histogram_task([0.0], [np.array([-0.5, 0.5, 1.5])])
     answer = task.step.client_step(task.state, data, np.random.default_rng(0))
     np.testing.assert_allclose(answer.weights, [360, 40])
-    np.testing.assert_allclose(behind_groups(answer, data, grouped).support, rows)
+    support = behind_groups(answer, data, grouped).support
+    assert support is not None
+    np.testing.assert_allclose(support, rows)
 
 
 def test_a_step_without_a_support_is_counted_by_its_weights() -> None:
@@ -315,11 +317,11 @@ def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -
 
 
 def test_shares_of_texts_go_with_their_columns_in_any_order() -> None:
-    whole = client(patients())
+    whole: Any = client(patients())
     for names in (["town", "age"], ["bmi", "town"], ["age"], ["age", "bmi", "town"]):
-        chosen = whole.with_columns(names, raw=True).data.grouped
-        assert [names[j] for j in chosen.shares] == [name for name in names if name == "town"]
-        for share in chosen.shares.values():
+        shares = whole.with_columns(names, raw=True).data.grouped.shares
+        assert [names[j] for j in shares] == [name for name in names if name == "town"]
+        for share in shares.values():
             assert (share != whole.data.grouped.shares[2]).nnz == 0
 
 
