@@ -298,9 +298,9 @@ def test_a_site_all_of_whose_rows_are_in_no_cluster_answers_from_chunks_as_from_
             kept = data.take(data.X[:, 0] <= 1)
             return replace(kept, assigned=np.zeros(len(kept), np.int32))
 
-    step, how = ClusterSilhouettes(), OfNone()
+    how: Any = OfNone()
     for X in (np.array([[9.0], [8.0], [7.0]]), np.array([[9.0], [0.0], [0.5]])):
-        task: Any = Task(step, State.at([[0.0], [1.0]]), preprocessor=how)
+        task = Task(ClusterSilhouettes(), State.at([[0.0], [1.0]]), preprocessor=how)
         data = Data(X)
         whole = Client("north", data, ()).answer(task)
         parts = Client("north", Chunks(data, 1), ()).answer(task)
