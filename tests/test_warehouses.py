@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
@@ -22,6 +24,7 @@ from fedcluster import FederatedKMeans
 from fedcluster.errors import InputError
 from fedcluster.io import WarehouseSource, open_rows
 from fedcluster.io import table_rows as reading
+from fedcluster.io._files import connect_duckdb
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.io.rows import FileSource, StreamedRows
 from fedcluster.io.sources import open_source
@@ -220,6 +223,46 @@ def test_memory_does_not_grow_with_a_table() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 9e6
+
+
+def test_duckdb_prints_no_progress_among_results() -> None:
+    pytest.importorskip("duckdb")
+    write_duckdb()
+    with closing(connect_duckdb("rows.duckdb")) as database:
+        asked = "SELECT current_setting('enable_progress_bar')"
+        assert database.execute(asked).fetchall() == [(False,)]
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from fedcluster.io import open_rows
+from fedcluster.io.reader import ColumnRoles
+from fedcluster.io.rows import FileSource
+path, where, n = sys.argv[1:]
+rows = open_rows(FileSource(Path(path), where=where or None), ColumnRoles(("age", "bmi")))
+assert sum(len(chunk) for chunk in rows.chunks()) == int(n)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["folder", "rows.parquet", "one.parquet"])
+def test_memory_of_a_process_does_not_grow_with_a_data_set(kind: str) -> None:
+    """Of two columns with 16 times the rows, 240 MB more, a tenth may be held at once."""
+    duckdb = pytest.importorskip("duckdb")
+    peaks = []
+    for n in (1 << 20, 1 << 24):
+        made = f"SELECT random() AS age, random() AS bmi, 2019 + i // {n // 4} AS year"
+        how = "FORMAT parquet" + ", PARTITION_BY (year), OVERWRITE" * (kind == "folder")
+        with closing(duckdb.connect()) as here:
+            here.execute(f"COPY ({made} FROM range({n}) AS of(i)) TO '{kind}' ({how})")
+        where, found = ("year>=2020", n * 3 // 4) if kind == "rows.parquet" else ("", n)
+        asked = [sys.executable, "-c", PEAK, kind, where, str(found)]
+        done = subprocess.run(asked, capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+        peaks.append(float(done.stdout))
+    assert peaks[1] - peaks[0] < 24, peaks
 
 
 # PostgreSQL

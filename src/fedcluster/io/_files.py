@@ -766,7 +766,7 @@ def open_duckdb(path: Path, **options: Any) -> BatchTable:
     @contextmanager
     def opened() -> Iterator[Any]:
         try:
-            with closing(duckdb.connect(str(path), read_only=True)) as database:
+            with closing(connect_duckdb(path)) as database:
                 yield database
         except duckdb.Error as error:
             first = str(error).partition("\n")[0]
@@ -786,6 +786,15 @@ def open_duckdb(path: Path, **options: Any) -> BatchTable:
     names = tuple(str(each[0]) for each in columns)
     check_chosen(source, names)
     return BatchTable(path, names, batches, FileFingerprint.now(path))
+
+
+def connect_duckdb(path: Path | str) -> Any:
+    """Open a DuckDB file read-only, without the progress bar that it prints for long queries."""
+    import duckdb  # an optional extra
+
+    database = duckdb.connect(str(path), read_only=True)
+    database.execute("SET enable_progress_bar = false")
+    return database
 
 
 def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedcluster.errors import InputError
+from fedcluster.io._files import connect_duckdb
 from fedcluster.io.cells import column_of
 from fedcluster.io.columns import first_twice
 from fedcluster.io.reader import TablePart
@@ -334,7 +335,7 @@ def _duckdb(url: URL) -> tuple[Callable[[], Any], Any]:
         duckdb = import_module("duckdb")
     except ImportError:
         raise InputError('duckdb:// needs pip install "fedcluster[duckdb]"') from None
-    return partial(duckdb.connect, str(url.database), read_only=True), (duckdb.Error,)
+    return partial(connect_duckdb, str(url.database)), (duckdb.Error,)
 
 
 def _is_away(kind: str, error: Any, _raw: Any) -> bool:

@@ -84,8 +84,15 @@ class Format:
     options: tuple[str, ...] = ()
 
 
+def _open_parquet(path: Path, where: str | None = None) -> Table:
+    """Open a Parquet file, or as one data set a folder with partitions or some rows of files."""
+    if where is not None or has_partitions(path):
+        return open_dataset(FileSource(path, where=where))
+    return ParquetFile.open(path)
+
+
 CSV = Format("CSV", CsvFile.open, ("decimal", "encoding", "skip"))
-PARQUET = Format("Parquet", ParquetFile.open, ("where",))
+PARQUET = Format("Parquet", _open_parquet, ("where",))
 DATABASE = ("table", "where", "order")
 FORMATS: dict[str, Format] = {
     ".csv": CSV,
@@ -134,10 +141,8 @@ def open_source(source: Source, owner: str) -> list[Table] | Matrix:
         if source.path.is_dir():
             format = PARQUET
         _check_options(source, format)
-        if format is PARQUET and (source.where or has_partitions(source.path)):
-            tables: list[Table] = [open_dataset(source)]
-        elif source.path.is_dir():
-            tables = list(map(ParquetFile.open, parquet_files(source.path)))
+        if source.path.is_dir() and source.where is None and not has_partitions(source.path):
+            tables: list[Table] = list(map(ParquetFile.open, parquet_files(source.path)))
         else:
             opened = _open(source, format)
             if isinstance(opened, Matrix):
@@ -188,8 +193,7 @@ def _open(source: FileSource, format: Format | None) -> Table | Matrix:
             source.path.open("rb").close()
         raise InputError(f"{source.path} is of an unknown kind; known are {', '.join(FORMATS)}")
     with readable(source.path):
-        unused = {"where"} if format is PARQUET else set()
-        options = {name: getattr(source, name) for name in {*format.options} - unused}
+        options = {name: getattr(source, name) for name in format.options}
         opened: Table | Matrix = format.open(source.path, **options)
         return opened
 
