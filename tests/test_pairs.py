@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 from pairs.arrays import Array, array, kept
 from pairs.factors import (
@@ -25,6 +26,7 @@ from pairs.factors import (
     undeclared,
     with_needs,
 )
+from pairs.fewer import Cover, fewer
 from pairs.laws import Case, laws_of
 from pairs.ways import options, speechless
 from pairs.worlds import World, frames, job_of
@@ -39,7 +41,10 @@ SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
 GIVEN = os.environ.get("FEDCLUSTER_PAIRS", "")
 """A combination to run again, as a failure shows it."""
 
-OF_ROWS = r"opening its rows, InputError: site '[\w-]+', column '(\w+)', row \d+"
+OF_ROWS = (
+    r"opening its rows, InputError: site '[\w-]+', column '(\w+)', row \d+"
+    r"|describing its columns, InputError: column '(\w+)' has numbers, which groups do not tell"
+)
 """How rows are refused that are not what is asked for: by column, with the first of them."""
 
 OF_POLICY = r"by the policy of the site: .*"
@@ -126,6 +131,24 @@ SHOWN = {"--out", "--overwrite", "--report", "--json", "--quiet", "--keep-names"
 
 ELSEWHERE = {"fit": {"--engine"}}
 """Options that tests of their own combine with others: `test_dask` fits files on a cluster."""
+
+
+def test_fewer_combinations_hold_the_same_pairs_and_none_that_is_refused() -> None:
+    values = [[(name, each) for each in "123"] for name in "abcd"]
+    bad = frozenset([("a", "1"), ("b", "1")])
+    three = {("a", "2"), ("b", "2"), ("c", "2")}
+    every = [dict(row) for row in product(*values) if not bad <= {*row} and not three <= {*row}]
+    cover, rng = Cover(values, every, [bad]), np.random.default_rng(0)
+    fewer(cover, lambda c: three & {*c.items()} if three <= c.items() else (), rng, seconds=60.0)
+    found = [cover.combination(row) for row in cover.rows]
+    pairs = [
+        {frozenset(pair) for c in each for pair in combinations(c.items(), 2)}
+        for each in (every, found)
+    ]
+    assert pairs[0] == pairs[1]
+    assert len(pairs[0]) == 6 * 9 - 1
+    assert not [c for c in found if three <= c.items()]
+    assert len(found) < 14
 
 
 @pytest.mark.parametrize("job", JOBS)

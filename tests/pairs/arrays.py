@@ -2,13 +2,15 @@
 
 Drawing takes minutes: each combination is tried, and where it is refused it is found out why. What
 was drawn is therefore kept in `drawn.json`, which the tests hold against the values of today.
-`python -m pairs.arrays`, in the folder of the tests, draws what is lacking.
+`python -m pairs.arrays SECONDS`, in the folder of the tests, draws what is lacking, and searches
+for fewer combinations of the same pairs, so long for each job.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -34,6 +36,7 @@ from pairs.factors import (
     factors_of,
     with_needs,
 )
+from pairs.fewer import Cover, fewer
 from pairs.ways import unspoken
 from pairs.worlds import MAKERS, AskedError, World, columns_asked, frames, job_of, probe
 
@@ -278,6 +281,16 @@ class Array:
                 needed.append(row)
         self._rows[:] = needed
 
+    def fewer(self, seconds: float) -> list[dict[str, str]]:
+        """Fewer combinations that hold the pairs of those that are drawn."""
+        cover = Cover(self.values, self._rows, self.bad)
+        fewer(cover, self._not_together, np.random.default_rng(self.seed), seconds=seconds)
+        self._rows[:] = map(cover.combination, cover.rows)
+        return self._rows
+
+    def _not_together(self, row: Mapping[str, str]) -> list[Value]:
+        return [] if self.refused(row) is None else self._refused_together(row)
+
     def _drawn(self, left: Collection[frozenset[Value]], rng: random.Random) -> dict[str, str]:
         """Of some combinations the one in which most of the pairs that are left stand."""
         place = {
@@ -466,4 +479,5 @@ if __name__ == "__main__":
         for row in before:
             pairs = set(map(frozenset, combinations(row.items(), 2)))
             row["way"] = row["way"] if drawn.impossible.isdisjoint(pairs) else "none"
-        keep(name, drawn.rows(before))
+        drawn.rows(before)
+        keep(name, drawn.fewer(float(sys.argv[1]) if sys.argv[1:] else 60.0))

@@ -58,6 +58,7 @@ PREPARE: dict[str, Any] = {
     "ignore": PreprocessingSpec(missing="ignore", weights={"x": 2.0}),
     "pca": PreprocessingSpec(missing="mean", log=("y",), pca=2),
     "own": PreprocessingSpec(missing="mean", then=Halved()),
+    "levels": PreprocessingSpec(missing="mean", categories=("auto", "ward")),
 }
 
 FIT: Factors = {
@@ -150,7 +151,7 @@ SITE: Factors = {
     "label_column": named(None, "label"),
     "id_column": named(None, "id"),
     "codes": {"none": {}, "town": {"town": {"A": "Ahlen", "B": "Bonn", "C": "Celle"}}},
-    "missing_values": named((), (-999,)),
+    "missing_values": named((), (-999,), ("z:-999",)),
     "rename": {"none": {}, "z": {"depth": "z"}},
     "factors": {"none": {}, "z": {"z": 4.0}, "offset": {"z": "4x+32"}},
     "dates": {"none": {}, "age": {"seen": "age:2024-12-31"}},
@@ -208,6 +209,10 @@ NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("site.codes", "town"): {"text": "True", "prepare": "mean"},
     ("site.dates", "age"): {"dates held": "True", "prepare": "mean"},
     ("site.missing_values", "(-999,)"): {"missing": "True", "prepare": "mean", "model": "prepared"},
+    ("site.missing_values", "('z:-999',)"): {
+        **{"missing": "True", "prepare": "mean", "model": "prepared"},
+    },
+    ("prepare", "levels"): {"text": "True"},
     ("site.privacy", "strict"): {"site.protection": "groups", "site.groups": "default"},
     ("site.privacy", "diverse"): {"site.protection": "groups", "site.label_column": "label"},
     ("site.privacy", "budget"): {
@@ -253,6 +258,8 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
                 ("site.codes", "town"),
                 ("site.dates", "age"),
                 ("site.missing_values", "(-999,)"),
+                ("site.missing_values", "('z:-999',)"),
+                ("prepare", "levels"),
                 ("site.privacy", "diverse"),
                 ("labels", "True"),
                 ("classes", "('a', 'b', 'c')"),
@@ -268,6 +275,9 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
             (("site.codes", "town"), ("text", "False")),
             (("site.dates", "age"), ("dates held", "False")),
             (("site.missing_values", "(-999,)"), ("missing", "False")),
+            (("site.missing_values", "('z:-999',)"), ("missing", "False")),
+            (("prepare", "levels"), ("text", "False")),
+            (("prepare", "levels"), ("site.columns", "('y', 'x', 'z')")),
         ],
         "what a budget allows is a matter of the network's end": [
             (("site.privacy", "budget"), ("engine", engine))
@@ -309,7 +319,7 @@ NOT_DRAWN = {"name", "path", "federation", "source"}
 
 ROWS: Factors = {
     "sites": {"3": (3, 40), "4": (4, 40), "6": (6, 40)},
-    "source": named("csv", "parquet", "sqlite", "npz"),
+    "source": named("csv", "parquet", "sqlite", "npz", "database", "store"),
     "text": named(False, True),
     "missing": named(False, True),
     "dates held": named(False, True),

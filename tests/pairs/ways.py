@@ -24,7 +24,7 @@ from fedcluster.cli import app
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
 from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, defaults, factors_of, with_needs
-from pairs.worlds import World, job_of
+from pairs.worlds import ADDRESSES, World, job_of
 
 
 @dataclass
@@ -237,6 +237,8 @@ def files(world: World, *, apart: bool = False) -> list[str]:
     """The arguments that say where the rows are."""
     if world.c["way"] == "site files":
         return [str(site.path) for site in world.site_files]
+    if world.c["way"] == "files" and world.c["source"] in ADDRESSES:
+        return [f"{name}={world.address(name)}" for name in world.frames]
     frames = {name: world.written(name) for name in world.frames}
     if world.c["way"] == "one file" and not apart:
         every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
@@ -247,15 +249,20 @@ def files(world: World, *, apart: bool = False) -> list[str]:
 
 
 def _odd(frame: pd.DataFrame, path: Path, *, distinct: bool = False) -> Path:
-    """A file with lines above, decimal commas, in another encoding, and with odd columns.
-
-    One has a text among numbers: two levels, or if all are distinct, no measurement.
-    """
-    torn = ["much", *(f"{i if distinct else 2},5" for i in range(1, len(frame)))]
-    frame = frame.assign(remark="größer", torn=torn)
+    """A file with lines above, decimal commas, in another encoding, and with odd columns."""
+    frame = with_odd_columns(frame, distinct=distinct)
     table = frame.to_csv(index=False, sep=";", decimal=",", date_format="%Y-%m-%d")
     path.write_bytes(f"Größen;aus;einer;Klinik\n\n{table}".encode("cp1252"))
     return path
+
+
+def with_odd_columns(frame: pd.DataFrame, *, distinct: bool = False) -> pd.DataFrame:
+    """Rows with a text that says nothing, and one among numbers.
+
+    These are two levels, or if all are distinct, no measurement.
+    """
+    torn = ["much", *(f"{i if distinct else 2},5" for i in range(1, len(frame)))]
+    return frame.assign(remark="größer", torn=torn)
 
 
 def of_values(world: World) -> list[str]:
@@ -342,7 +349,8 @@ def of_preparation(how: Any) -> list[str]:
     if how is None:
         return ["--scale", "none"]
     said = ["--scale", how.scale, "--missing", how.missing]
-    said += [] if how.categories == "auto" else ["--categories", str(how.categories)]
+    named = how.categories if isinstance(how.categories, str) else ",".join(how.categories)
+    said += [] if named == "auto" else ["--categories", named]
     said += ["--log", ",".join(how.log)] if how.log else []
     said += ["--bounds", _pairs(how.bounds)] if how.bounds else []
     weights = ",".join(f"{name}={value}" for name, value in how.weights.items())

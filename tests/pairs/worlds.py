@@ -49,8 +49,6 @@ NUMBERS = ("x", "y", "z")
 GRID = np.array([64.0, 4.0, 4096.0])
 """Values of the columns x, y and z are multiples of one over these."""
 TOWNS = np.array(["Ahlen", "Bonn", "Celle"])
-NOTHING = "-999"
-"""How a file says that a value is missing, where its site file says so."""
 
 
 class AskedError(Exception):
@@ -87,6 +85,7 @@ def _frames(held: tuple[tuple[str, str], ...], seed: int) -> dict[str, pd.DataFr
             frame.loc[rng.choice(n, n // 8, replace=False), "z"] = np.nan
         if values["text"]:
             frame["town"] = TOWNS[np.where(rng.random(n) < 0.2, rng.integers(0, 3, n), kind)]
+            frame["ward"] = 1 + np.where(rng.random(n) < 0.2, rng.integers(0, 3, n), kind)
         if values["dates held"]:
             days = 365 * (kind + 1) + rng.integers(0, 300, n)
             frame["seen"] = pd.Timestamp("1960-01-01") + pd.to_timedelta(days, unit="D")
@@ -173,14 +172,31 @@ class World:
             if column in frame:
                 known = {meant: code for code, meant in codes.items()}
                 frame[column] = frame[column].map({**{t: t for t in TOWNS}, **known})
-        if self.site["missing_values"]:
-            frame["z"] = frame["z"].fillna(float(self.site["missing_values"][0]))
+        for said in self.site["missing_values"]:
+            frame["z"] = frame["z"].fillna(float(str(said).removeprefix("z:")))
         return frame.rename(columns=self.own)
 
     @property
     def own(self) -> dict[str, str]:
         """What sites call columns that they rename."""
         return {name: own for own, name in self.site["rename"].items()}
+
+    @property
+    def missing_values(self) -> list[Any]:
+        """What sites say of missing values, in one of their columns or in all."""
+        said: list[Any] = []
+        for each in self.site["missing_values"]:
+            name, colon, value = str(each).partition(":")
+            said.append(f"{self.own.get(name, name)}:{value}" if colon else each)
+        return said
+
+    def address(self, name: str) -> str:
+        """Where the rows of a site are that lie in no file, as a command is told."""
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = WRITERS[self.c["source"]](self.written(name), folder)
+        (_, url), *others = [line.split(" = ") for line in lines]
+        return ":".join([json.loads(url), *(f"{key}={json.loads(x)}" for key, x in others)])
 
     def write(self) -> dict[str, Path]:
         """Write the files and site files of all sites; returns the site files."""
@@ -194,9 +210,10 @@ class World:
         if site["columns"] is not None:
             site["columns"] = [self.own.get(column, column) for column in site["columns"]]
         site["factors"] = {self.own.get(name, name): x for name, x in site["factors"].items()}
+        site["missing_values"] = self.missing_values
         keys = ("columns", "missing_values", "protection", "values_in_memory", "plugins")
         for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
-            if value not in (None, ()):
+            if value not in (None, (), []):
                 lines.append(f"{key} = {json.dumps(value)}")
         if "epsilon" in site["privacy"] and site["colluders"] is not None:
             site = {**site, "privacy": {**site["privacy"], "colluders": site["colluders"]}}
@@ -213,7 +230,8 @@ class World:
 
     @cached_property
     def site_files(self) -> list[SiteFile]:
-        return [SiteFile.load(path) for path in self.write().values()]
+        """With the present rows of a database or a store, as a site's worker has them."""
+        return [SiteFile.load(path).kept() for path in self.write().values()]
 
     # Clients
 
@@ -287,6 +305,21 @@ def _parquet(frame: pd.DataFrame, folder: Path) -> list[str]:
     return ['path = "rows.parquet"']
 
 
+def _store(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """A folder of two Parquet files, by its address."""
+    for i in range(2):
+        place = folder / "rows" / str(i)
+        place.mkdir(parents=True, exist_ok=True)
+        _parquet(frame[i * len(frame) // 2 : (i + 1) * len(frame) // 2], place)
+    return [f"url = {json.dumps(place.parent.as_uri())}"]
+
+
+def _database(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """A table by the address of its database."""
+    _sqlite(frame, folder)
+    return [f'url = "sqlite:///{folder}/rows.db"', 'table = "rows"']
+
+
 def _sqlite(frame: pd.DataFrame, folder: Path) -> list[str]:
     """A table, with a filter that all rows pass."""
     if "seen" in frame:
@@ -310,7 +343,11 @@ WRITERS: Mapping[str, Callable[[pd.DataFrame, Path], list[str]]] = {
     "parquet": _parquet,
     "sqlite": _sqlite,
     "npz": _npz,
+    "database": _database,
+    "store": _store,
 }
+ADDRESSES = ("database", "store")
+"""Sources that a command is told by their address, with the rest of what says where they are."""
 
 
 # Engines
@@ -548,9 +585,13 @@ def _goes_on(given: Mapping[str, Any]) -> bool:
 
 
 def with_columns(prepare: PreprocessingSpec | None, world: World) -> PreprocessingSpec | None:
-    """A preparation that says what becomes of dates, as files with them do."""
-    dates = world.site["dates"] if world.site["columns"] is None else {}
-    return replace(prepare, dates=dates) if prepare is not None and dates else prepare
+    """A preparation that says what becomes of dates and wards, where rows have them."""
+    if prepare is None or world.site["columns"] is not None:
+        return prepare
+    dates = world.site["dates"]
+    if prepare.bounds and world.c["text"] == "True":
+        prepare = replace(prepare, bounds={**prepare.bounds, "ward": (0.0, 4.0)})
+    return replace(prepare, dates=dates) if dates else prepare
 
 
 def for_width(start: Any, world: World) -> Any:
