@@ -26,6 +26,7 @@ from fedcluster.algorithms.variance_tree import VarianceTree
 from fedcluster.coordinator.run_job import run_job
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.io.columns import columns_of
 from fedcluster.jobs import Evaluate, Fit, execute, model_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -34,6 +35,7 @@ from fedcluster.recipes._crossover import distinct
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection.verdict import _elbow
+from fedcluster.site.file import SiteFile
 
 ROWS = np.arange(12.0)[:, None]
 
@@ -275,7 +277,7 @@ def test_a_column_without_a_value_at_one_site_is_left_out_behind_a_relay_too() -
     job = replace(job_of(world), sums_only=True)
     reports = [run(world, job, make(world, job)) for make in (local, relays)]
     prepared = [each.preprocessor for each in reports]
-    assert [each.names_out for each in prepared if each] == [("x", "y", "z")] * 2
+    assert [each.names_out for each in prepared if each] == [("x", "y", "z", "ward")] * 2
     assert [each.fit_report.left_out.keys() for each in reports] == [{"town"}] * 2
 
 
@@ -284,3 +286,15 @@ def test_files_are_grouped_in_the_units_in_which_their_rows_are_clustered(model:
     """Rows that are taken as they are make groups as they are: a column of wide range decides."""
     c = with_needs("evaluate", ("model", model), ("site.protection", "groups"), ("way", "files"))
     commands_say_what_is_found(Case("evaluate", c))
+
+
+@pytest.mark.parametrize("source", ["csv", "database", "store"])
+@pytest.mark.parametrize("of", ["codes", "rename", "dates"])
+def test_a_site_file_says_what_columns_mean_that_are_not_chosen(source: str, of: str) -> None:
+    """A database was read without them, so that the site file was said to name no column."""
+    said = {"codes": "town", "rename": "z", "dates": "age"}[of]
+    c = with_needs("fit", ("source", source), (f"site.{of}", said), ("prepare", "mean"))
+    path = next(iter(World("fit", c, frames(c)).write().values()))
+    rows = replace(SiteFile.load(path), columns=("y", "x")).kept().rows(raw=True)
+    assert isinstance(rows, Data)
+    assert [column.name for column in columns_of(rows)] == ["y", "x"]

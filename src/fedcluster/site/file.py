@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -308,7 +309,8 @@ class SiteFile:
         if not isinstance(self.source, WarehouseSource):
             return self
         parts = (self.weight_column, self.group_column, self.label_column, self.id_column)
-        own = [*(self.columns or ()), *filter(None, parts)]
+        named = (self.codes, self.rename, self.dates)  # whose columns are looked for, chosen or not
+        own = [*(self.columns or ()), *filter(None, parts), *chain(*named)]
         wanted = None if self.columns is None else list(dict.fromkeys(own))
         with error_prefix(f"site {self.name!r}"):
             return replace(self, source=how(self.source, wanted))
