@@ -85,6 +85,8 @@ over the others."""
 FACTORS = (-1.0, *(1.2 ** (sign * i) for i in range(1, 10) for sign in (-1, 1)))
 """Factors tried on a column to see whether its rows would fit: another sign, or another unit."""
 
+EXACT = 1e-12
+"""Least misfit: rows that lie at the centres have none."""
 UNLIKE, ALIKE, MENDED, CLEARLY = 1.6, 1.35, 1.5, 1.3
 """Misfit of odd rows; largest misfit with the column corrected; factor by which the correction
 must reduce it; and factor by which this must exceed that at any other site."""
@@ -294,8 +296,12 @@ def _odd(
     if own.ratio <= UNLIKE or not tried:
         return {}
     ratio, factor, j, name, zero = min(tried)
-    others = [each.ratio / each.mended(j, zero)[0] for key, each in beside.items() if key != site]
-    gain = own.ratio / ratio
+    others = [
+        each.ratio / max(each.mended(j, zero)[0], EXACT)
+        for key, each in beside.items()
+        if key != site
+    ]
+    gain = own.ratio / max(ratio, EXACT)
     if ratio > ALIKE or gain < max(MENDED, CLEARLY * max(others)):
         return {}
     return {"column": name, "factor": factor}
