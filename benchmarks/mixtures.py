@@ -34,7 +34,7 @@ SETS: dict[str, tuple[Callable[[], Rows], tuple[int, ...]]] = {
     "iris": (lambda: datasets.load_iris().data, (3,)),
     "wine": (lambda: standardised(datasets.load_wine().data), (3, 8)),
     "cancer": (lambda: standardised(datasets.load_breast_cancer().data), (2,)),
-    "diabetes": (lambda: standardised(datasets.load_diabetes().data), (3, 8)),
+    "diabetes": (lambda: standardised(datasets.load_diabetes().data), (3, 8, 15)),
 }
 
 
