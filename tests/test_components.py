@@ -1,4 +1,4 @@
-"""The search for a likelier mixture of leaves: children of two, of which one component moves."""
+"""The search for a likelier mixture: children of two runs, of which one component moves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as PooledMixture
 from sklearn.preprocessing import StandardScaler
 
@@ -19,20 +17,22 @@ from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.mixtures.growth import grown
-from fedcluster.mixtures.on_leaves import LeafRows
-from fedcluster.mixtures.table import Table
 from fedcluster.recipes._mixtures import (
+    CHILDREN,
+    FIRST,
     GAIN,
-    _Search,
+    POPULATION,
+    ROUNDS,
     added,
     bred,
     crossed,
     drawn,
     moved,
+    search,
     split,
     supported,
 )
+from fedcluster.recipes._search import race
 from fedcluster.rounds import run, run_plan
 
 RNG = np.random.default_rng(0)
@@ -152,73 +152,37 @@ def test_weight_that_is_removed_goes_to_the_nearest() -> None:
         assert moved(step, state, State(), RNG).weights.sum() == pytest.approx(240.0)
 
 
-def leaves_of(X: np.ndarray) -> LeafRows:
-    table = Table.by_column(len(X), np.zeros(2), X.mean(axis=0), X.var(axis=0), gaps=False)
-    return LeafRows(run_plan(grown(table, 1.0), engine(X)).value, table)
-
-
 @every_type
 def test_what_starts_at_the_wrong_places_is_found_by_children(kind: Any) -> None:
     """Three starts with two components in one cloud, and none in another, end there alone."""
-    step, rows = GaussianMixture(kind, floors=True), leaves_of(ROWS)
-    search = _Search(rows, step, 6, np.random.default_rng(0))
+    step = GaussianMixture(kind)
     wrong = [[0, 1, 41, 82, 125, 165], [0, 40, 41, 121, 161, 201], [2, 80, 120, 160, 161, 201]]
-    near = [cdist(search.rows.leaves.means, ROWS[each]).argmin(axis=1) for each in wrong]
-    begun_ = [search.rows.started(step, 6, labels) for labels in near]
-    alone = search._best([search.rows.iterated(step, each, 100) for each in begun_])  # noqa: SLF001
-    bred_ = search._bred(alone)  # noqa: SLF001
-    labels = cdist(search.rows.leaves.means, CENTERS).argmin(axis=1)
-    right = search.rows.iterated(step, search.rows.started(step, 6, labels), 100)
-    assert alone[0].inertia > right.inertia + 40
-    assert bred_[0].inertia < right.inertia + 1
+    starts = [step.start(ROWS[places]) for places in wrong]
+    alone = run_plan(race(step, starts, max_rounds=100), engine()).value
+    best = run_plan(search(step, starts, State.at(ROWS[::5])), engine()).value
+    right = run(step, engine(), step.start(CENTERS), max_rounds=100).state
+    assert alone[0].state.inertia > right.inertia + 40
+    assert best.state.inertia < right.inertia + 1
+    assert "best of 3 starts and their crossings" in best.reason
 
 
-@every_type
-def test_one_start_is_enough_where_all_mixtures_of_leaves_agree(kind: Any) -> None:
-    X = np.repeat(CENTERS, 500, axis=0) + np.random.default_rng(0).normal(size=(3000, 2))
-    model = FederatedGaussianMixture(6, covariance_type=kind, random_state=0).fit(X)
-    assert "starts" not in model.stop_reason_
-    assert model.n_iter_ <= 12
-    assert sorted(map(tuple, model.means_.round())) == sorted(map(tuple, CENTERS))
-
-
-@every_type
-@pytest.mark.parametrize("apart", [2.0, 0.0])
-def test_a_mixture_is_at_least_as_likely_as_that_of_five_pooled_starts(
-    kind: Any, apart: float
-) -> None:
-    rng = np.random.default_rng(3)
-    X = apart * rng.normal(size=(4, 3))[rng.integers(4, size=900)] + rng.normal(size=(900, 3))
-    pooled = PooledMixture(4, covariance_type=kind, n_init=5, random_state=0).fit(X)
-    model = FederatedGaussianMixture(4, covariance_type=kind, random_state=0)
-    model.fit(X, sites=np.arange(900) % 3)
-    assert model.score(X) > pooled.score(X) - 1e-4
-
-
-@pytest.mark.parametrize("most", [1, 3, 12, 30, 31, 40])
+@pytest.mark.parametrize("most", [1, 3, 8, 12, 13, 20, 40])
 def test_a_search_takes_no_more_rounds_than_it_may(most: int) -> None:
-    model = FederatedGaussianMixture(9, tol=0.0, max_iter=most, random_state=0)
-    with pytest.warns(ConvergenceWarning):
-        model.fit(ROWS)
-    assert model.n_iter_ == 4 + most
-    assert len(model.history_) == most
-    assert not model.converged_
+    step = GaussianMixture(tol=0.0)
+    starts = [step.start(ROWS[[i, i + 50, i + 100]]) for i in (0, 20, 40)]
+    outcome = run_plan(search(step, starts, State(), max_rounds=most), engine())
+    assert len(outcome.communication_rounds) == most
+    assert len(outcome.value.history) <= most
+    bred_ = [len(done.steps) for done in outcome.communication_rounds]
+    assert max(bred_) <= POPULATION + CHILDREN
 
 
-def test_rows_that_limits_hide_do_not_make_leaves_too_small() -> None:
-    """Each of forty sites has few rows in a leaf, which its limit would hide."""
-    rng = np.random.default_rng(0)
-    X = np.repeat(CENTERS, 200, axis=0) + rng.normal(size=(1200, 2))
-    order = rng.permutation(1200)
-    model = FederatedGaussianMixture(6, min_cluster_size=3, random_state=0)
-    model.fit(X[order], sites=np.arange(1200) % 40)
-    assert sorted(map(tuple, model.means_.round())) == sorted(map(tuple, CENTERS))
-
-
-def test_weights_of_any_size_lead_to_the_same_mixture() -> None:
-    one = FederatedGaussianMixture(6, random_state=0).fit(ROWS, sample_weight=np.ones(240))
-    small = FederatedGaussianMixture(6, random_state=0).fit(ROWS, sample_weight=np.full(240, 1e-3))
-    np.testing.assert_allclose(one.means_, small.means_, atol=0.01)
+def test_there_are_no_more_children_where_two_generations_gain_nothing() -> None:
+    step = GaussianMixture("spherical")
+    outcome = run_plan(search(step, [step.start(CENTERS)] * 2, State()), engine())
+    children = [done for done in outcome.communication_rounds if len(done.steps) >= CHILDREN]
+    assert 0 < len(children) <= 2 * ROUNDS
+    assert len(outcome.communication_rounds) <= max(FIRST) + 2 * ROUNDS + 2
 
 
 def test_a_component_of_too_few_rows_is_not_searched_for() -> None:

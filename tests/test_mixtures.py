@@ -21,6 +21,7 @@ from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.privacy import Groups
+from fedcluster.recipes import _mixtures
 
 IRIS = load_iris().data
 SITES = np.random.default_rng(0).integers(0, 4, len(IRIS))
@@ -281,3 +282,16 @@ def test_parameters_are_those_of_scikit_learn_and_a_clone_has_them() -> None:
     model = FederatedGaussianMixture(4, covariance_type="tied", noise=3.0)
     assert asked <= set(model.get_params())
     assert clone(model).get_params() == model.get_params()
+
+
+def test_a_search_ends_where_several_starts_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = np.repeat(12 * rng.normal(size=(5, 4)), 80, axis=0) + rng.normal(size=(400, 4))
+    soon = FederatedGaussianMixture(5, random_state=0).fit(X)
+    assert soon.n_iter_ <= 12
+    assert "crossings" not in soon.stop_reason_
+    monkeypatch.setattr(_mixtures, "ENOUGH", 99)
+    late = FederatedGaussianMixture(5, random_state=0).fit(X)
+    assert late.n_iter_ > soon.n_iter_
+    assert "crossings" in late.stop_reason_
+    assert soon.score(X) == pytest.approx(late.score(X), abs=1e-6)

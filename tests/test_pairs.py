@@ -95,7 +95,10 @@ FEW: dict[str, dict[str, Any]] = {
         "MANY": {2: 4, 4: 2},
     },
     "recipes._seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
-    "recipes._mixtures": {"RESTARTS": 3, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
+    "recipes._mixtures": {
+        **{"N_STARTS": 2, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
+        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}},
+    },
     "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
     "recipes.bootstrap": {"REPLICATES": 3},
     "recipes.specifications": {"MOST_CLUSTERS": 5},

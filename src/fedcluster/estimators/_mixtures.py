@@ -48,9 +48,9 @@ class FederatedGaussianMixture(Federated):
     max_iter : int, default=100
         The largest number of rounds of expectation and maximisation.
     n_init : int or "auto", default="auto"
-        Number of starts over the rows: the likeliest mixtures of leaves, which describe the rows.
-        "auto" means one where all mixtures of leaves agree, else up to ten in a race in which
-        ever fewer share the rounds.
+        Number of starts, the best of k-means, in a race in which ever fewer of them share the
+        rounds. "auto" means 8, and 48 random ones, followed by children of the best: these combine
+        two mixtures component by component and move one component.
     weights_init, means_init, precisions_init : array-like, optional
         The start: shares (k,), means (k, d), precisions shaped like ``precisions_``. The others
         require the means; without precisions, each row first belongs to its nearest mean. The order

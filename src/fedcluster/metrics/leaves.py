@@ -86,34 +86,21 @@ class LeafMoments:
         numeric = np.flatnonzero(state.memory["texts"] == 0)
         upper = np.triu_indices(len(numeric)) if self.products else (np.arange(len(numeric)),) * 2
         total = no_rows(k, self.answer_shape(state, d)[1])
-        for part in in_parts(data, 4 * d):
+        for part in in_parts(data, 4 * d + len(upper[0])):
             labels, apart = self._apart(state, part.X)
-            missing, w = np.isnan(apart), row_weights(part)
+            missing = np.isnan(apart)
             apart[missing] = 0.0
-            values = [apart, missing.astype(np.float64)] if self.gaps else [apart]
-            firsts = add_by_cluster(labels, np.column_stack([*values, np.ones(len(part))]), w, k)
-            seconds = self._seconds(labels, apart[:, numeric], w, k)
-            sums = np.hstack([firsts[:, :d], seconds, firsts[:, d:-1]])
+            numbers = apart[:, numeric]
+            sums = [apart, numbers[:, upper[0]] * numbers[:, upper[1]]]
+            sums += [missing.astype(np.float64)] if self.gaps else []
+            counted = np.column_stack([*sums, np.ones(len(part))])
+            added = add_by_cluster(labels, counted, row_weights(part), k)
             rows = np.bincount(labels, minlength=k).astype(np.float64)
-            total += Summary(sums, firsts[:, -1], rows)
+            total += Summary(added[:, :-1], added[:, -1], rows)
         if (spread := variance_within(data)) is not None:
             squares = d + np.flatnonzero(upper[0] == upper[1])
             total.sums[:, squares] += total.weights[:, None] * spread[numeric]
         return total
-
-    def _seconds(self, labels: Labels, apart: Floats, weights: Floats, k: int) -> Floats:
-        """Return the sums of squares, or of products of two columns, for each point."""
-        p = apart.shape[1]
-        if not self.products:
-            return add_by_cluster(labels, apart**2, weights, k)
-        order = np.argsort(labels, kind="stable")
-        ends, near = np.searchsorted(labels[order], np.arange(k + 1)), apart[order]
-        weighed, products = near * weights[order, None], np.zeros((k, p, p))
-        for j in np.flatnonzero(np.diff(ends)):
-            mine = slice(ends[j], ends[j + 1])
-            products[j] = weighed[mine].T @ near[mine]
-        upper: Floats = products[:, *np.triu_indices(p)]
-        return upper
 
     def _apart(self, state: State, X: Rows) -> tuple[Labels, Floats]:
         """Return the point of each row, (n,), and its difference from the row, (n, d)."""

@@ -77,8 +77,6 @@ class Table:
         Shift and scale from the columns used for clustering to those of the mixtures.
     preprocessor : RowTransform or None
         The preparation of rows for mixtures; None if it is that for clustering.
-    has_gaps : bool
-        Whether mixtures are fitted to rows with missing values.
     """
 
     n: float
@@ -91,16 +89,11 @@ class Table:
     shift: Floats
     scale: Floats
     preprocessor: RowTransform | None
-    has_gaps: bool = False
 
-    @classmethod
-    def by_column(
-        cls, n: float, texts: Floats, mean: Floats, variance: Floats, *, gaps: bool
-    ) -> Table:
-        """Return the table of rows of which only moments of single columns are known."""
-        none, [numbers] = np.zeros(len(mean)), np.nonzero(texts == 0)
-        covariance, one = np.diag(variance[numbers]), np.ones(len(mean))
-        return cls(n, texts, mean, variance, none, covariance, 0.0, none, one, None, gaps)
+    @property
+    def has_gaps(self) -> bool:
+        """Whether mixtures are fitted to rows with missing values."""
+        return self.preprocessor is not None and self.preprocessor.missing == "ignore"
 
     @property
     def n_numbers(self) -> int:
@@ -129,10 +122,10 @@ class Table:
             floors=True,
         )
 
-    def start(self, step: GaussianMixture, centers: Floats) -> State:
-        """Return a state from which a mixture starts, at means (k, d)."""
-        given = {"texts": self.texts} if step.levels else {}
-        return step.start(centers, floors=self.floors, **given)
+    def start(self, kind: Kind, centers: Floats) -> State:
+        """Return a state from which a mixture of a kind starts, at means (k, d)."""
+        given = {"texts": self.texts} if (self.texts > 0).any() else {}
+        return self.step(kind).start(centers, floors=self.floors, **given)
 
     @property
     def unit(self) -> Floats:
@@ -205,7 +198,6 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     return Table(
         n, texts, (shapes.mean - low) / width, shapes.variance / width**2, floors,
         covariance[np.ix_(numbers, numbers)], 0.0, low, width, own,
-        own is not None and own.missing == "ignore",
     )  # fmt: skip
 
 

@@ -64,8 +64,6 @@ from fedcluster.core import (
 from fedcluster.core.ranges import allowed_of
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
-from fedcluster.metrics.leaves import LeafMoments
-from fedcluster.metrics.moments import Squares
 from fedcluster.model.assignment import Assignment
 from fedcluster.options.choices import builder, imported
 from fedcluster.options.refusals import refused
@@ -323,7 +321,7 @@ def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
     algorithm = algorithm_of(spec)
     if spec.model == "mixture":
         started = spec.start is not None or _given_start(spec) is not None
-        return [algorithm] if started else [Squares, algorithm]
+        return [algorithm] if started else [Lloyd(), algorithm]
     if isinstance(algorithm, TrimmedLloyd):
         return [algorithm]
     objective = algorithm.objective()
@@ -476,8 +474,6 @@ def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
     given = spec.start is not None or isinstance(spec.init, np.ndarray)
     if given or not algorithm.needs_centers:
         return None
-    if spec.model == "mixture" and spec.smallest == 1:
-        return LeafMoments()
     return description_step(spec) or FKM(spec.n_clusters)
 
 
