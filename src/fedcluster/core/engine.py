@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -72,12 +72,15 @@ class Answers:
         The smallest number of answers with which a run continues; by default all that arrived.
     summed : tuple of str
         The sites that a secure sum adds up.
+    early : mapping of str to int
+        Number of further values that sites sent before, which these answers replace.
     """
 
     by_site: Mapping[str, Summary]
     missing: tuple[str, ...] = ()
     enough: int | None = None
     summed: tuple[str, ...] = ()
+    early: Mapping[str, int] = field(default_factory=dict)
 
     def without(self, name: str) -> Answers:
         """Return the answers without that of the named site."""
@@ -105,7 +108,8 @@ class Answers:
         if self.summed:  # masked, a line of weight 0 is as long as any other
             [total] = self.summaries
             return np.full(len(self.summed), total.sums.size + total.weights.size)
-        return np.array([summary.n_values for summary in self.by_site.values()], np.int64)
+        numbers = [each.n_values + self.early.get(n, 0) for n, each in self.by_site.items()]
+        return np.array(numbers, np.int64)
 
     @property
     def values_sent(self) -> Mapping[str, int]:

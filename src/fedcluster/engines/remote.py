@@ -91,6 +91,10 @@ class RemoteEngine:
         If there is no site, or the quorum is not between 1 and their number.
     """
 
+    looks = False
+    """Whether the first tasks are asked along with the columns: where a round costs much, even if
+    they have to be asked again, as where a column holds text."""
+
     def __init__(
         self,
         transport: Transport,
@@ -113,6 +117,7 @@ class RemoteEngine:
         self._chosen: dict[str, Any] = {}
         self._plan_sent = True
         self._looked: dict[str, dict[str, Summary]] = {}
+        self._looked_numbers: dict[str, int] = {}
         self.refusals: list[Refusal] = []
 
     @property
@@ -140,7 +145,7 @@ class RemoteEngine:
         known = any(site.n_columns is not None for site in self._sites.values())
         if not more and known and self._plan_sent:
             return tuple(self._sites.values())
-        look = requested.get("look") if requested.get("columns") else None
+        look = requested.get("look") if self.looks and requested.get("columns") else None
         replies = self._round([], self._sites, more, look)
         self._plan_sent = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
@@ -151,6 +156,7 @@ class RemoteEngine:
         One that is not accepted is forgotten, as a site that told of its columns may take part.
         """
         self._looked, sound = {}, {}
+        self._looked_numbers = {n: sum(each.n_values for each in own) for n, own in came.items()}
         for name, answers in came.items():
             with suppress(wire.WireError):
                 _check(look(self._sites[name].columns), answers, self._sites[name], self._bounds)
@@ -180,13 +186,17 @@ class RemoteEngine:
         """
         recipients = set(self._sites if sites is None else sites)
         replies, enough = self._known(tasks, recipients), self._enough(len(recipients))
+        early, self._looked_numbers = self._looked_numbers, {}
         if replies is None:
             replies = self._round(tasks, recipients, {})
+        else:
+            early = {}  # these are the answers themselves
         missing = tuple(name for name in self._sites if name not in replies)
-        return [
+        answers = [
             Answers({name: reply[t] for name, reply in replies.items()}, missing, enough)
             for t in range(len(tasks))
         ]
+        return [replace(answers[0], early=early), *answers[1:]] if early and answers else answers
 
     def _known(
         self, tasks: Sequence[Task], recipients: Collection[str]
