@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from grids import KNOWN
+from sklearn.datasets import load_iris
 from test_replies import Bend, Postman
 from typer.testing import CliRunner
 
@@ -913,3 +914,13 @@ def test_a_spread_of_0_becomes_the_smallest_that_is_not() -> None:
     state = State.at(np.array([[0.0], [0.0], [0.5]]))
     np.testing.assert_allclose(_spread(task, none, state), [0.25, 0.25, 0.25])
     np.testing.assert_allclose(_spread(task, none, State.at(np.zeros((2, 1)))), [1.0, 1.0])
+
+
+def test_a_site_whose_rows_would_lie_at_the_centres_is_compared() -> None:
+    """Another factor for a column may leave no misfit at all, by which nothing can be divided."""
+    rng = np.random.default_rng(9)
+    order, X = rng.permutation(150), load_iris().data
+    rows = {f"s{i}": X[order[i::5]] for i in range(5)}
+    model = FederatedKMeans(10, random_state=9, min_cluster_size=5).fit(rows)
+    assert len(model.influence_) == 5
+    assert all(np.isfinite(each.misfit) for each in model.influence_)
