@@ -168,7 +168,7 @@ def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
     assert get_type_hints(Introduction).keys() == DEFAULTS.keys()
 
 
-DEFAULTS = {"columns": False, "texts": (), "labels": False, "steps": ()}
+DEFAULTS = {"columns": False, "texts": (), "labels": False, "steps": (), "look": None}
 """What an engine is asked of the sites when nothing is said."""
 
 

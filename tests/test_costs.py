@@ -281,7 +281,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "means of a description": (
         "design.md",
-        "All sites together send 160 for each cluster",
+        "All sites together send 160 means for each cluster",
         lambda kind: sum(asked(kind, "fit")[0][1].values()) / (D + 1),
         160 * K,
     ),
@@ -293,13 +293,13 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "the race, then": (
         "design.md",
-        "Four continue after the second round",
+        "four continue after the second round",
         lambda kind: most_tasks(kind, 3, 4, n_clusters=15),
         4,
     ),
     "the race, at last": (
         "design.md",
-        "and two after the fourth",
+        "two after the fourth",
         lambda kind: most_tasks(kind, 5, 8, n_clusters=15),
         2,
     ),
@@ -347,7 +347,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "all indices": (
         "how-it-works.md",
-        "All metrics come from sums in two rounds.",
+        "All metrics come from sums in two rounds:",
         lambda kind: rounds(kind, "evaluate"),
         2,
     ),
@@ -358,8 +358,8 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
         2,
     ),
     "replicates": (
-        "how-it-works.md",
-        "gives each row a Poisson number as its weight, twenty times",
+        "profiles.md",
+        "Each site draws its rows again, twenty times",
         lambda kind: with_step(kind, "Agreement", stability=True)[-1][0]["Agreement"],
         20,
     ),
@@ -404,7 +404,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "a mixture": (
         "mixtures.md",
-        "By default, a fit takes 11 to 50 rounds",
+        "compares many starts in the same rounds, 11 to 50",
         lambda kind: rounds(kind, model="mixture"),
         50,
     ),
@@ -422,7 +422,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "who is asked in a sample": (
         "federation.md",
-        "asks a fifth of the sites in a round",
+        "asks another fifth of the sites in",
         lambda kind: min(len(e[2]) for e in asked(kind, "fit", participation=0.2)),
         1,
     ),

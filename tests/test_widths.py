@@ -63,7 +63,7 @@ def test_help_fits_and_has_the_same_words_at_every_width(
         monkeypatch.setenv("COLUMNS", str(width))
         text = help_of(names)
         assert max(map(len, text.splitlines())) <= width, text
-        assert "..." not in re.sub(r"(FILE|RUN|SITE|=NAME|\[ARGS\]|,)\.\.\.", "", text)
+        assert "..." not in re.sub(r"(FILE|RUN|SITE|=NAME|\[ARGS\]|\[FILE\]|,)\.\.\.", "", text)
         said[width] = words(re.sub(r"\|\n +", "|", text))
     assert said[40] == said[80] == said[120]
 
