@@ -226,3 +226,10 @@ def test_a_sum_is_too_large_for_its_rows_and_never_for_less_than_one(case: str) 
     answers = Answers({"a": lines, "b": Summary(np.ones((2, 2)), np.ones(2))})
     assert answers.too_large() == ["a"] * too_large
     assert Summary(lines.sums[::-1], lines.weights[::-1]).is_too_large is too_large
+
+
+def test_answers_without_a_site_still_count_what_came_before() -> None:
+    line = Summary(np.ones((1, 2)), np.ones(1))
+    answers = Answers({"a": line, "b": line}, early={"a": 5, "b": 7})
+    assert dict(answers.values_sent) == {"a": 8, "b": 10}
+    assert dict(answers.without("a").values_sent) == {"b": 10}

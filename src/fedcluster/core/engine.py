@@ -85,7 +85,8 @@ class Answers:
     def without(self, name: str) -> Answers:
         """Return the answers without that of the named site."""
         others = {site: answer for site, answer in self.by_site.items() if site != name}
-        return Answers(others, tuple(sorted({*self.missing, name})), self.enough)
+        missing = tuple(sorted({*self.missing, name}))
+        return Answers(others, missing, self.enough, early=self.early)
 
     @property
     def n_spare(self) -> int:

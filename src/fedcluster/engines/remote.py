@@ -186,17 +186,20 @@ class RemoteEngine:
         """
         recipients = set(self._sites if sites is None else sites)
         replies, enough = self._known(tasks, recipients), self._enough(len(recipients))
-        early, self._looked_numbers = self._looked_numbers, {}
-        if replies is None:
-            replies = self._round(tasks, recipients, {})
-        else:
-            early = {}  # these are the answers themselves
+        early: Mapping[str, int] = {}
+        if replies is None:  # what came along, if anything, came in vain
+            replies, early = self._round(tasks, recipients, {}), self._looked_numbers
+        self._looked_numbers = {}
         missing = tuple(name for name in self._sites if name not in replies)
-        answers = [
-            Answers({name: reply[t] for name, reply in replies.items()}, missing, enough)
+        return [
+            Answers(
+                {name: reply[t] for name, reply in replies.items()},
+                missing,
+                enough,
+                early={} if t else early,
+            )
             for t in range(len(tasks))
         ]
-        return [replace(answers[0], early=early), *answers[1:]] if early and answers else answers
 
     def _known(
         self, tasks: Sequence[Task], recipients: Collection[str]

@@ -379,11 +379,16 @@ def write_report(folder: Path, run: Run) -> str:
     InputError
         If the content of the run is damaged.
     """
+    return _written(folder, REPORT, lambda: report_page(run))
+
+
+def _written(folder: Path, name: str, made: Callable[[], str]) -> str:
+    """Make a page of the content of a folder, and write it there; return the name of the file."""
     with damaged(folder):
-        text = report_page(run)
-    with atomic_write(folder / REPORT) as temporary:
+        text = made()
+    with atomic_write(folder / name) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return REPORT
+    return name
 
 
 def reported(folder: Path, run: Run) -> list[str]:
@@ -434,17 +439,17 @@ def write_comparison(
     for run in runs:
         if not run.k:
             raise InputError(f"{run.name} has no clusters to compare; name the folder of a fit")
+    return _written(folder, COMPARISON, lambda: _comparison_page(runs, rows, n_rows))
+
+
+def _comparison_page(runs: tuple[Run, Run], rows: Floats | None, n_rows: float) -> str:
     one, two = (run.name for run in runs)
     names = {"found": "Summary", "first": one, "second": two, "differences": "Differences"}
-    with damaged(folder):
-        parts = {
-            key: html.section(key, names[key], *content)
-            for key, content in compared(runs, rows, n_rows).items()
-        }
-        text = page(runs[0].title or f"{one} and {two}", "two runs compared", parts, names=names)
-    with atomic_write(folder / COMPARISON) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return COMPARISON
+    parts = {
+        key: html.section(key, names[key], *content)
+        for key, content in compared(runs, rows, n_rows).items()
+    }
+    return page(runs[0].title or f"{one} and {two}", "two runs compared", parts, names=names)
 
 
 def page(

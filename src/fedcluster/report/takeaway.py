@@ -49,8 +49,8 @@ def write_parts(folder: Path, run: Run) -> list[str]:
                 csv.writer(file).writerows([[_cell(each) for each in row] for row in rows])
         for name, text in charts.items():
             (place / f"{name}.svg").write_text(text, encoding="utf-8")
-        book, openpyxl = place / "tables.xlsx", "openpyxl"
-        files = pictured("tables.xlsx", book, partial(_workbook, tables), openpyxl, "excel")
+        book = place / "tables.xlsx"
+        files = pictured(book.name, book, partial(_workbook, tables), "openpyxl", "excel")
         if 0 < run.k <= MOST_CARDS:
             files += pictured("slide", place / "slide.png", partial(_slide, run))
     files += [*(f"{name}.csv" for name, _ in tables), *(f"{name}.svg" for name in charts)]
