@@ -1,6 +1,6 @@
 """Faults of real federations: every run must end with the right result for who took part.
 
-    python benchmarks/faults.py [RUNS] [--transport flower|flare] [--first SEED]
+    python benchmarks/faults.py [RUNS] [--transport flower|flare] [--first SEED] [--kills]
 
 Four sites on this machine, over TLS, with keys. RUNS (20) times each: a site is killed in the
 middle, and three are enough; the same, and it comes back; a site's programs are stopped for 90 s;
@@ -8,6 +8,10 @@ the coordinator is killed and resumed.
 A run is right if its centres are, to the last bit, those of the same clustering in one process
 with the same sites missing in the same rounds. Every other run prepares its rows. The runs have
 the seeds SEED (0), SEED + 1, ...: so that some may be added later.
+
+With --kills, over Flower: in each run, any program is killed at any moment, and started again in
+any way, by its command alone. All sites are needed. A run that says that it was broken off is
+resumed. Nothing may be left after ten seconds that no command has started.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import Command, RunningFederation, federation, in_one_process, read_json
 from flares import flare
+from kills import Kill, resumed
 
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
@@ -48,8 +54,8 @@ STEPS = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter"
 Fault = Callable[[RunningFederation, str, int, Path], str]
 
 
-def begin(running: RunningFederation, seed: int, out: Path) -> Command:
-    terms = ["--quorum", 3, "--deadline", DEADLINE, "--scale", SCALES[seed % 2]]
+def begin(running: RunningFederation, seed: int, out: Path, quorum: int = 3) -> Command:
+    terms = ["--quorum", quorum, "--deadline", DEADLINE, "--scale", SCALES[seed % 2]]
     return running.run("fit", "-k", 4, "--seed", seed, *STEPS, *terms, "--out", out)
 
 
@@ -101,6 +107,13 @@ def coordinator_killed(running: RunningFederation, site: str, seed: int, out: Pa
     return verdict(running, seed, out, again.wait(), again.said())
 
 
+def killed(running: RunningFederation, _site: str, seed: int, out: Path) -> str:
+    kill = Kill(seed, sorted(ROWS), ROUNDS)
+    begin(running, seed, out, len(ROWS))
+    wrong = kill.carry_out(running) or resumed(running, out) or verdict(running, seed, out)
+    return f"{kill}: {wrong}" if wrong else ""
+
+
 def tried(fault: Fault, running: RunningFederation, site: str, seed: int, out: Path) -> str:
     """What is wrong after a fault; what the benchmark itself could not wait for is wrong, too."""
     try:
@@ -128,7 +141,9 @@ def here(seed: int, missing: Sequence[Sequence[str]] = ()) -> np.ndarray:
     return in_one_process(job, ROWS, silent)[1].state.centers
 
 
-def verdict(running: RunningFederation, seed: int, out: Path, status: int, said: str) -> str:
+def verdict(
+    running: RunningFederation, seed: int, out: Path, status: int = 0, said: str = ""
+) -> str:
     """Nothing if the result is right, else what is wrong."""
     if status:
         return said
@@ -142,6 +157,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="?", type=int, default=20)
     parser.add_argument("--transport", choices=["flower", "flare"], default="flower")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first run")
+    parser.add_argument("--kills", action="store_true", help="of any program, over Flower")
     given = parser.parse_args()
     runs, started = given.runs, {"flower": federation, "flare": flare}[given.transport]
     faults: dict[str, Fault] = {
@@ -150,12 +166,21 @@ def main() -> None:
         "a site is stopped for 90 s": site_stopped,
         "the coordinator is killed and resumed": coordinator_killed,
     }
+    if given.kills:
+        faults = {"any program is killed": killed}
     here(0), here(1)  # compiles what the sites will need: that shall not count against a deadline
+    sys.exit(bool(all_tried(faults, given.first, runs, started)))
+
+
+def all_tried(
+    faults: Mapping[str, Fault], first: int, runs: int, started: Callable[..., Any]
+) -> int:
+    """Try each fault as often as there are runs, and print what is wrong; return how many are."""
     wrong = 0
     with tempfile.TemporaryDirectory() as folder, started(Path(folder), ROWS) as running:
         for name, fault in faults.items():
             seconds = []
-            for i in range(given.first, given.first + runs):
+            for i in range(first, first + runs):
                 began = time.monotonic()
                 site = sorted(ROWS)[i % len(ROWS)]
                 complaint = tried(fault, running, site, i, Path(folder) / f"{name}-{i}")
@@ -168,7 +193,7 @@ def main() -> None:
         running.end()
         print(f"left over: {len(running.left_over())} processes")
     print(f"wrong: {wrong} of {runs * len(faults)}")
-    sys.exit(bool(wrong))
+    return wrong
 
 
 if __name__ == "__main__":

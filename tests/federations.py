@@ -6,12 +6,11 @@ import json
 import os
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,11 +51,13 @@ def labelled(folder: Path) -> str:
 class Command:
     """A command of ours that runs in a session of its own."""
 
-    def __init__(self, arguments: list[str], out: Path, env: Mapping[str, str]) -> None:
-        self.out = out
+    def __init__(
+        self, arguments: list[str], out: Path, env: Mapping[str, str], way: Sequence[str] = ()
+    ) -> None:
+        self.out, self.arguments = out, arguments
         with out.open("wb") as file:
             self.process = subprocess.Popen(
-                [*COMMAND, *arguments],
+                [*way, *COMMAND, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -114,6 +115,8 @@ class RunningFederation:
         self.env = os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"}
         self.logs = folder
         self.commands: list[Command] = []
+        self.way: tuple[str, ...] = ()
+        """What starts a program, before its arguments; by default this process."""
         self.options: dict[str, tuple[str, ...]] = {}
         """More options of the programs, by the site, or "start" for the coordinator."""
         self.sites: dict[str, Command] = {}
@@ -146,24 +149,14 @@ class RunningFederation:
 
     def command(self, *arguments: object, name: str = "command") -> Command:
         out = self.logs / f"{name}-{len(self.commands)}.txt"
-        self.commands.append(Command(list(map(str, arguments)), out, self.env))
+        self.commands.append(Command(list(map(str, arguments)), out, self.env, self.way))
         return self.commands[-1]
 
     def start(self) -> Command:
-        self._wait_until_port_is_free()
         start = ("federation", "start", self.folder, *self.options.get("start", ()))
         self.coordinator = self.command(*start, name="start")
         self.coordinator.wait_for("can connect")
         return self.coordinator
-
-    def _wait_until_port_is_free(self) -> None:
-        """The SuperLink of a coordinator that was killed ends a little later."""
-        end = time.monotonic() + PATIENCE
-        with suppress(ConnectionRefusedError):
-            while True:
-                assert time.monotonic() < end, "the port stays in use"
-                socket.create_connection(("127.0.0.1", self.federation.port)).close()
-                time.sleep(0.1)
 
     def join(self, *names: str) -> None:
         for name in names:
@@ -186,14 +179,17 @@ class RunningFederation:
 
     def end_supernode(self, name: str) -> None:
         """Flower's program at a site, and not ours."""
-        site = self.sites[name].process.pid
-        [supernode] = [
+        [supernode] = self.children(self.sites[name], "_launcher.py")
+        os.kill(supernode, signal.SIGTERM)
+
+    def children(self, command: Command, what: str) -> list[int]:
+        """The processes that a command has started with this word among their arguments."""
+        return [
             pid
             for pid in self.pids()
-            if parent_of(pid) == site
-            and b"_launcher.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if parent_of(pid) == command.process.pid
+            and what.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
         ]
-        os.kill(supernode, signal.SIGTERM)
 
     def run(self, *arguments: object) -> Command:
         self.earlier = self._runs()

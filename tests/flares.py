@@ -36,7 +36,6 @@ class RunningFlare(RunningFederation):
         return self.folder / "flare" / "server"
 
     def start(self) -> Command:
-        self._wait_until_port_is_free()
         self.coordinator = self.command("flare", "start", self.server_kit, name="start")
         end = time.monotonic() + PATIENCE
         while True:

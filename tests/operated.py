@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from fedcluster.coordinator import runs as queues
 from fedcluster.coordinator.folder import Federation
 from fedcluster.coordinator.operators import operators_log, own_token
-from fedcluster.coordinator.runs import RESULT
+from fedcluster.coordinator.run_job import RESULT
 from fedcluster.coordinator.service import Health, Service
 
 FIT = {"job": "fit", "parameters": {"n_clusters": 2}, "options": {}}

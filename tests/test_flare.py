@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,14 +32,14 @@ from nvflare.apis.signal import Signal
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
-from fedcluster.coordinator import runs
+from fedcluster.coordinator import run_job, runs
 from fedcluster.coordinator.folder import CANCEL, Federation, create
 from fedcluster.coordinator.renewal import expiry_notice
 from fedcluster.coordinator.service import days_of_certificate
 from fedcluster.engines import exchange
 from fedcluster.engines.exchange import NoReplyError
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
@@ -47,8 +48,14 @@ from fedcluster.site.audit_log import has_left, read_log
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare import _server as server
 from fedcluster.transports.flare import _site as member
+from fedcluster.transports.flare import coordinator as carrying
 from fedcluster.transports.flare import locks
-from fedcluster.transports.flare.coordinator import environment, make_kits
+from fedcluster.transports.flare.coordinator import (
+    JOB_ID,
+    FlareCarrier,
+    environment,
+    make_kits,
+)
 from fedcluster.transports.flare.locks import TOPIC, write_flare_job
 
 SITES = ["north", "south"]
@@ -579,7 +586,7 @@ def begin(trial: Path, out: Path, **how: Any) -> Path:
 def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp_path):
     folder = begin(trial, tmp_path / "there")
     network.carry_out(folder.name)
-    assert runs.outcome_of(folder)["done"], runs.outcome_of(folder)
+    assert run_job.outcome_of(folder)["done"], run_job.outcome_of(folder)
     tomls = [trial / "sites" / name / "site.toml" for name in SITES]
     status, said = invoke("fit", *tomls, "-k", 3, "--out", tmp_path / "here")
     assert status == 0, said
@@ -598,12 +605,12 @@ def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, 
     folder = begin(trial, tmp_path / "out", deadline=900.0)
     network.codes["south"] = ReturnCode.HANDLER_EXCEPTION
     network.carry_out(folder.name)
-    told = runs.outcome_of(folder)["error"]
+    told = run_job.outcome_of(folder)["error"]
     assert told.endswith("where 2 are needed (south: FLARE says HANDLER_EXCEPTION)")
     network.codes.clear()
     runs.begin_anew(folder)
     network.carry_out(folder.name)
-    assert runs.outcome_of(folder)["done"]
+    assert run_job.outcome_of(folder)["done"]
     lines = [len(list(read_log(trial / "sites" / name / "audit.jsonl"))) for name in SITES]
     network.carry_out(folder.name)
     assert lines == [len(list(read_log(trial / "sites" / n / "audit.jsonl"))) for n in SITES]
@@ -749,7 +756,7 @@ def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypat
     folder = begin(trial, tmp_path / "out")
     (folder / CANCEL).touch()
     network.carry_out(folder.name)
-    assert runs.outcome_of(folder)["error"] == "the run was cancelled"
+    assert run_job.outcome_of(folder)["error"] == "the run was cancelled"
 
 
 # Neither transport needs the other
@@ -782,3 +789,82 @@ def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch)
     status, said = invoke("federation", "start", trial)
     assert status == 2
     assert "run fedcluster flare start" in said
+
+
+# Sites that are not there
+
+
+class Console:
+    """FLARE's session, in which sites come after so many looks, and a job is never begun."""
+
+    def __init__(self, *looks: list[str]) -> None:
+        self.looks, self.submitted, self.aborted = list(looks), 0, list[str]()
+
+    def get_system_info(self) -> Any:
+        names = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return SimpleNamespace(client_info=[SimpleNamespace(name=name) for name in names])
+
+    def get_job_meta(self, job: str) -> dict[str, str]:
+        return {"status": "SUBMITTED"}
+
+    def submit_job(self, job: str) -> str:
+        self.submitted += 1
+        return "job"
+
+    def abort_job(self, job: str) -> None:
+        self.aborted.append(job)
+
+
+@pytest.fixture
+def awaiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A carrier, with the folder of a run whose sites are as in a console."""
+    monkeypatch.setattr(carrying, "LOOK", 0.01)
+
+    def made(console: Console, **terms: object) -> tuple[FlareCarrier, Path]:
+        monkeypatch.setattr(carrying, "session", lambda _federation: nullcontext(console))
+        content = {"sites": ["north", "south", "west"], "quorum": None, "deadline": 0.2, **terms}
+        (tmp_path / "job.json").write_text(json.dumps(content))
+        federation = Federation(tmp_path, "127.0.0.1:1", ("north", "south", "west"))
+        return FlareCarrier(federation), tmp_path
+
+    return made
+
+
+def test_a_site_that_is_absent_at_submission_is_named_at_the_deadline(awaiting) -> None:
+    console = Console(["south"])
+    carrier, folder = awaiting(console)
+    with pytest.raises(SiteError, match=r"^not connected: north, west; 3 sites are needed$"):
+        carrier.hand_over(folder)
+    assert not console.submitted
+    (folder / CANCEL).touch()
+    began = time.monotonic()
+    carrier, folder = awaiting(console, deadline=600)
+    with pytest.raises(SiteError):
+        carrier.hand_over(folder)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("looks", "quorum"),
+    [([["south"], ["south", "north"], ["south", "north", "west"]], None), ([["south", "west"]], 2)],
+)
+def test_a_run_is_submitted_once_enough_sites_are_there(awaiting, looks, quorum) -> None:
+    console = Console(*looks)
+    carrier, folder = awaiting(console, quorum=quorum, deadline=60)
+    carrier.hand_over(folder)
+    assert console.submitted == 1
+
+
+def test_a_run_that_flare_does_not_begin_is_aborted_and_says_for_whom(awaiting) -> None:
+    """A site that has gone between; while all are there, FLARE is given its time."""
+    console = Console(["north", "south", "west"])
+    carrier, folder = awaiting(console)
+    carrier.hand_over(folder)
+    assert carrier.end(folder) is None
+    console.looks = [["north", "west"]]
+    assert carrier.end(folder) is None
+    os.utime(folder / JOB_ID, (0, 0))
+    assert carrier.end(folder) == "not connected: south; 3 sites are needed"
+    console.looks = [["north", "south", "west"]]
+    assert carrier.end(folder) is None
+    assert console.aborted == ["job"]

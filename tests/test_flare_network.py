@@ -19,6 +19,7 @@ from federations import PATIENCE
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+from fedcluster.site.owned_files import ORPHAN
 from fedcluster.transports.flare import coordinator as kits
 from fedcluster.transports.flare import locks
 from fedcluster.transports.flare.coordinator import session
@@ -288,3 +289,37 @@ def test_a_stolen_kit_is_kept_out_by_another_authority(
     run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "three")
     assert run.wait() == 0, run.said()
     assert all(missing == [] for missing in running.missing())
+
+
+@pytest.mark.long
+def test_what_a_site_had_started_ends_with_its_killed_program(
+    running: RunningFlare, tmp_path: Path
+) -> None:
+    """FLARE's own process of a run would try to connect for ever, and fill its log."""
+    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 200]
+    run = running.run("fit", "-k", 3, *steps, "--quorum", 2, "--out", tmp_path / "out")
+    running.wait_for_exchange(2)
+    started = running.programs(running.sites["north"])
+    assert len(started) > 1
+    running.sites["north"].kill()
+    killed = time.monotonic()
+    running.wait_until(lambda: not set(started) & set(running.pids()))
+    assert time.monotonic() - killed < ORPHAN
+    assert run.wait() == 0, run.said()
+    running.join("north")
+
+
+@pytest.mark.long
+def test_a_site_that_is_absent_at_submission_is_named(
+    running: RunningFlare, tmp_path: Path
+) -> None:
+    running.kill(running.sites["south"])
+    began = time.monotonic()
+    run = running.run("fit", "-k", 3, "--deadline", 15, "--out", tmp_path / "out")
+    assert run.wait() == 2
+    assert "not connected: south; 3 sites are needed" in run.said()
+    assert time.monotonic() - began < 90
+    running.join("south")
+    name = run.said().split()[-1]
+    again = running.command("federation", "run", running.folder, "resume", name)
+    assert again.wait() == 0, again.said()

@@ -59,6 +59,7 @@ GUESTS = {
     "numpy": ANYWHERE,
     "opendp": "privacy.disclosure",
     "pyarrow": "io datasets",
+    "pyrage": "coordinator.backup",
     "rich": "cli",
     "scipy": ANYWHERE,
     "starlette": "coordinator.service transports.flower",

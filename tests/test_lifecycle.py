@@ -31,12 +31,11 @@ from fedcluster.coordinator.certificates import (
     site_key,
 )
 from fedcluster.coordinator.folder import Federation, bound, create
-from fedcluster.coordinator.lifecycle import is_running
 from fedcluster.coordinator.operators import operators_log
 from fedcluster.errors import InputError
 from fedcluster.site import owned_files as commits
 from fedcluster.site.audit_log import read_log
-from fedcluster.site.owned_files import running
+from fedcluster.site.owned_files import is_running, running
 from fedcluster.site.permits import authority_digest, public_text
 
 HOST = "cluster.example.org"
@@ -411,15 +410,15 @@ def test_a_damaged_list_of_former_keys_lets_nobody_in(folder: Path) -> None:
 
 def test_two_coordinators_on_one_folder(folder: Path) -> None:
     federation = Federation.load(folder)
-    assert not is_running(federation)
+    assert not is_running(federation.folder)
     with running(folder):
-        assert is_running(federation)
+        assert is_running(federation.folder)
         with (
             pytest.raises(InputError, match=f"process {os.getpid()}; end it first"),
             running(folder),
         ):
             pass
-    assert not is_running(federation)
+    assert not is_running(federation.folder)
     (folder / ".running").unlink()
     (folder / ".running").mkdir()
     with pytest.raises(InputError, match=r"\.running cannot be written"), running(folder):

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, read_json
+from federations import RunningFederation, federation, in_one_process, read_json
+
+from fedcluster.jobs import Fit
 
 pytestmark = [
     pytest.mark.long,
@@ -144,3 +146,31 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
     change(running, "rotate-key", "west")
     running.join("west")
     assert fit(running, tmp_path / "after") == set(ROWS)
+
+
+def done(running: RunningFederation, *arguments: object) -> None:
+    command = running.command("federation", *arguments)
+    assert command.wait() == 0, command.said()
+
+
+def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
+    running: RunningFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made amid a run; sites reconnect by themselves, and the run has the bits of a whole one."""
+    word, file, new = tmp_path / "word", tmp_path / "file", tmp_path / "new"
+    word.write_text("correct horse")
+    word.chmod(0o600)
+    run = begin(running, tmp_path / "out", "--seed", 3)
+    done(running, "backup", running.folder, file, "--passphrase-file", word)
+    running.coordinator.kill()
+    assert run.wait() == 2
+    name = run.said().split()[-1]
+    done(running, "restore", file, new, "--passphrase-file", word)
+    monkeypatch.setattr(running, "folder", new)
+    running.start()
+    done(running, "run", new, "resume", name, "--out", tmp_path / "out")
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
+    rows = {name: running.rows[name] for name in last_of(tmp_path / "out")}
+    expected = in_one_process(job, rows)[1].state.centers
+    found = np.array(read_json(tmp_path / "out" / "model.json")["centers"])
+    assert found.tobytes() == expected.tobytes()

@@ -34,6 +34,7 @@ from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.site.audit_log import read_log
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership
+from fedcluster.site.owned_files import is_running
 
 RNG = np.random.default_rng(3)
 ROWS = {name: RNG.normal(size=(30, 2)) + 5 * (i % 2) for i, name in enumerate("abcdef")}
@@ -164,6 +165,20 @@ def asked(job: Fit, transport: Any, names: Any) -> Any:
     raw = job.prepare is not None
     engine.choose(None if raw else ["x", "y"], raw=raw)
     return engine, execute(job, engine, columns=("x", "y"))
+
+
+def test_a_run_below_ends_soon_after_the_program_of_its_relay(below, tmp_path, monkeypatch):
+    """Nothing is written at a kill, only a lock goes; so no run waits behind that of the relay."""
+    monkeypatch.setattr(relaying, "UNHELD", 0.2)
+    relay = connected(tmp_path)
+    relay.reply(question(Task(Lloyd(), State.at([[0.0, 0.0], [5.0, 5.0]])), run="study"))
+    folder = below.folder / f"run-{len(below.jobs) - 1}"
+    assert is_running(folder / "relayed")
+    below.threads[-1].join(0.5)
+    assert not relaying.outcome_of(folder)
+    monkeypatch.setattr(relaying, "is_running", lambda _box: False)
+    below.threads[-1].join(20)
+    assert re.search("program has ended; the run goes on", relaying.outcome_of(folder)["error"])
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import stat
+import time
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from fedcluster.coordinator.operators import (
 from fedcluster.coordinator.runs import Run, prune
 from fedcluster.errors import InputError
 from fedcluster.site.audit_log import read_log, verify
+from fedcluster.site.owned_files import running
 
 SITES = ["north", "south"]
 MODEL = {"centers": [[0.0]]}
@@ -249,13 +252,13 @@ def test_an_operator_names_no_file_of_the_coordinator(coordinator: Operated, tmp
     coordinator.carrier.wait_for(name)
     folder = coordinator.federation.file("runs", name)
     job = json.loads((folder / "job.json").read_text())
-    assert (job["out"], job["deadline"]) == (str(folder / "result"), 5.0)
+    assert (job["out"], job["deadline"]) == ("result", 5.0)
     model = {**FIT, "job": "profile", "parameters": {"model": "/etc/passwd"}, "model": MODEL}
     second = owner.post("/runs", model, 201)["run"]
     folder = coordinator.federation.file("runs", second)
     given = json.loads((folder / "job.json").read_text())["parameters"]["model"]
-    assert Path(given).parent == folder
-    assert json.loads(Path(given).read_text()) == MODEL
+    assert given == "model-asked.json"
+    assert json.loads((folder / given).read_text()) == MODEL
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2f..%2fx", "x/../../y", "a b", "x" * 99])
@@ -352,7 +355,7 @@ def test_a_run_that_ends_without_a_word_has_failed(coordinator: Operated, monkey
     owner = coordinator.by()
     coordinator.carrier.why = "killed"
     name = owner.begin()
-    told = owner.wait_until(name, "failed")
+    told = owner.wait_until(name, "interrupted")
     assert told["error"] == "the run has ended without a result: killed"
     assert told["advice"].endswith(f"fedcluster federation run DIR resume {name}")
     coordinator.carrier.refuses = "no room"
@@ -377,6 +380,50 @@ def test_a_queue_goes_on_where_a_coordinator_was_killed(federation: Federation) 
             after.carrier.wait_for(*names[: i + 1])
             after.carrier.finish(name)
             after.by().wait_until(name, "done")
+
+
+def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(
+    coordinator: Operated,
+) -> None:
+    """The next one begins at once, not when the transport misses a sign of life."""
+    owner = coordinator.by()
+    first, second = owner.begin(), owner.begin()
+    coordinator.carrier.wait_for(first)
+    with running(coordinator.federation.file("runs", first)):
+        pass
+    told = owner.wait_until(first, "interrupted")
+    assert told["error"] == "the process of the run was ended"
+    assert told["advice"].endswith(f"fedcluster federation run DIR resume {first}")
+    coordinator.carrier.wait_for(first, second)
+    owner.post(f"/runs/{first}/resume")
+    coordinator.carrier.finish(second)
+    coordinator.carrier.wait_for(first, second, first)
+    coordinator.carrier.finish(first)
+    owner.wait_until(first, "done")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_run_that_outlives_its_coordinator_is_waited_for(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    """Over FLARE it goes on, and is not asked for twice; over Flower it ends soon."""
+    monkeypatch.setattr(queues, "ORPHAN", 0.5 if not ends else 60)
+    with operated(federation) as before:
+        name = before.by().begin()
+        before.carrier.wait_for(name)
+    folder = federation.file("runs", name)
+    with ExitStack() as process:
+        process.enter_context(running(folder))
+        with operated(federation) as after:
+            owner = after.by()
+            time.sleep(1)
+            assert after.carrier.begun == []
+            if ends:
+                process.close()
+                after.carrier.wait_for(name)
+            after.carrier.finish(name)
+            owner.wait_until(name, "done")
+    assert after.carrier.begun == [name] * ends
 
 
 def test_what_a_killed_coordinator_left_undone_is_settled(federation: Federation) -> None:

@@ -16,7 +16,7 @@ from flares import RunningFlare, flare, written
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
-from fedcluster.coordinator import runs
+from fedcluster.coordinator import run_job
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.jobs import Fit, Job, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
@@ -107,7 +107,7 @@ def over_flare(running: RunningFederation, jobs: Mapping[str, Job], out: Path) -
         opened.submit_job(str(flare_job))
     for folder in begun:
         end = time.monotonic() + PATIENCE
-        while not (found := runs.outcome_of(folder)):
+        while not (found := run_job.outcome_of(folder)):
             assert time.monotonic() < end, f"no outcome of {folder}"
             time.sleep(0.2)
         assert found["done"], found

@@ -135,6 +135,34 @@ def test_the_process_ends_with_its_parent_however_that_ends(busy):
         time.sleep(0.05)
 
 
+def test_a_program_ends_with_its_parent_although_a_script_lets_it_ignore_interrupts(tmp_path):
+    """It may take leave first, but not for ever."""
+    parent = (
+        "import os, signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())])\n"
+        "print(child.pid, flush=True); child.wait()"
+    )
+    child = (
+        "import sys, time, pathlib; from fedcluster.site.lifeline import end_with\n"
+        f"end_with(int(sys.argv[1]), 0.5); told = pathlib.Path({str(tmp_path / 'told')!r})\n"
+        "told.write_text('begun')\n"
+        "try: time.sleep(60)\nexcept KeyboardInterrupt: told.write_text('asked')\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent, child], stdout=subprocess.PIPE) as up:
+        assert up.stdout is not None
+        pid, told = int(up.stdout.readline()), tmp_path / "told"
+        end = time.monotonic() + 30
+        while not told.exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        up.kill()
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < end, "an orphan works on"
+        time.sleep(0.02)
+    assert told.read_text() == "asked"
+
+
 def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
     """Also after its parent was killed; its priority is the lowest."""
     source = PARENT.format(tests=str(Path(__file__).parent), busy="")

@@ -583,6 +583,46 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
     say(f"The certificates are valid until {end:%Y-%m-%d}; those before {old}.")
 
 
+@app.command(
+    epilog="Example: fedcluster federation address trial cluster.example.org:9443",
+)
+def address(
+    folder: Folder,
+    new: Annotated[str, argument("HOST:PORT", "Address at which the sites will reach it.")],
+    bind: Annotated[
+        str | None, option("NUMBER", "Number of its machine that the coordinator listens at.")
+    ] = None,
+    authority_key: AuthorityKey = None,
+) -> None:
+    """Give the coordinator another address, with a certificate for it.
+
+    Says what each site and operator has to change. The coordinator uses it from its next start.
+    """
+    federation = federation_at(folder)
+    from fedcluster.coordinator import renewal
+
+    by_flare = federation.has_flare
+    if by_flare:
+        needs("nvflare", "flare")
+        from fedcluster.transports.flare.coordinator import lead_by_authority, renew_kits
+
+        lead_by_authority(federation)
+    moved, certified = renewal.move(folder, new, bind, authority_key=authority_key)
+    if by_flare:
+        renew_kits(moved)
+    elif not certified:
+        say(f"Another authority vouches for it: fedcluster federation csr {folder}, and have a")
+        say(f"certificate for {moved.host} signed.")
+    here = (
+        f"flare start {moved.file('flare', 'server')}" if by_flare else f"federation start {folder}"
+    )
+    say(f"End the coordinator, and start it: fedcluster {here}")
+    for site in moved.sites:
+        kit = f", takes {moved.file('sites', site, 'flare', 'startup')}" if by_flare else ""
+        say(f'{site} writes coordinator = "{moved.address}" into site.toml{kit}, and starts again.')
+    say(f"Operators elsewhere write the new host into operator.toml: {moved.service}.")
+
+
 @app.command(epilog="Example: fedcluster federation csr trial")
 def csr(folder: Folder) -> None:
     """Write a request for a certificate by an authority of your organisation, or a public one."""
@@ -617,10 +657,11 @@ def certificate(
 
 def _await_notice(federation: Federation) -> None:
     """Wait until a running coordinator has noticed a change, and print that it has."""
-    from fedcluster.coordinator.lifecycle import is_noticed, is_running
+    from fedcluster.coordinator.lifecycle import is_noticed
+    from fedcluster.site.owned_files import is_running
 
     end = time.monotonic() + SHORTLY
-    while is_running(federation) and time.monotonic() < end:
+    while is_running(federation.folder) and time.monotonic() < end:
         if is_noticed(federation):
             say("The coordinator, which runs, has taken notice.")
             return

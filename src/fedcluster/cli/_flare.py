@@ -9,10 +9,13 @@ import typer
 
 from fedcluster.cli._operators import Folder
 from fedcluster.cli._options import AsJson, argument, option
-from fedcluster.cli._screen import Screen, needs, say
+from fedcluster.cli._screen import Screen, needs, private, say
 
 app = typer.Typer(
-    help="Cluster over a network by NVIDIA FLARE.", no_args_is_help=True, rich_markup_mode=None
+    help="Cluster over a network by NVIDIA FLARE.",
+    callback=private,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Kit = Annotated[Path, argument("KIT", "Startup kit of a site or of the server.")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.cli._options import AsJson, Plugin, Quiet, ShowOptions, argument, option
-from fedcluster.cli._screen import Screen, needs, say
+from fedcluster.cli._screen import Screen, needs, private, say
 from fedcluster.recipes.specifications import RunOptions
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Cluster over a network: for the coordinator.", no_args_is_help=True, rich_markup_mode=None
+    help="Cluster over a network: for the coordinator.",
+    callback=private,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Folder = Annotated[Path, argument("DIR", "Folder of the federation.")]
@@ -302,6 +305,76 @@ def verify_log(
     lines = [f"{end.line:,} lines in {end.part} files are in order."]
     lines += [f"Up to line {known:,} it is the log that was known."] if known else []
     screen.result({"log": str(path), **content}, [*lines, f"The last line has the hash {end.hash}"])
+
+
+PassphraseFile = Annotated[
+    Path | None, option("FILE", "File with the passphrase in its first line; else it is asked for.")
+]
+
+
+@app.command(epilog="Example: fedcluster federation backup trial trial.backup")
+def backup(
+    folder: Folder,
+    file: Annotated[Path, argument("FILE", "File to write.")],
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Write all that the coordinator needs into one file, encrypted with a passphrase.
+
+    The coordinator may run meanwhile. The file has keys and what sites answered, but no folder of
+    a site. The program age opens it, too.
+    """
+    federation_at(folder)
+    needs("pyrage", "flower")
+    from fedcluster.coordinator.backup import back_up
+
+    n = back_up(folder, file, _passphrase(passphrase_file, is_new=True))
+    say(f"Wrote {file}: {n} files, for fedcluster federation restore.")
+
+
+@app.command(epilog="Example: fedcluster federation restore trial.backup trial")
+def restore(
+    file: Annotated[Path, argument("FILE", "File of a backup.")],
+    folder: Annotated[Path, argument("DIR", "Folder to write.")],
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Write the folder of a federation from its backup.
+
+    Started there, at the same address, the coordinator goes on where the backup was made: sites
+    reconnect by themselves, and runs continue.
+    """
+    needs("pyrage", "flower")
+    from fedcluster.coordinator.backup import restore as restored
+
+    federation = restored(file, folder, _passphrase(passphrase_file, is_new=False))
+    start = f"federation start {folder}"
+    if federation.has_flare:
+        needs("nvflare", "flare")
+        from fedcluster.transports.flare.locks import harden
+
+        server = federation.file("flare", "server")
+        harden(server, "../..")
+        start = f"flare start {server}"
+    say(f"Wrote {folder}, with {len(federation.sites)} sites. End the coordinator elsewhere first;")
+    say(f"then: fedcluster {start}")
+
+
+def _passphrase(file: Path | None, *, is_new: bool) -> str:
+    """Return the passphrase of a backup from a file that only its owner may read, or ask for it."""
+    from fedcluster.errors import InputError, reason
+    from fedcluster.site.owned_files import check_private
+
+    if file is None:
+        return str(
+            typer.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True)
+        )
+    check_private([], secret=[file])
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {reason(error)}") from error
+    if not lines or not lines[0]:
+        raise InputError(f"{file}: the first line is empty: write the passphrase there")
+    return lines[0]
 
 
 @operator_app.command(epilog="Example: fedcluster federation operator add trial ada --out ada")

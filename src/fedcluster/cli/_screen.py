@@ -325,6 +325,20 @@ def needs(module: str, extra: str) -> None:
         raise InputError(f'this needs {module}; install it with pip install "fedcluster[{extra}]"')
 
 
+def private(context: typer.Context) -> None:
+    """Let a command, and what it starts, write files for their owner only, whatever the umask."""
+
+    @contextmanager
+    def masked() -> Iterator[None]:
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
+    context.with_resource(masked())
+
+
 @contextmanager
 def until_interrupted() -> Iterator[None]:
     """End the block silently at Ctrl-C or SIGTERM."""

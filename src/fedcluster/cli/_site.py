@@ -19,6 +19,7 @@ from fedcluster.cli._screen import (
     LogFormat,
     Screen,
     needs,
+    private,
     say,
     telling,
     until_interrupted,
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from fedcluster.texts.html import Table
 
 app = typer.Typer(
-    help="Cluster over a network: for a site.", no_args_is_help=True, rich_markup_mode=None
+    help="Cluster over a network: for a site.",
+    callback=private,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 SiteToml = Annotated[Path, cli.argument("SITE.TOML", "The site file.")]

@@ -269,14 +269,10 @@ def create(
     check_sites(sites)
     names = tuple(sorted(sites))
     place = Address.read(address, bind)
-    if insecure and not place.is_loopback:
-        raise InputError(
-            f"--insecure is for one machine (127.0.0.1), not for {place.host}: over a network "
-            "anyone could read the sums and pretend to be a site"
-        )
     federation = Federation(
         folder.absolute(), str(place), names, insecure, rows or {}, ranges or {}, bind
     )
+    check_place(federation)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
@@ -289,6 +285,21 @@ def create(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     return federation
+
+
+def check_place(federation: Federation) -> None:
+    """Raise an error for a federation without certificates that other machines could reach.
+
+    Raises
+    ------
+    InputError
+        With the reason.
+    """
+    if federation.insecure and not federation.place.is_loopback:
+        raise InputError(
+            f"--insecure is for one machine (127.0.0.1), not for {federation.host}: over a network "
+            "anyone could read the sums and pretend to be a site"
+        )
 
 
 @contextmanager

@@ -30,8 +30,8 @@ from fedcluster.coordinator.folder import Federation, changing, check_sites, des
 from fedcluster.coordinator.fresh_certificate import file_state
 from fedcluster.coordinator.operators import noted
 from fedcluster.errors import InputError, listed
-from fedcluster.io.outputs import atomic_write, lock
-from fedcluster.site.owned_files import DECIDED, RUNNING, commit
+from fedcluster.io.outputs import atomic_write
+from fedcluster.site.owned_files import DECIDED, commit
 from fedcluster.site.permits import load_key, public_text
 
 TOML = "federation.toml"
@@ -239,16 +239,6 @@ def _check_member(federation: Federation, name: str) -> None:
         raise InputError(
             f"{federation.folder} has no site {name!r}; it has {listed(federation.sites)}"
         )
-
-
-def is_running(federation: Federation) -> bool:
-    """Return whether a coordinator runs on a folder of this machine."""
-    with suppress(OSError), federation.file(RUNNING).open("rb") as file:
-        try:
-            lock(file, shared=True, wait=False)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def state_of(folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from fedcluster.coordinator.run_job import (
     REPLIED,
     Relaying,
     disclosed_columns,
+    outcome_of,
 )
-from fedcluster.coordinator.runs import GOING, Run, outcome_of
+from fedcluster.coordinator.runs import GOING, Run
 from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.core import SiteInfo, Summary, Task
 from fedcluster.engines.remote import RemoteEngine
@@ -42,6 +43,7 @@ from fedcluster.site.membership import (
     site_responder,
     site_state,
 )
+from fedcluster.site.owned_files import ORPHAN, private_files, running
 from fedcluster.site.process import MEGABYTE
 from fedcluster.site.worker import keep_earlier
 
@@ -233,7 +235,7 @@ class RelaySite:
     def __init__(self, name: str, runs: RelayedRuns, largest: int) -> None:
         self._name, self._runs, self._largest = name, runs, largest
         self._job: str | None = None
-        self._folder = Path()
+        self._folder, self._held = Path(), ExitStack()
         self._engine: RemoteEngine | None = None
         self._failed: Exception | None = None
         self._stop, self._why = threading.Event(), ""
@@ -265,14 +267,23 @@ class RelaySite:
         try:
             self._leave()
             self._folder, self._job = self._runs.begin(job), job
+            self._hold(self._folder / BOX)
             self._await()
             box = Mailbox(self._folder, self._stop, lambda: self._why)
             self._engine = RemoteEngine(box, [self._name], largest=self._largest)
         except (InputError, SiteError) as error:
             self._failed, self._job = WireError(f"the sites behind the relay: {error}"), None
+            self._leave()
+
+    def _hold(self, box: Path) -> None:
+        """Show the lower run that this program is there, until that ends or `_leave`."""
+        with private_files():
+            box.mkdir(exist_ok=True)
+        self._held.enter_context(running(box, "relay", ORPHAN))
 
     def _leave(self) -> None:
         """End the lower run, if there is one."""
+        self._held.close()
         if self._job is not None:
             self._job = None
             with suppress(OSError), atomic_write(self._folder / BOX / ENDED) as temporary:

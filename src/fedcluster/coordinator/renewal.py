@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
+from fedcluster.coordinator.certificates import AUTHORITY as OWN_AUTHORITY
 from fedcluster.coordinator.certificates import (
     AUTHORITY_DAYS,
     DAYS,
@@ -22,9 +25,17 @@ from fedcluster.coordinator.certificates import (
     common_name,
     private_pem,
 )
-from fedcluster.coordinator.folder import Federation, changing, write_new
+from fedcluster.coordinator.folder import (
+    Federation,
+    changing,
+    check_place,
+    described,
+    readme,
+    write_new,
+)
 from fedcluster.coordinator.operators import noted
 from fedcluster.errors import InputError
+from fedcluster.site.identity import Address
 from fedcluster.site.owned_files import check_private, commit
 
 WARNING = timedelta(days=60)
@@ -78,6 +89,58 @@ def renew(
         commit(federation.folder, {**files, CERTIFICATE: signed})
         noted(federation.folder, "certificate renewed", new_key=new_key)
     return certificate_end(federation.file(CERTIFICATE))
+
+
+def move(
+    folder: Path, address: str, bind: str | None = None, *, authority_key: Path | None = None
+) -> tuple[Federation, bool]:
+    """Give a coordinator another address, and a certificate for it by the same authority.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    address : str
+        HOST:PORT at which the sites will reach the coordinator.
+    bind : str, optional
+        The IP address at which it listens.
+    authority_key : Path, optional
+        The authority's key, if it is not in the folder.
+
+    Returns
+    -------
+    federation : Federation
+        The federation at its new address.
+    certified : bool
+        Whether it has a certificate for it; otherwise that is up to another authority, or FLARE.
+
+    Raises
+    ------
+    InputError
+        If the address is invalid, or the key of the authority is missing.
+    """
+    with changing(folder) as federation:
+        moved = replace(federation, address=str(Address.read(address, bind)), bind=bind)
+        check_place(moved)
+        files = {"federation.toml": described(moved), "README.md": readme(moved)}
+        for site in federation.sites:
+            toml = federation.file("sites", site, "site.toml")
+            if toml.exists():
+                before, now = (json.dumps(each.address) for each in (federation, moved))
+                text = toml.read_text("utf-8").replace(f"= {before}", f"= {now}")
+                files[f"sites/{site}/site.toml"] = text.encode()
+        if certified := not federation.has_flare and _is_own(federation.file(AUTHORITY)):
+            key = server_key(federation).public_key()
+            signed = _authority(federation, authority_key).sign(moved.place.names, key)
+            files[CERTIFICATE] = signed
+        commit(federation.folder, files)
+        noted(federation.folder, "address changed", address=moved.address)
+    return moved, certified or moved.insecure
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a file has a federation's own authority."""
+    return path.exists() and certificates(path)[0].subject == common_name(OWN_AUTHORITY)
 
 
 def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:

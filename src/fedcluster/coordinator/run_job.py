@@ -44,7 +44,7 @@ from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.limits import Limits
 from fedcluster.secure.engine import SecureEngine
-from fedcluster.site.owned_files import private_files
+from fedcluster.site.owned_files import ORPHAN, is_running, private_files, running
 
 BOX = "relayed"
 """The folder, within that of a run, with questions and replies."""
@@ -57,6 +57,17 @@ READY, ENDED = "columns.json", "ended"
 
 IDLE = 300.0
 """Seconds without a question after which a run ends; it continues with the next question."""
+
+UNHELD = 5.0
+"""Seconds without a relay's program that holds the folder `BOX`, after which the same is done."""
+
+GOES_ON = "the run goes on when the relay asks again"
+
+MODEL = "model-asked.json"
+"""The model that a run scores, in its folder."""
+
+RESULT = "result"
+"""The folder, within that of a run, for its result files."""
 
 POLL = 0.01
 """Seconds between two checks for a question or a reply."""
@@ -88,6 +99,10 @@ class Relaying:
     min_rows: int = 1
     min_cluster_size: int = 1
     steps: tuple[str, ...] = ()
+
+
+class BrokenOffError(SiteError):
+    """A run was broken off where it can go on."""
 
 
 class Choosing:
@@ -148,7 +163,9 @@ def relay(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dic
     CancelledError
         If the run is cancelled.
     SiteError
-        If too few sites answer at the start, or nobody asks for long.
+        If too few sites answer at the start.
+    BrokenOffError
+        If the relay's program has ended, or asks nothing for long.
     """
     job = Relaying(**{**content["parameters"], "steps": tuple(content["parameters"]["steps"])})
     box = folder / BOX
@@ -193,12 +210,18 @@ def _responder(engine: RemoteEngine, job: Relaying) -> Responder:
 
 def _questions(box: Path, cancel: Path) -> Iterator[Path]:
     """Yield the files of questions as they arrive, oldest first."""
-    last = time.monotonic()
+    last = held = looked = time.monotonic()
     while not (box / ENDED).exists():
+        now = time.monotonic()
         if cancel.exists():
             raise CancelledError("the run was cancelled")
-        if time.monotonic() - last > IDLE:
-            raise SiteError("the relay has asked nothing for long; it goes on when it asks again")
+        if now - last > IDLE:
+            raise BrokenOffError(f"the relay has asked nothing for long; {GOES_ON}")
+        if now - looked > UNHELD / 10:
+            looked = now
+            held = now if is_running(box) else held
+        if now - held > UNHELD:
+            raise BrokenOffError(f"the relay's program has ended; {GOES_ON}")
         if requests := sorted(box.glob(f"{QUESTION}*")):
             yield requests[0]
             last = time.monotonic()
@@ -232,20 +255,57 @@ def run_in_folder(
         The folder of the run.
     reason : callable, optional
         Returns the message for an error of the transport; nothing for other errors.
+
+    Raises
+    ------
+    InputError
+        If another process carries out the run and does not end.
     """
+    with running(folder, "process of the run", ORPHAN):
+        outcome = outcome_of(folder) or _outcome(connect, folder, reason)
+    return str(outcome.get("error", ""))
+
+
+def outcome_of(folder: Path) -> dict[str, Any]:
+    """Return the outcome of a run, empty if there is none."""
+    return record_or(folder / "outcome.json", dict[str, Any], {})
+
+
+def _outcome(
+    connect: Callable[[Mapping[str, Any]], RemoteEngine],
+    folder: Path,
+    reason: Callable[[Exception], str],
+) -> dict[str, Any]:
+    """Run the job in a folder; return and write its outcome."""
     try:
-        content = load_record(folder / "job.json", dict[str, Any])
+        written = load_record(folder / "job.json", dict[str, Any])
+        content = located(written, folder)
         run = relay if content["job"] == Relaying.kind else run_job
-        outcome = {"done": True, **run(connect(content), content, folder)}
+        outcome = {"done": True, **run(connect(content), content, folder), "out": written["out"]}
     except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
-        outcome = {"done": False, "error": str(error)}
+        broken_off = isinstance(error, BrokenOffError)
+        outcome = {"done": False, "error": str(error), "interrupted": broken_off}
     except Exception as error:
         if not (why := reason(error)):
             LOGGER.exception("the run failed")
             why = f"{type(error).__name__}: {error}"
         outcome = {"done": False, "error": why}
     write_json(folder / "outcome.json", outcome)
-    return str(outcome.get("error", ""))
+    return outcome
+
+
+def located(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the content of ``job.json`` with paths that programs in any folder understand.
+
+    In the file, they begin at the folder of the run, so that a federation can be moved.
+    """
+    paths = {key: str(folder / content[key]) for key in ("out", "first_rows") if key in content}
+    parameters = dict(content["parameters"])
+    if parameters.get("model") == MODEL:
+        parameters["model"] = str(folder / MODEL)
+    forgets = content.get("forgets")
+    forgotten = {"forgets": {**forgets, "run": str(folder / forgets["run"])}} if forgets else {}
+    return {**content, **paths, "parameters": parameters, **forgotten}
 
 
 def engine_over(

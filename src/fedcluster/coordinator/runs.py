@@ -13,18 +13,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
-from fedcluster.coordinator.run_job import Relaying
+from fedcluster.coordinator.run_job import MODEL, RESULT, Relaying, outcome_of
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record_or
 from fedcluster.jobs import JOBS, Job, check_job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure.cohort import MIN_SITES, Cohort
-from fedcluster.site.owned_files import private_files
+from fedcluster.site.owned_files import ORPHAN, RUNNING, is_running, private_files
 from fedcluster.site.permits import NO_PERMIT, NOT_COVERED, Permit
 
 LOGGER = logging.getLogger(__name__)
@@ -58,9 +59,6 @@ class State(StrEnum):
 
 GOING = {State.QUEUED, State.RUNNING}
 """States of a run that has not ended."""
-
-RESULT = "result"
-"""The folder, within that of a run, for its result files."""
 
 EXCHANGES = "communication_rounds"
 """The folder, within that of a run, with the sites' answers."""
@@ -213,11 +211,6 @@ def runs(federation: Federation) -> list[Run]:
     return [Run.load(folder) for folder in folders]
 
 
-def outcome_of(folder: Path) -> dict[str, Any]:
-    """Return the outcome of a run, empty if there is none."""
-    return _read(folder / "outcome.json")
-
-
 def _read(path: Path) -> dict[str, Any]:
     return record_or(path, dict[str, Any], {})
 
@@ -265,13 +258,16 @@ def content_of(
         _check_cohort(sites, options.quorum)
     if job.kind in JOBS and "." not in str(getattr(job, "algorithm", "")):  # else where it runs
         check_job(procedure_of(cast(Job, job)).with_public(None, federation.ranges, None))
+    parameters = asdict(job)
+    if parameters.get("model") == str(folder / MODEL):
+        parameters["model"] = MODEL
     return {
         "job": job.kind,
-        "parameters": asdict(job),
+        "parameters": parameters,
         "sites": sites,
         "insecure": federation.insecure,
         **asdict(options),
-        "out": str(folder / RESULT),
+        "out": RESULT,
     }
 
 
@@ -306,8 +302,10 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
         )
     others = [each for each in content["sites"] if each != site]
     quorum = content["quorum"] and min(content["quorum"], len(others))
-    more = {"sites": others, "quorum": quorum, "out": str(folder / RESULT)}
-    return {**content, **more, "forgets": {"run": str(before), "site": site}}
+    if (before / MODEL).exists():
+        shutil.copyfile(before / MODEL, folder / MODEL)
+    forgets = {"run": os.path.join("..", name), "site": site}
+    return {**content, "sites": others, "quorum": quorum, "out": RESULT, "forgets": forgets}
 
 
 def write_job(carrier: Carrier, folder: Path) -> None:
@@ -316,7 +314,7 @@ def write_job(carrier: Carrier, folder: Path) -> None:
     bounds = {
         "rows": dict(federation.rows),
         "ranges": dict(federation.ranges),
-        "first_rows": str(federation.file(FIRST_ROWS)),
+        "first_rows": os.path.join("..", "..", FIRST_ROWS),
     }
     content = _read(folder / "job.json")
     write_json(folder / "job.json", {**content, **carrier.ready(), **bounds})
@@ -479,8 +477,10 @@ class RunQueue:
         """Carry out a run and record its end, unless this process ends first."""
         LOGGER.info("run begins", extra={"run": folder.name})
         try:
-            write_job(self._carrier, folder)
-            self._carrier.hand_over(folder)
+            if not self._goes_on(folder):
+                (folder / RUNNING).unlink(missing_ok=True)
+                write_job(self._carrier, folder)
+                self._carrier.hand_over(folder)
             self._wait(folder)
         except (InputError, SiteError) as error:
             _fail(folder, str(error))
@@ -491,6 +491,16 @@ class RunQueue:
             with self._change:
                 ended = _end(folder, Run.load(folder))
             LOGGER.info("run is %s", ended.state, extra={"run": folder.name})
+
+    def _goes_on(self, folder: Path) -> bool:
+        """Return whether a process still works on a run since an earlier coordinator, or is done.
+
+        One that ends with its coordinator is waited for.
+        """
+        end = time.monotonic() + ORPHAN
+        while is_running(folder) and time.monotonic() < end and not self._closing.wait(LOOK):
+            pass
+        return is_running(folder) or bool(outcome_of(folder))
 
     def _wait(self, folder: Path) -> None:
         """Wait until a run has an outcome, or this process is asked to end."""
@@ -503,11 +513,15 @@ class RunQueue:
             if farewell and now > farewell:
                 self._carrier.stop(folder)
                 _fail(folder, WAS_CANCELLED)
-            if now - checked > ASK:
+            if is_running(folder):
+                checked, silent = now, 0
+            elif (folder / RUNNING).exists() and not outcome_of(folder):
+                _break_off(folder, "the process of the run was ended")
+            elif now - checked > ASK:
                 checked = now
                 silent = 0 if self._is_known(folder) else silent + 1
                 if silent > SILENT:
-                    _fail(folder, "the transport's program does not answer")
+                    _break_off(folder, "the transport's program does not answer")
         self._observe(folder)
 
     def _is_known(self, folder: Path) -> bool:
@@ -518,7 +532,7 @@ class RunQueue:
             LOGGER.warning("%s", error, extra={"run": folder.name})
             return False
         if reason is not None and not outcome_of(folder):
-            _fail(folder, f"the run has ended without a result: {reason}")
+            _break_off(folder, f"the run has ended without a result: {reason}")
         return True
 
 
@@ -538,16 +552,22 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _fail(folder: Path, error: str) -> None:
+def _fail(folder: Path, error: str, *, interrupted: bool = False) -> None:
     if not outcome_of(folder):
-        write_json(folder / "outcome.json", {"done": False, "error": error})
+        outcome = {"done": False, "error": error, "interrupted": interrupted}
+        write_json(folder / "outcome.json", outcome)
+
+
+_break_off = partial(_fail, interrupted=True)
 
 
 def _end(folder: Path, run: Run, error: str = "", state: str = "") -> Run:
     """Record the end of a run: by its outcome, or by an error if there is none."""
     _fail(folder, error)
-    how = State.CANCELLED if (folder / CANCEL).exists() else State.FAILED
-    state = state or (State.DONE if outcome_of(folder)["done"] else how)
+    outcome = outcome_of(folder)
+    how = State.INTERRUPTED if outcome.get("interrupted") else State.FAILED
+    how = State.CANCELLED if (folder / CANCEL).exists() else how
+    state = state or (State.DONE if outcome["done"] else how)
     ended = replace(run, state=state, ended=_now(), rounds=exchanges(folder))
     ended.save(folder)
     return ended

@@ -42,11 +42,10 @@ from fedcluster.coordinator.folder import ADDRESS, Federation
 from fedcluster.coordinator.fresh_certificate import FRESH, FreshCertificate
 from fedcluster.coordinator.operators import Operator, operator_of, operators_log
 from fedcluster.coordinator.renewal import certificates, own_certificates
-from fedcluster.coordinator.run_job import Relaying
+from fedcluster.coordinator.run_job import MODEL, RESULT, Relaying, outcome_of
 from fedcluster.coordinator.runs import (
     GOING,
     OPTIONS,
-    RESULT,
     Carrier,
     Run,
     RunQueue,
@@ -54,7 +53,6 @@ from fedcluster.coordinator.runs import (
     content_of,
     content_without,
     how_to_go_on,
-    outcome_of,
     queue_of,
     run_folder,
     runs,
@@ -260,9 +258,6 @@ REFUSALS = 10
 """Number of refused requests per minute that are logged individually."""
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-MODEL = "model-asked.json"
-"""The model that a run scores, in its folder."""
-
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 """Headers set by a proxy, which show that the client is not the one that connects."""
 

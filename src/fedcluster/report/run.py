@@ -315,7 +315,7 @@ def written_by(folder: Path) -> Path:
     with damaged(folder / "outcome.json"):
         if not outcome["done"]:
             raise InputError(f"{folder} has no result: {outcome['error']}")
-        return Path(outcome["out"])
+        return folder / str(outcome["out"])
 
 
 @contextmanager

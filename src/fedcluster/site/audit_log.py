@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, lock, write_durably
+from fedcluster.io.outputs import atomic_write, lock, private_file, write_durably
 from fedcluster.io.records import load_record
 
 Line = dict[str, Any]
@@ -117,7 +117,7 @@ class AuditLog:
             If the chain is broken, the log was truncated, or it cannot be read or written.
         """
         try:
-            with self.path.with_suffix(".lock").open("ab") as held:
+            with private_file(self.path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT) as held:
                 lock(held)
                 self._catch_up()
                 yield self._head

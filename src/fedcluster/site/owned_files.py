@@ -10,15 +10,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import check_system, lock
 
 RUNNING = ".running"
-"""File that is locked while a coordinator, or a site, runs on the folder."""
+"""File that is locked while a coordinator, a site, or the process of a run works on the folder."""
+
+MOMENT = 0.5
+"""Seconds for which somebody may look at the lock of that file."""
+
+ORPHAN = 10.0
+"""Seconds within which what a killed program had started has ended."""
 
 LOCK, DECIDED, DRAFT = ".lock", ".changes", ".changes.partial"
 """Names in the folder: the lock, committed changes, and changes that are being written."""
@@ -151,8 +159,17 @@ def _finish(folder: Path) -> None:
 
 
 @contextmanager
-def running(folder: Path, what: str = "coordinator") -> Iterator[None]:
-    """Mark a folder as used by a running coordinator or site within the block.
+def running(folder: Path, what: str = "coordinator", patience: float = MOMENT) -> Iterator[None]:
+    """Mark a folder as used by a running program within the block, however the program ends.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of a federation, of a site, or of a run.
+    what : str
+        What uses it.
+    patience : float
+        Seconds within which another program of its kind may end.
 
     Raises
     ------
@@ -166,14 +183,31 @@ def running(folder: Path, what: str = "coordinator") -> Iterator[None]:
             f"{folder / RUNNING} cannot be written: {error.strerror or error}"
         ) from error
     with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
-        try:
-            lock(file, wait=False)
-        except BlockingIOError as error:
+        if not _lock_within(patience, file):
             who = file.read().strip()
-            raise InputError(
-                f"another {what} runs on {folder}, process {who}; end it first"
-            ) from error
+            raise InputError(f"another {what} runs on {folder}, process {who}; end it first")
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _lock_within(seconds: float, file: IO[str]) -> bool:
+    end = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            lock(file, wait=False)
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(MOMENT / 10)
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a program of this machine runs on a folder, as `running` marks it."""
+    with suppress(OSError), (folder / RUNNING).open("rb") as file:
+        try:
+            lock(file, shared=True, wait=False)
+        except BlockingIOError:
+            return True
+    return False

@@ -17,18 +17,18 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from fedcluster.errors import EndedError
 from fedcluster.io.plugins import LOADED, load_plugins
 from fedcluster.io.records import Positive
+from fedcluster.site.lifeline import end_with
 
 with suppress(ModuleNotFoundError):  # Windows has none, and no process of a site
     import resource
@@ -170,7 +170,7 @@ def serve() -> None:
     """Work for the parent until it ends; this is the child's main function."""
     pipe, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
     if parent:
-        Thread(target=_end_with, args=[parent], daemon=True).start()
+        end_with(parent)
     else:
         os.nice(LOWEST)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -186,12 +186,6 @@ def serve() -> None:
                 del request
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(0)
 
 
 def _limit(kind: int, value: int) -> None:

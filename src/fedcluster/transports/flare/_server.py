@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fedcluster.coordinator.folder import CANCEL, Federation
-from fedcluster.coordinator.run_job import engine_over, run_in_folder, terms_of
-from fedcluster.coordinator.runs import find_run, outcome_of
+from fedcluster.coordinator.run_job import engine_over, outcome_of, run_in_folder, terms_of
+from fedcluster.coordinator.runs import find_run
 from fedcluster.engines.exchange import NoReplyError, RetryingTransport, ThreadedCarrier
 from fedcluster.engines.recorder import PROGRESS, note
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import InputError
+from fedcluster.site.lifeline import end_with
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
 
@@ -114,7 +116,8 @@ class RunController(Controller):
         self._federation: Federation | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Raise an error for a kit that lacks a lock."""
+        """End with FLARE's server from now on; raise an error for a kit that lacks a lock."""
+        end_with(os.getppid())
         kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
         try:
             check_locks(kit)

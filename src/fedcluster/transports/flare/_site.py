@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from nvflare.apis.signal import Signal
 
 from fedcluster.errors import InputError
 from fedcluster.site.file import SiteFile
+from fedcluster.site.lifeline import end_with
 from fedcluster.site.membership import Membership
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare.locks import TOPIC, check_locks, place_of
@@ -41,6 +43,7 @@ class SiteExecutor(Executor):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Start answering when the run starts, and stop when it ends."""
         if event_type == EventType.START_RUN:
+            end_with(os.getppid())  # FLARE's own would try to connect for ever
             try:
                 self._start(fl_ctx)
             except Exception as error:

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedcluster.coordinator.certificates import AUTHORITY_DAYS
-from fedcluster.coordinator.folder import Federation, changing, readme, site_pages
+from fedcluster.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
 from fedcluster.coordinator.renewal import check_counts, check_valid, notice_of
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.records import load_record
@@ -300,6 +301,12 @@ def environment() -> dict[str, str]:
 PATIENCE = 20.0
 """Seconds that FLARE's server may take to admit us."""
 
+SCHEDULED = 30.0
+"""Seconds within which FLARE begins a job whose sites are connected, however short the deadline."""
+
+LOOK = 1.0
+"""Seconds between two checks for sites that are not connected."""
+
 JOB_ID = "flare-job"
 """File in the folder of a run with the FLARE job that carried it out last."""
 
@@ -338,6 +345,25 @@ def session(federation: Federation) -> Iterator[Session]:
         opened.close()
 
 
+def _lack(opened: Session, content: Mapping[str, Any]) -> str:
+    """Return which sites of a run are not connected, nothing if enough are."""
+    here = {client.name for client in opened.get_system_info().client_info}
+    absent = sorted(set(content["sites"]) - here)
+    enough = content["quorum"] or len(content["sites"])
+    if len(content["sites"]) - len(absent) >= enough:
+        return ""
+    return f"not connected: {', '.join(absent)}; {enough} sites are needed"
+
+
+def _await_sites(opened: Session, content: Mapping[str, Any], cancel: Path) -> None:
+    """Wait until enough sites of a run are connected, until its deadline or its cancellation."""
+    end = time.monotonic() + content["deadline"]
+    while (lack := _lack(opened, content)) and time.monotonic() < end and not cancel.exists():
+        time.sleep(LOOK)
+    if lack:
+        raise SiteError(lack)
+
+
 @dataclass(frozen=True, slots=True)
 class FlareCarrier:
     """Carrier that submits the runs of a federation to FLARE's server.
@@ -368,9 +394,12 @@ class FlareCarrier:
         ------
         InputError
             If the server does not answer, or does not accept it.
+        SiteError
+            If too few sites are connected at the deadline; FLARE itself would wait for longer.
         """
         content = load_record(folder / "job.json", dict[str, Any])
         with session(self.federation) as opened, TemporaryDirectory() as name:
+            _await_sites(opened, content, folder / CANCEL)
             sites, quorum = content["sites"], content["quorum"]
             job = write_flare_job(Path(name) / "job", [folder.name], sites, quorum)
             try:
@@ -388,14 +417,26 @@ class FlareCarrier:
     def end(self, folder: Path) -> str | None:
         """Return why FLARE has ended a run, None if it has not.
 
+        A run that FLARE does not begin, as sites have gone meanwhile, is aborted.
+
         Raises
         ------
         SiteError
             If FLARE's server does not answer.
         """
+        content, job = load_record(folder / "job.json", dict[str, Any]), folder / JOB_ID
         try:
             with session(self.federation) as opened:
-                about = opened.get_job_meta((folder / JOB_ID).read_text("utf-8"))
+                about = opened.get_job_meta(job.read_text("utf-8"))
+                waited = time.time() - job.stat().st_mtime
+                late = waited > max(SCHEDULED, content["deadline"])
+                if (
+                    late
+                    and about.get("status") == "SUBMITTED"
+                    and (absent := _lack(opened, content))
+                ):
+                    opened.abort_job(job.read_text("utf-8"))
+                    return absent
         except (InputError, NoConnection) as error:
             raise SiteError(f"the coordinator at {self.federation.address} has gone") from error
         except JobNotFound:

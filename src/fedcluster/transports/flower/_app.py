@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from fedcluster.engines.recorder import PROGRESS, note
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import SiteError
 from fedcluster.io.plugins import load_plugins
+from fedcluster.site.lifeline import end_with
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
@@ -63,7 +63,7 @@ class RunGrid(HttpGrid):
 def main() -> None:
     """Run the job of the task whose token is on standard input."""
     parent, home, *plugins = sys.argv[1:]
-    threading.Thread(target=launcher.end_with, args=[int(parent)], daemon=True).start()
+    end_with(int(parent))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     launcher.hasten()
     load_plugins(plugins)

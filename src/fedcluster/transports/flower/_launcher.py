@@ -18,9 +18,7 @@ import ipaddress
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
@@ -28,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from fedcluster.coordinator.fresh_certificate import FreshCertificate
+from fedcluster.site.lifeline import end_with
 
 LOGGER = logging.getLogger(__name__)
 
@@ -61,6 +60,9 @@ BACKOFF = 0.05
 
 QUICK, IDLE = 0.1, 3.0
 """Seconds between two checks for a message: while there are some, and after a long idle time."""
+
+FAREWELL = 3.0
+"""Seconds within which a program whose parent has ended takes leave of the other end."""
 
 
 class Pace:
@@ -209,18 +211,11 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
     return b"unknown" if late else str(status).encode()
 
 
-def end_with(parent: int) -> None:
-    """Interrupt this process as soon as its parent has ended."""
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    signal.raise_signal(signal.SIGINT)
-
-
 def main() -> None:
     """Run one of Flower's programs."""
     parent, program, *options = sys.argv[1:]
     sys.argv = [f"flower-{program}", *options]
-    threading.Thread(target=end_with, args=[int(parent)], daemon=True).start()
+    end_with(int(parent), FAREWELL)
     if program == "superlink":  # each loads its own part of Flower only: the other's is slow
         from flwr.superlink import extensions
         from flwr.superlink.cli import flower_superlink

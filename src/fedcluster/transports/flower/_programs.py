@@ -6,14 +6,17 @@ below; tests/test_flower_contract.py compares each with the installed release of
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import secrets
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -42,6 +45,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from fedcluster.coordinator.renewal import WARNING
 from fedcluster.errors import InputError, first_cause
 from fedcluster.site.identity import Address
+from fedcluster.site.owned_files import ORPHAN
 from fedcluster.transports.flower import _launcher as launcher
 
 EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
@@ -245,8 +249,13 @@ def is_healthy(
 
 @contextmanager
 def private_folder(home: Path) -> Iterator[Path]:
-    """Yield a private folder with a new secret in it, which is removed with the block."""
+    """Yield a private folder with a new secret in it, which is removed with the block.
+
+    Those that killed programs have left are removed, too: only one at a time runs in ``home``.
+    """
     home.mkdir(parents=True, exist_ok=True)
+    for left in home.glob("private-*"):
+        shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix="private-", dir=home) as name:
         (Path(name) / "secret").write_text(secrets.token_hex(32), encoding="ascii")
         yield Path(name)
@@ -339,6 +348,22 @@ def get(
     more = {} if host is None else {HOST_OF_CERTIFICATE: host}
     with httpx.Client(verify=trusted, timeout=timeout) as http:
         return http.get(url, headers=headers, extensions=more)
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Wait until the program of a coordinator that was killed has left a port, if it soon does."""
+    end = time.monotonic() + ORPHAN
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    return  # Flower says it
+                time.sleep(QUICK)
+            else:
+                return
 
 
 def free_port() -> int:

@@ -252,6 +252,7 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     log = home / "superlink.log"
     folder = federation.folder
     with private_files(), running(folder), programs.private_folder(home) as private:
+        programs.wait_for_port(federation.place.listens, federation.port)
         options = superlink_options(federation, private / "secret")
         with ManagedProcess.running("superlink", options, log, home) as superlink:
             _wait_until_healthy(federation, superlink)

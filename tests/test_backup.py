@@ -1,0 +1,209 @@
+"""Backups of a federation, their return elsewhere, and another address of its coordinator."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+import tarfile
+from pathlib import Path
+
+import pyrage
+import pytest
+from operated import operated
+from test_federation import invoke
+
+from fedcluster.coordinator.backup import back_up, restore
+from fedcluster.coordinator.folder import Federation, create
+from fedcluster.coordinator.operators import operators_log
+from fedcluster.coordinator.renewal import CERTIFICATE, certificates
+from fedcluster.coordinator.run_job import MODEL, located
+from fedcluster.coordinator.runs import Run
+from fedcluster.errors import InputError
+from fedcluster.site.audit_log import read_log, verify
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a coordinator does not run there")
+WORD = "correct horse"
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    """With a run that was done, and one that a coordinator was at."""
+    federation = create(
+        tmp_path / "trial", ["north", "south"], "one.example.org:8443", insecure=False
+    )
+    with operated(federation) as coordinator:
+        owner = coordinator.by()
+        done, going = owner.begin(), owner.begin()
+        coordinator.carrier.finish(done, files={"model.json": "{}"})
+        owner.wait_until(done, "done")
+        coordinator.carrier.wait_for(done, going)
+        exchange = federation.file("runs", going, "communication_rounds", "exchange-0000")
+        exchange.parent.mkdir()
+        exchange.write_bytes(b"answers")
+    federation.file("sites", "north", "rows.csv").write_text("x\n1\n")
+    federation.file("flower").mkdir()
+    federation.file("flower", "state.db").write_text("of Flower")
+    return federation
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """What must be the same after a restoration."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    own = {name: path for name, path in files.items() if "/." not in f"/{name}"}
+    other = ("sites/", "flower/", "audit.")
+    return {name: path.read_bytes() for name, path in own.items() if not name.startswith(other)}
+
+
+def test_all_that_a_coordinator_needs_comes_back_for_its_owner_only(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """No row is in it, and neither log nor permit knows of another coordinator."""
+    n = back_up(federation.folder, tmp_path / "file", WORD)
+    assert n > 12
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+    back = restore(tmp_path / "file", tmp_path / "elsewhere", WORD)
+    assert kept(back.folder) == kept(federation.folder)
+    assert not back.file("sites").exists()
+    assert not back.file("flower").exists()
+    assert [line["event"] for line in read_log(back.file("audit.jsonl"))][-2:] == [
+        "backed up",
+        "restored",
+    ]
+    verify(operators_log(back.folder).path)
+    for path in (back.folder, *back.folder.rglob("*")):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_a_restored_federation_goes_on_with_the_run_that_it_was_at(
+    federation: Federation, tmp_path: Path
+) -> None:
+    back_up(federation.folder, tmp_path / "file", WORD)
+    back = restore(tmp_path / "file", tmp_path / "elsewhere", WORD)
+    with operated(back) as coordinator:
+        states = {run["state"] for run in coordinator.by().get("/runs")["runs"]}
+        assert states <= {"done", "running", "queued"}
+        [name] = [path.parent.name for path in back.file("runs").glob("*/communication_rounds")]
+        coordinator.carrier.wait_for(name)
+    assert Run.load(back.file("runs", name)).rounds == 1
+
+
+def test_a_backup_is_made_while_a_coordinator_writes(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """Also what a run of now has is of one moment: a state is not ahead of the files."""
+    with operated(federation) as coordinator:
+        name = coordinator.by().begin()
+        back_up(federation.folder, tmp_path / "file", WORD)
+        assert name
+    assert restore(tmp_path / "file", tmp_path / "elsewhere", WORD).file("runs", name).is_dir()
+
+
+def packed(name: str) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    return pyrage.passphrase.encrypt(content.getvalue(), WORD)
+
+
+@pytest.mark.parametrize(
+    ("content", "word", "said"),
+    [
+        (pyrage.passphrase.encrypt(b"", WORD), "another", "the passphrase is another one"),
+        (b"no backup", WORD, "or it is no backup"),
+        (packed("../beside"), WORD, "'../beside', which is no file of a backup"),
+        (packed("/tmp/beside"), WORD, "which is no file of a backup"),
+    ],
+)
+def test_what_is_no_backup_writes_nothing(
+    content: bytes, word: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        restore(tmp_path / "file", tmp_path / "elsewhere", word)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(
+    federation: Federation, tmp_path: Path
+) -> None:
+    secret = tmp_path / "word"
+    secret.write_text(f"{WORD}\n")
+    secret.chmod(0o644)
+    how = ("--passphrase-file", secret)
+    status, said = invoke("federation", "backup", federation.folder, tmp_path / "file", *how)
+    assert (status, "may read" in said) == (2, True), said
+    secret.chmod(0o600)
+    inside = federation.file("file")
+    status, said = invoke("federation", "backup", federation.folder, inside, *how)
+    assert (status, "write it elsewhere" in said) == (2, True), said
+    status, said = invoke("federation", "backup", federation.folder, tmp_path / "file", *how)
+    assert status == 0, said
+    status, said = invoke("federation", "restore", tmp_path / "file", federation.folder, *how)
+    assert (status, "is not an empty folder" in said) == (2, True), said
+    status, said = invoke("federation", "restore", tmp_path / "file", tmp_path / "new", *how)
+    assert (status, "federation start" in said) == (0, True), said
+
+
+def test_no_path_of_a_run_is_that_of_a_folder(federation: Federation) -> None:
+    """Those of a model that is asked about, and of a run that forgets a site, too."""
+    for job in federation.file("runs").glob("*/job.json"):
+        assert str(federation.folder) not in job.read_text()
+    content = {
+        "out": "result",
+        "first_rows": "../../first-rows.json",
+        "parameters": {"model": MODEL},
+        "forgets": {"run": "../before", "site": "north"},
+    }
+    folder = federation.file("runs", "now")
+    there = located(json.loads(json.dumps(content)), folder)
+    assert Path(there["out"]) == folder / "result"
+    assert Path(there["parameters"]["model"]) == folder / MODEL
+    assert Path(there["first_rows"]).resolve() == federation.file("first-rows.json")
+    assert Path(there["forgets"]["run"]).resolve() == federation.file("runs", "before")
+
+
+def test_another_address_has_a_certificate_and_says_who_writes_what(
+    federation: Federation,
+) -> None:
+    """Folders of sites that are still here have it; the authority stays, so permits count."""
+    folder, authority = federation.folder, federation.file("certificates/ca.crt").read_bytes()
+    status, said = invoke("federation", "address", folder, "two.example.org:9443")
+    assert status == 0, said
+    moved = Federation.load(folder)
+    assert (moved.host, moved.port) == ("two.example.org", 9443)
+    names = certificates(moved.file(CERTIFICATE))[0].extensions
+    assert "two.example.org" in str(names)
+    assert "one.example.org" not in str(names)
+    assert moved.file("certificates/ca.crt").read_bytes() == authority
+    assert 'coordinator = "two.example.org:9443"' in moved.file("sites/south/site.toml").read_text()
+    assert "two.example.org:9443" in moved.file("README.md").read_text()
+    for name in moved.sites:
+        assert f'{name} writes coordinator = "two.example.org:9443" into site.toml' in said
+    last = list(read_log(moved.file("audit.jsonl")))[-1]
+    assert (last["event"], last["address"]) == ("address changed", "two.example.org:9443")
+
+
+@pytest.mark.parametrize(("key", "said"), [(True, "federation csr"), (False, "--authority-key")])
+def test_an_address_that_nobody_here_can_vouch_for(
+    federation: Federation, tmp_path: Path, said: str, *, key: bool
+) -> None:
+    """Another authority is asked for it; the key of one's own must be named, or nothing changes."""
+    if key:
+        other = create(tmp_path / "other", ["a"], "x.example.org:1", insecure=False)
+        text = other.file(CERTIFICATE).read_bytes().split(b"-----END CERTIFICATE-----\n")[0]
+        federation.file("certificates/ca.crt").write_bytes(text + b"-----END CERTIFICATE-----\n")
+    federation.file("certificates/ca.key").unlink()
+    status, told = invoke("federation", "address", federation.folder, "two.example.org:9443")
+    assert (status, said in told) == (0 if key else 2, True), told
+    host = "two.example.org" if key else "one.example.org"
+    assert Federation.load(federation.folder).host == host
+
+
+def test_an_insecure_federation_stays_on_its_machine(tmp_path: Path) -> None:
+    create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=True)
+    status, said = invoke("federation", "address", tmp_path / "trial", "example.org:8443")
+    assert (status, "is for one machine" in said) == (2, True), said
+    status, said = invoke("federation", "address", tmp_path / "trial", "127.0.0.1:9443")
+    assert (status, "vouches" in said) == (0, False), said
