@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
+from sklearn.base import clone
 
 from fedcluster import FederatedGaussianMixture
-from fedcluster.algorithms import GaussianMixture
+from fedcluster.algorithms import GaussianMixture, MergedMixture
+from fedcluster.algorithms.gaussian_mixture import merged_state
 from fedcluster.core import Column, Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -254,6 +256,51 @@ def test_the_two_clusters_are_joined_that_lose_least(criterion: Any, wide: bool)
 def blobs(k: int, n: int = 60, d: int = 2) -> np.ndarray:
     rng = np.random.default_rng(4)
     return np.asarray(20 * np.arange(k)[:, None, None] + rng.normal(size=(k, n, d))).reshape(-1, d)
+
+
+def test_rows_of_few_values_have_one_mixture_in_any_order() -> None:
+    """Ties between axes, leaves and points are many, and rounding decides none of them."""
+    rng = np.random.default_rng([77, 11])
+    kind, site = rng.integers(0, 3, 360), rng.integers(0, 4, 360)
+    chance = np.where(kind[:, None] == np.arange(4) % 3, 0.9, 0.1)
+    rows = (rng.random((360, 4)) < chance).astype(float) * [1.0, 3.0, 0.7, 1.0] + [0, 2, 0.1, -1]
+    fit = FederatedGaussianMixture("auto", merge=True, noise=True, prepare="auto", random_state=0)
+    one = clone(fit).fit(rows, sites=site)
+    found = []
+    for _ in range(3):
+        order = rng.permutation(360)
+        other = clone(fit).fit(rows[order], sites=site[order])
+        assert_array_equal(other.labels_, one.labels_[order])
+        found.append(other.state_.memory)
+    for memory in found:
+        for name, each in memory.items():
+            assert_allclose(each, one.state_.memory[name], rtol=1e-8, atol=1e-8, err_msg=name)
+
+
+def test_components_are_in_one_order_whatever_order_they_were_fitted_in() -> None:
+    rng = np.random.default_rng(0)
+    step = MergedMixture("diag")
+    mixture = GaussianMixture("diag").start(
+        np.array([[0.0, 1.0], [5.0, 0.0], [0.0, -1.0], [9.0, 9.0]]),
+        np.array([7.0, 9.0, 7.0, 3.0]),
+        precisions_cholesky=rng.uniform(1.0, 2.0, (4, 2)),
+    )
+    one = merged_state(step, mixture, [[0, 3], [1, 2]])
+    assert one.weights.tolist() == [16.0, 10.0]
+    assert one.memory["parts"].tolist() == [9.0, 7.0, 7.0, 3.0]
+    assert one.memory["means"].tolist() == [[5.0, 0.0], [0.0, -1.0], [0.0, 1.0], [9.0, 9.0]]
+    assert one.memory["cluster"].tolist() == [0.0, 0.0, 1.0, 1.0]
+    order = np.array([3, 2, 0, 1])
+    memory = {name: each[order] for name, each in mixture.memory.items()}
+    turned = replace(
+        mixture,
+        centers=mixture.centers[order],
+        weights=mixture.weights[order] * (1.0 + 1e-15 * rng.normal(size=4)),
+        memory=memory,
+    )
+    other = merged_state(step, turned, [[3, 1], [2, 0]])
+    for name, each in one.memory.items():
+        assert_allclose(other.memory[name], each, rtol=1e-12, err_msg=name)
 
 
 def test_merged_components_have_the_shape_and_the_noise_that_were_asked_for() -> None:

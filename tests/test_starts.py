@@ -632,6 +632,15 @@ def test_canonical_order_is_by_falling_weight_then_by_coordinates() -> None:
     assert_array_equal(state.weights, [3, 2, 2, 2])
 
 
+def test_rounding_puts_no_cluster_before_another() -> None:
+    centers = np.array([[0.5, 2.0], [0.5, -3.0], [4.0, 0.0]])
+    noise = np.array([[3e-14, 0.0], [-3e-14, 0.0], [0.0, 0.0]])
+    for sign in (-1.0, 1.0):
+        weights = 100.0 + 1e-12 * sign * np.array([1.0, -1.0, 0.0])
+        state = canonical(State(centers + sign * noise, weights), Lloyd())
+        assert_allclose(state.centers, centers[[1, 0, 2]], atol=1e-12)
+
+
 def test_a_given_start_keeps_its_order_and_is_the_only_one() -> None:
     X = on_line(0, 1, 10, 11, 12)
     given = run_plan(clustering(FitSpec(2, init=on_line(0, 11))), engine(X))

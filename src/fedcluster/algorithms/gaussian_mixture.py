@@ -33,7 +33,7 @@ from fedcluster.algorithms._mixture_sums import (
     precision_factors,
     regularised,
 )
-from fedcluster.algorithms.merging import means, total
+from fedcluster.algorithms.merging import by_weight, means, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, EITHER, TOLERANCE, Allowed, Array
 from fedcluster.metrics.gaussians import (
@@ -350,7 +350,7 @@ def merged_state(
     shift: Floats | None = None,
     scale: Floats | None = None,
 ) -> State:
-    """Return the state whose clusters are sets of components, ordered by decreasing weight.
+    """Return the state whose clusters are sets of components, both by decreasing weight.
 
     Parameters
     ----------
@@ -366,19 +366,20 @@ def merged_state(
     d = mixture.centers.shape[1]
     shift = np.zeros(d) if shift is None else shift
     scale = np.ones(d) if scale is None else scale
-    weights = np.array([mixture.weights[list(group)].sum() for group in groups])
-    means = np.array(
-        [np.average(mixture.centers[list(g)], 0, mixture.weights[list(g)]) for g in groups]
-    )
-    order = np.lexsort([*means.T[::-1], -weights])
-    cluster = np.zeros(len(mixture.weights))
-    for number, place in enumerate(order):
-        cluster[list(groups[place])] = number
-    components = {name: mixture.memory[name] for name in memory_of(step)}
+    parts = by_weight(mixture.weights, mixture.centers)
+    own, centers = mixture.weights[parts], mixture.centers[parts]
+    belongs = [np.isin(parts, group) for group in groups]
+    weights = np.array([own[each].sum() for each in belongs])
+    means = np.array([np.average(centers[each], 0, own[each]) for each in belongs])
+    order = by_weight(weights, means)
+    components = {
+        name: array.reordered(mixture.memory[name], parts)
+        for name, array in memory_of(step).items()
+    }
     memory = {
-        "means": mixture.centers,
-        "parts": mixture.weights,
-        "cluster": cluster,
+        "means": centers,
+        "parts": own,
+        "cluster": np.array(belongs)[order].argmax(axis=0).astype(np.float64),
         "shift": shift,
         "scale": scale,
     }

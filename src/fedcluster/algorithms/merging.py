@@ -1,4 +1,4 @@
-"""Weighted sums and means of centres: made at the sites, added and divided at the server.
+"""Weighted sums and means of centres: made at the sites, added, divided and put in order.
 
 The only two places that divide by a weight are here, and neither divides by zero.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Rows, Summary
+from fedcluster.core import Data, Floats, Rows, Summary, coarse
 from fedcluster.errors import HeldBackError
 
 
@@ -31,6 +31,23 @@ def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:
     some = weights > 0
     safe = np.where(some, weights, 1.0)
     return np.where(some[:, None], sums / safe[:, None], otherwise)
+
+
+def by_weight(weights: Floats, centers: Floats) -> NDArray[np.intp]:
+    """Return the order of clusters (k,) by decreasing weight, ties by coordinates.
+
+    Both are compared as `fedcluster.core.coarse` numbers, so that rounding decides only between
+    clusters that are equal otherwise.
+
+    Examples
+    --------
+    >>> by_weight(np.array([4.0, 4.0 + 1e-15, 9.0]), np.array([[5.0], [2.0], [7.0]]))
+    array([2, 1, 0])
+    """
+    told, places = (
+        coarse(each, float(np.abs(each).max(initial=0.0))) for each in (weights, centers)
+    )
+    return np.lexsort([*centers.T[::-1], *places.T[::-1], -told])
 
 
 def as_sums(centers: Floats, weights: Floats, counts: NDArray[np.integer | np.bool_]) -> Summary:

@@ -15,6 +15,7 @@ from fedcluster.core.data import (
     Labels,
     Rows,
     RowStream,
+    coarse,
     lexicographic,
     on_grid,
 )

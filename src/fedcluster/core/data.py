@@ -227,6 +227,26 @@ def on_grid(values: Rows) -> Rows:
     return shortened
 
 
+BITS = 32
+"""Bits of a number that decide what comes first."""
+
+
+def coarse(values: Floats, largest: Floats | float) -> Floats:
+    """Return values rounded to multiples of 2^-32 of the power of two above ``largest``.
+
+    Sums are rounded in another way for each order of rows. Numbers that differ by that alone decide
+    nothing, neither which of them is larger nor what a row is nearer to.
+
+    Examples
+    --------
+    >>> coarse(np.array([0.25, 0.25 + 1e-16]), 0.5).tolist()
+    [0.25, 0.25]
+    """
+    places = np.frexp(largest)[1] - BITS
+    rounded: Floats = np.ldexp(np.rint(np.ldexp(values, -places)), places)
+    return rounded
+
+
 def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
     """Return the order that sorts rows by their columns, the first column being decisive.
 

@@ -22,7 +22,7 @@ from math import pi, sqrt
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
+from fedcluster.core import Data, Floats, Labels, Rows, State, Summary, coarse
 from fedcluster.core.ranges import EITHER, MEANS, Allowed, Array
 from fedcluster.kernels import nearest
 from fedcluster.metrics.gaussians import variance_within
@@ -206,23 +206,25 @@ class Leaves:
         units. A leaf of less than twice ``least`` is not halved.
         """
         spreads, steps = self._axes(unit, numeric)
-        queue = [
-            (-w * v.max(initial=0.0), i, w, mean, v, i)
-            for i, (w, mean, v) in enumerate(zip(self.weights, self.means, spreads, strict=True))
-        ]
+        sizes = self.weights * spreads.max(axis=1, initial=0.0)
+        largest = float(sizes.max())
+        every = zip(coarse(-sizes, largest), self.weights, self.means, spreads, strict=True)
+        queue = [(size, i, w, mean, v, i) for i, (size, w, mean, v) in enumerate(every)]
         heapify(queue)
         done, number = list[Floats](), len(queue)
         while queue and len(queue) + len(done) < most:
-            size, _, w, mean, variances, leaf = heappop(queue)
-            if w < 2 * least or -size <= LEAST_SIZE * w:
+            _, _, w, mean, variances, leaf = heappop(queue)
+            widest = float(variances.max(initial=0.0))
+            if w < 2 * least or widest <= LEAST_SIZE:
                 done.append(mean)
                 continue
-            j = int(variances.argmax())
+            j = int(coarse(variances, widest).argmax())
             step = sqrt(2 * variances[j] / pi) * steps[leaf, j]
             kept = variances.copy()
             kept[j] *= 1 - 2 / pi
+            size = coarse(-w / 2 * kept.max(), largest)
             for at in (mean - step, mean + step):
-                heappush(queue, (-w / 2 * kept.max(), number, w / 2, at, kept, leaf))
+                heappush(queue, (size, number, w / 2, at, kept, leaf))
                 number += 1
         return np.array([*done, *(each[3] for each in sorted(queue, key=lambda each: each[1]))])
 
@@ -287,5 +289,9 @@ def _with_common(variances: Floats, weights: Floats, means: Floats, overall: Flo
 
 
 def begun(centers: Floats, unit: Floats, texts: Floats) -> State:
-    """Return the state for asking about points."""
-    return replace(State.at(centers), memory={"unit": unit, "texts": texts})
+    """Return the state for asking about points, which have the same bits in any order of rows.
+
+    Rows of few values may be as near to one point as to another.
+    """
+    unit = coarse(unit, unit)
+    return replace(State.at(coarse(centers, unit)), memory={"unit": unit, "texts": texts})

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Floats
+from fedcluster.core import Floats, coarse
 
 Criterion = Literal["likelihood", "ward"]
 Clusters = dict[int, NDArray[np.intp]]
@@ -76,11 +76,14 @@ class Loss:
         P, or its variances, which are also the units of Ward's criterion.
     shares : sequence of ndarray
         The shares of the levels of each text over all rows.
+    total : float
+        The weight of all rows.
     """
 
     criterion: Criterion
     prior: Floats
     shares: Sequence[Floats]
+    total: float
 
     def of(self, parts: Parts) -> Floats:
         """Return the loss of each cluster, (n,)."""
@@ -89,6 +92,11 @@ class Loss:
             own = (counts + shares / 2) / (counts.sum(axis=1, keepdims=True) + 0.5)
             loss = loss - (counts * np.log(np.maximum(own, 1e-12))).sum(axis=1)
         return loss
+
+    def gained(self, parts: Parts, own: Floats, i: int, others: NDArray[np.intp]) -> Floats:
+        """Return what joining cluster i with each of others adds to their losses, ``own`` (n,)."""
+        added = self.of(parts.joined(i, others)) - own[i] - own[others]
+        return coarse(added, self.total)
 
     def _numbers(self, weights: Floats, scatters: Floats) -> Floats:
         p = scatters.shape[1]
@@ -123,7 +131,7 @@ def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
     """
     total = max(float(parts.weights.sum()), 1e-300)
     shares = [each.sum(axis=0) / total for each in parts.counts]
-    loss = Loss(criterion, _prior(parts), shares)
+    loss = Loss(criterion, _prior(parts), shares, total)
     parts = Parts(
         parts.weights.copy(), parts.means.copy(), parts.scatters.copy(),
         [each.copy() for each in parts.counts],
@@ -133,7 +141,7 @@ def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
     costs = np.full((count, count), np.inf)
     for i in range(count - 1):
         later = np.arange(i + 1, count)
-        costs[i, later] = costs[later, i] = loss.of(parts.joined(i, later)) - own[i] - own[later]
+        costs[i, later] = costs[later, i] = loss.gained(parts, own, i, later)
     labels, found = np.arange(count), Clusters()
     for k in range(count, 0, -1):
         if k <= most:
@@ -148,8 +156,7 @@ def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
         others = np.flatnonzero(alive)
         others = others[others != i]
         if len(others):
-            gained = loss.of(parts.joined(i, others)) - own[i] - own[others]
-            costs[i, others] = costs[others, i] = gained
+            costs[i, others] = costs[others, i] = loss.gained(parts, own, i, others)
     return found
 
 

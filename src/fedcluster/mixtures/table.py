@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.algorithms.gaussian_mixture import GaussianMixture
-from fedcluster.core import Floats, RowTransform, State, Summary, Task
+from fedcluster.core import Floats, RowTransform, State, Summary, Task, coarse
 from fedcluster.metrics.columns import ON_GRID, AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import CovarianceType
 from fedcluster.metrics.moments import Moments
@@ -192,7 +192,8 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     low, width = np.zeros(len(mean)), np.ones(len(mean))
     low[two], width[two] = shapes.values[0, two], np.diff(shapes.values[:, two], axis=0)[0]
     texts[two] = texts.max(initial=0.0) + 1.0 + np.arange(two.sum())
-    own = _with_levels(how, two, low * scale + shift, width * scale)
+    apart = coarse(width * scale, width * scale)
+    own = _with_levels(how, two, coarse(low * scale + shift, apart), apart)
     width[texts > 0] *= _level_scale(how, len(mean), two)[texts > 0]
     floors, numbers = _floors(shapes, shapes.grid / scale), texts == 0
     return Table(

@@ -46,6 +46,7 @@ from fedcluster.algorithms import (
     VarianceTree,
 )
 from fedcluster.algorithms.fkm import site_seeding
+from fedcluster.algorithms.merging import by_weight
 from fedcluster.core import (
     Algorithm,
     Answers,
@@ -410,7 +411,7 @@ def canonical(state: State, algorithm: Algorithm) -> State:
     declared = allowed_of(algorithm).memory
     if not state.memory.keys() <= declared.keys():
         return state
-    order = np.lexsort([*state.centers.T[::-1], -state.weights])
+    order = by_weight(state.weights, state.centers)
     memory = {name: declared[name].reordered(array, order) for name, array in state.memory.items()}
     centers = state.centers[order] if len(state.centers) else state.centers
     return replace(state, centers=centers, weights=state.weights[order], memory=memory)

@@ -128,7 +128,8 @@ def _beside(rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int) -
             rng = stream(seed, 0, f"leaves {j}")
             centers = kmeans(points, j, weights, rng=rng, n_init=RESTARTS).centers
             sizes = np.bincount(nearest(points, centers)[0], weights, j).astype(np.float64)
-            found[j] = Result(State(centers, sizes), (), "of the leaves", Lloyd())
+            state = canonical(State(centers, sizes), Lloyd())
+            found[j] = Result(state, (), "of the leaves", Lloyd())
     return found
 
 
