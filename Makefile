@@ -11,6 +11,8 @@ endif
 export MPLBACKEND := Agg
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of processes: each compiles the package's files if none has kept them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types warm unit coverage long near network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean

@@ -39,6 +39,7 @@ from fedcluster.io.cells import (
 )
 from fedcluster.io.columns import first_twice
 from fedcluster.io.reader import ArrowTable, BatchTable, TablePart
+from fedcluster.io.remote import own_folder
 from fedcluster.io.rows import (
     FileFingerprint,
     FileSource,
@@ -789,10 +790,15 @@ def open_duckdb(path: Path, **options: Any) -> BatchTable:
 
 
 def connect_duckdb(path: Path | str) -> Any:
-    """Open a DuckDB file read-only, without the progress bar that it prints for long queries."""
+    """Open a DuckDB file read-only, in bounded memory, without a progress bar.
+
+    By itself, DuckDB keeps what it reads in up to 80 % of the memory, and sorts beside the file.
+    """
     import duckdb  # an optional extra
 
-    database = duckdb.connect(str(path), read_only=True)
+    sorting = str(own_folder() / "duckdb")
+    bounds = {"memory_limit": "512MB", "threads": 4, "temp_directory": sorting}
+    database = duckdb.connect(str(path), read_only=True, config=bounds)
     database.execute("SET enable_progress_bar = false")
     return database
 

@@ -41,7 +41,7 @@ def fetched(address: str) -> Path:
     name = PurePosixPath(unquote(urlsplit(address).path)).name
     if not name:
         raise InputError(f"{shown(address)} names no file")
-    copy = Path(_folder().name, f"{len(list(Path(_folder().name).iterdir()))}", name)
+    copy = own_folder() / f"{len(list(own_folder().iterdir()))}" / name
     copy.parent.mkdir()
     with reachable(address):
         _copy(address, copy)
@@ -107,6 +107,10 @@ def _fsspec() -> Any:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of copies, which is deleted when the process ends."""
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fedcluster-")
+
+
+def own_folder() -> Path:
+    """Return a folder for copies, open to this user only, that is deleted as the process ends."""
+    return Path(_own_folder().name)
