@@ -797,7 +797,7 @@ def connect_duckdb(path: Path | str) -> Any:
     import duckdb  # an optional extra
 
     sorting = str(own_folder() / "duckdb")
-    bounds = {"memory_limit": "512MB", "threads": 4, "temp_directory": sorting}
+    bounds: dict[str, Any] = {"memory_limit": "512MB", "threads": 4, "temp_directory": sorting}
     database = duckdb.connect(str(path), read_only=True, config=bounds)
     database.execute("SET enable_progress_bar = false")
     return database
