@@ -533,7 +533,7 @@ def test_fit_writes_the_report_beside_its_other_files(fitted):
     assert (fitted / "out" / "report.html").read_text() == before
 
 
-def test_tables_and_charts_can_be_taken_along(fitted):
+def test_tables_and_a_slide_can_be_taken_along(fitted):
     ran = CliRunner().invoke(app, ["report", str(fitted / "out"), "--tables", "--json"])
     assert ran.exit_code == 0, ran.output
     files = json.loads(ran.output)["files"]
@@ -553,12 +553,21 @@ def test_tables_and_charts_can_be_taken_along(fitted):
     slide = (fitted / "out" / "report" / "slide.png").read_bytes()
     assert slide[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", slide[16:24]) == (1920, 1080)
+
+
+def test_charts_can_be_taken_along_as_svg_and_png(fitted):
+    ran = CliRunner().invoke(app, ["report", str(fitted / "out"), "--tables", "--json"])
+    files = json.loads(ran.output)["files"]
     charts = [fitted / "out" / file for file in files if file.endswith(".svg")]
     assert len(charts) >= 4
     for chart in charts:
         root = ElementTree.fromstring(chart.read_text("utf-8"))
         assert float(root.attrib["width"]) > 100
         assert "var(" not in chart.read_text("utf-8")
+        png = chart.with_suffix(".png").read_bytes()
+        size = [round(2 * float(root.attrib[side])) for side in ("width", "height")]
+        assert list(struct.unpack(">II", png[16:24])) == pytest.approx(size, abs=1)
+        assert f"report/{chart.stem}.png" in files
 
 
 @pytest.fixture(scope="module")
@@ -670,13 +679,16 @@ def test_a_name_like_a_formula_is_harmless_in_a_table(tmp_path):
 def test_what_a_library_writes_is_named_without_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.warns(UserWarning, match="no .* without") as noticed:
         files = write_parts(tmp_path, binary())
     assert [str(each.message) for each in noticed] == [
         'no tables.xlsx without openpyxl: pip install "fedcluster[excel]"',
         'no slide without matplotlib: pip install "fedcluster[plot]"',
+        'no charts as PNG without resvg-py: pip install "fedcluster[plot]"',
     ]
-    assert not {"report/tables.xlsx", "report/slide.png"} & set(files)
+    assert "report/tables.xlsx" not in files
+    assert not any(file.endswith(".png") for file in files)
     assert sorted(f"report/{path.name}" for path in (tmp_path / "report").iterdir()) == sorted(
         files
     )
@@ -789,3 +801,9 @@ def test_a_browser_draws_sorts_hides_and_asks_for_nothing(tmp_path):
             assert shown.value(gone)
         assert shown.errors == []
         assert {each.split(":")[0] for each in shown.requests} <= {"file"}
+
+
+def test_a_folder_is_found_from_where_one_is(fitted, monkeypatch):
+    monkeypatch.chdir(fitted)
+    ran = CliRunner().invoke(app, ["report", "out"])
+    assert ran.output == "Wrote out/report.html: open it in a browser.\n"

@@ -300,7 +300,7 @@ def told_apart(run: Run, other: Run, folders: tuple[Path, Path]) -> tuple[Run, R
 def outcome_of(folder: Path) -> dict[str, Any]:
     """Return how a run ended and where its files are; nothing if it has not ended."""
     if not (folder / "job.json").is_file():  # a folder that a job wrote
-        return {"done": True, "out": str(folder)}
+        return {"done": True, "out": "."}
     path = folder / "outcome.json"
     if not path.is_file():
         return {}

@@ -1,10 +1,10 @@
-"""Parts of a report for other documents: tables as CSV and Excel, charts as SVG, a slide."""
+"""Parts of a report for other documents: tables (CSV, Excel), charts (SVG, PNG) and a slide."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -53,6 +53,8 @@ def write_parts(folder: Path, run: Run) -> list[str]:
         files = pictured(book.name, book, partial(_workbook, tables), "openpyxl", "excel")
         if 0 < run.k <= MOST_CARDS:
             files += pictured("slide", place / "slide.png", partial(_slide, run))
+        if pictured("charts as PNG", place, partial(_as_png, charts), "resvg-py"):
+            files += [f"{name}.png" for name in charts]
     files += [*(f"{name}.csv" for name, _ in tables), *(f"{name}.svg" for name in charts)]
     return [f"{FOLDER}/{file}" for file in files]
 
@@ -83,6 +85,15 @@ def _slide(run: Run, path: Path) -> None:
     lead = f"{title_of(run)}. {sure(run)}" if run.title else sure(run)
     figure = slide(run.title or title_of(run), [lead, foot], cards)
     figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _as_png(charts: Mapping[str, str], folder: Path) -> None:
+    """Draw charts that are SVG, twice as large, in the font of matplotlib's pictures."""
+    draw = import_module("resvg_py").svg_to_bytes
+    fonts = Path(import_module("matplotlib").get_data_path(), "fonts", "ttf")
+    font = {"font_dirs": [str(fonts)], "sans_serif_family": "DejaVu Sans"}
+    for name, text in charts.items():
+        (folder / f"{name}.png").write_bytes(draw(text, zoom=2, **font))
 
 
 def _cell(content: Any) -> Any:
