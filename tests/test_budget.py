@@ -39,7 +39,7 @@ from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.messages import limits_in_words
 from fedcluster.site.audit_log import AuditLog, Head, parts_of, read_log
 from fedcluster.site.file import SiteFile
-from fedcluster.site.logs import budget_content
+from fedcluster.site.logs import budget_content, budget_parts
 from fedcluster.site.membership import Membership, site_responder
 
 BUDGET = Budget(2.0, 1e-6)
@@ -387,6 +387,16 @@ def test_a_site_s_budget_is_shown(folder):
     assert told["spent"]["rho"] == pytest.approx(0.06)
     shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
     assert "of 2 at delta 1e-06, for each record." in shown
+    assert "Not counted" not in shown
+    earlier: list[dict[str, object]] = [
+        {"tasks": [1]},
+        {"tasks": [1], "spent": 0.1},
+        {"described": ["x"]},
+        {"tasks": [2]},
+    ]
+    assert list(budget_parts(budget_content(kept, earlier)))[-1] == (
+        "Not counted: 2 answers that left before the site had a budget."
+    )
 
 
 def test_a_check_says_that_every_answer_has_noise(folder):

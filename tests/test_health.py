@@ -163,7 +163,8 @@ def test_prometheus_is_told(coordinator: Operated, federation: Federation) -> No
     assert found["fedcluster_queue_length"] == {(): 1}
     assert found["fedcluster_runs"][("running",)] == 1
     assert found["fedcluster_info"] == {("1.2",): 1}
-    assert 1820 < found["fedcluster_certificate_days"][()] < 1826
+    end = found["fedcluster_certificate_end_timestamp_seconds"][()]
+    assert 1820 < (end - time.time()) / 86400 < 1826
 
 
 def test_a_removed_site_is_in_no_metric_of_now(federation: Federation) -> None:

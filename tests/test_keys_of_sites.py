@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+from fedcluster import __version__
 from fedcluster.coordinator import fresh_certificate, lifecycle, renewal
 from fedcluster.coordinator.certificates import make_site_key, read_public_key
 from fedcluster.coordinator.folder import Federation, create
@@ -116,7 +117,7 @@ def test_a_site_asks_how_its_key_stands(
     """Through the guard, as it stands before Flower's interfaces."""
     guard = launcher.FleetOnly(lambda *_: pytest.fail("passed on"), b"secret", table)
 
-    async def ask(path: str, headers: dict[str, str]) -> bytes:
+    async def ask(path: str, headers: dict[str, str]) -> tuple[bytes, Any]:
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
@@ -125,18 +126,25 @@ def test_a_site_asks_how_its_key_stands(
         given = [(name.encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": "http", "path": path, "headers": given, "client": ("192.0.2.1", 1)}
         await guard(scope, lambda: None, send)  # type: ignore[arg-type, return-value]
-        return bytes(sent[1]["body"])
+        return bytes(sent[1]["body"]), sent[0]["headers"]
 
     def get(_address: str, path: str, _authority: Any, headers: dict[str, str]) -> httpx.Response:
-        return httpx.Response(200, content=asyncio.run(ask(path, headers)))
+        body, told = asyncio.run(ask(path, headers))
+        return httpx.Response(200, content=body, headers=told)
 
     monkeypatch.setattr(programs, "get", get)
     key = folder / "sites/north/key"
     assert supernode.key_status("127.0.0.1:1", None, key) == "known"
+    toml = folder / "sites/north/site.toml"
+    assert supernode.told_by_coordinator(toml) == {"status": "known", "version": __version__}
     made = make_site_key(folder / "sites/north", "key")
     assert made.waits
     assert supernode.key_status("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
     assert supernode.key_status("127.0.0.1:1", None, folder / "none") == ""
+    (folder / "sites/north/key.next").replace(key)
+    told = supernode.told_by_coordinator(toml)
+    assert told == {"status": "unknown", "version": ""}, "whoever has no key learns no version"
+    assert supernode.told_by_coordinator(folder / "none.toml") == {}
 
 
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])

@@ -12,6 +12,7 @@ import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.jobs import Fit
+from fedcluster.transports.flower.supernode import TAKEN_BACK
 
 pytestmark = [
     pytest.mark.long,
@@ -77,7 +78,7 @@ def test_a_site_is_removed_while_a_run_asks_it(running: RunningFederation, tmp_p
         change(running, "remove-site", "east")
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "before") == {"north", "south", "west", "east"}
-    assert running.sites["east"].wait() == 2
+    assert running.sites["east"].wait() == TAKEN_BACK
     assert fit(running, tmp_path / "after") == {"north", "south", "west"}
 
 
@@ -134,7 +135,7 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
     run = begin(running, tmp_path / "out", "--quorum", 2)
     with running.held("south"):
         change(running, "revoke", "west")
-        assert running.sites["west"].wait() == 2
+        assert running.sites["west"].wait() == TAKEN_BACK
     assert "revoked" in running.sites["west"].said().splitlines()[-1]
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "out") == {"north", "south"}
@@ -142,7 +143,7 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
     assert {each["site"] for each in told} == {"west"}
     assert "its key was revoked on" in told[0]["reason"]
     again = running.command("site", "start", running.site("west") / "site.toml", name="again")
-    assert again.wait() == 2
+    assert again.wait() == TAKEN_BACK
     change(running, "rotate-key", "west")
     running.join("west")
     assert fit(running, tmp_path / "after") == set(ROWS)
@@ -161,9 +162,10 @@ def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
     word.write_text("correct horse")
     word.chmod(0o600)
     run = begin(running, tmp_path / "out", "--seed", 3)
-    done(running, "backup", running.folder, file, "--passphrase-file", word)
-    running.coordinator.kill()
-    assert run.wait() == 2
+    with running.held("south"):  # the run waits for it
+        done(running, "backup", running.folder, file, "--passphrase-file", word)
+        running.coordinator.kill()
+        assert run.wait() == 2
     name = run.said().split()[-1]
     done(running, "restore", file, new, "--passphrase-file", word)
     monkeypatch.setattr(running, "folder", new)

@@ -1,4 +1,4 @@
-"""What is examined at a site that does not work."""
+"""What is examined at a site, or a coordinator, that does not work."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from test_federation import invoke
 
 from fedcluster.coordinator.certificates import Authority
 from fedcluster.site import doctor
+from fedcluster.site.owned_files import running
 
 
 @contextmanager
@@ -152,3 +153,67 @@ def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
     with coordinator(None) as port:
         _, found, _ = examine(trial / "sites" / "north", port)
     assert found["coordinator"] == ("doubtful", f"127.0.0.1:{port} is reached, without encryption")
+
+
+@pytest.mark.parametrize(
+    ("told", "key", "release"),
+    [
+        ({"status": "known", "version": version("fedcluster")}, "good", "good"),
+        ({"status": "revoked on 2026-11-22", "version": "0.0.1"}, "wrong", "doubtful"),
+        ({"status": "unknown", "version": ""}, "wrong", None),
+        ({}, None, None),
+    ],
+)
+def test_what_the_coordinator_says_of_the_key_and_of_its_version(
+    told: dict[str, str], key: str | None, release: str | None, site: Path
+) -> None:
+    found = {each.what: each for each in doctor.examined(site / "site.toml", told=told)}
+    states = [found[what].state if what in found else None for what in ("key", "its version")]
+    assert states == [key, release]
+    if release == "doubtful":
+        assert found["its version"].said.endswith("sites are updated first, then it")
+
+
+def examine_federation(folder: Path) -> tuple[int, dict[str, Any]]:
+    status, said = invoke("federation", "doctor", folder, "--json")
+    findings = json.loads(said)["findings"]
+    return status, {each["what"]: (each["state"], each["said"]) for each in findings}
+
+
+def test_a_coordinator_is_examined_whether_it_runs_or_not(site: Path) -> None:
+    """Nothing in its folder changes by that."""
+    folder = site.parents[1]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    status, found = examine_federation(folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    states = {what: state for what, (state, _) in found.items() if what != "disk"}
+    assert (status, states.pop("coordinator"), set(states.values())) == (0, "doubtful", {"good"})
+    assert f"fedcluster federation start {folder}" in found["coordinator"][1]
+    with coordinator(folder / "certificates") as port, running(folder):
+        toml = folder / "federation.toml"
+        toml.write_text(toml.read_text().replace(":8443", f":{port}"))
+        assert (
+            "is reached; its certificate is valid"
+            in examine_federation(folder)[1]["coordinator"][1]
+        )
+
+
+def test_what_a_coordinator_lacks_is_named_with_what_to_do(site: Path) -> None:
+    folder = site.parents[1]
+    status, said = invoke("federation", "revoke", folder, "north")
+    assert status == 0, said
+    certificate_of(folder / "certificates", 9)
+    run = folder / "runs" / "a-run"
+    run.mkdir(parents=True)
+    (run / "job.json").write_text("{}")
+    log = folder / "audit.jsonl"
+    log.write_text(log.read_text().replace("key revoked", "key rotated"))
+    status, found = examine_federation(folder)
+    assert (status, found["log"][0]) == (1, "wrong")
+    assert found["keys"] == ("doubtful", "north: not let in before rotate-key, or remove-site")
+    assert found["certificate"][0] == "doubtful"
+    assert "renew-certificates" in found["certificate"][1]
+    assert found["runs"][1].endswith(f"run {folder} resume a-run")
+    (folder / "federation.toml").unlink()
+    status, found = examine_federation(folder)
+    assert (status, list(found)) == (1, ["versions", "folder"])

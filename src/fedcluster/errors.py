@@ -15,9 +15,12 @@ class InputError(ValueError):
     ----------
     refusal : RefusedCombination or None
         The refused combination, if options are incompatible; see `fedcluster.options.refusals`.
+    status : int
+        The exit status of a command that ends with it.
     """
 
     refusal: Any = None
+    status: int = 2
 
 
 class ReadingNote(UserWarning):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.cli._options import AsJson, Plugin, Quiet, ShowOptions, argument, option
-from fedcluster.cli._screen import Screen, needs, private, say
+from fedcluster.cli._screen import TRANSPORTS, Screen, diagnosed, needs, private, say
 from fedcluster.recipes.specifications import RunOptions
 
 if TYPE_CHECKING:
@@ -165,6 +165,18 @@ def _state_of(run: dict[str, Any]) -> str:
     if run["state"] == "running":
         return f"running, {run['rounds']} rounds done"
     return str(run["error"] or run["state"])
+
+
+@app.command(epilog="Example: fedcluster federation doctor trial")
+def doctor(folder: Folder, as_json: AsJson = False) -> None:
+    """Examine a coordinator: its folder, certificate, keys, log, port, runs, disk and versions.
+
+    The exit status is 1 if something is wrong.
+    """
+    needs("cryptography", "flower")
+    from fedcluster.coordinator.doctor import examined
+
+    diagnosed(lambda: examined(folder, TRANSPORTS), as_json=as_json)
 
 
 @app.command(epilog="Example: fedcluster federation runs trial")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table as RichTable
 
+    from fedcluster.site.doctor import Finding
     from fedcluster.texts.html import Table
 
 WIDEST, NARROW = 80, 60
@@ -265,7 +266,7 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 
 
 class OneLine(TyperGroup):
-    """Group of commands that shows a user's error in one line and exits with status 2."""
+    """Group of commands that shows a user's error in one line and exits with its status."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit."""
@@ -279,7 +280,7 @@ class OneLine(TyperGroup):
             if (line := _advice(error)) is None:
                 raise
             complain("error", line)
-            status = 2
+            status = getattr(error, "status", 2)
         finally:
             HELD.reset(held)
         sys.exit(status if isinstance(status, int) else 0)
@@ -323,6 +324,24 @@ def needs(module: str, extra: str) -> None:
 
     if find_spec(module) is None:
         raise InputError(f'this needs {module}; install it with pip install "fedcluster[{extra}]"')
+
+
+TRANSPORTS = ("flwr", "nvflare")
+"""Packages of transports, of which an examination tells the version."""
+
+
+def diagnosed(examine: Callable[[], Iterable[Finding]], *, as_json: bool) -> None:
+    """Show what an examination finds; exit with status 1 if something is wrong."""
+    with Screen(as_json=as_json, quiet=False) as screen:
+        screen.doing("examining")
+        found = list(examine())
+    wrong = [each.what for each in found if each.state == "wrong"]
+    screen.result(
+        {"findings": [asdict(each) for each in found], "wrong": wrong},
+        [f"{each.state:8}  {each.what}: {each.said}" for each in found],
+    )
+    if wrong:
+        raise typer.Exit(1)
 
 
 def private(context: typer.Context) -> None:

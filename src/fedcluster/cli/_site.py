@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +16,11 @@ import typer
 from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import (
     REFUSALS,
+    TRANSPORTS,
     Format,
     LogFormat,
     Screen,
+    diagnosed,
     needs,
     private,
     say,
@@ -90,21 +93,21 @@ def reload(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
 def doctor(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Examine a site: its files, rows, connection, certificate, disk and versions.
 
-    Opens a connection to the coordinator, and sends nothing. Shows no value of a row. The exit
-    status is 1 if something is wrong.
+    Opens a connection to the coordinator, and asks it for its version and whether the site's key
+    counts. Shows no value of a row. The exit status is 1 if something is wrong.
     """
-    from fedcluster.site.doctor import WRONG, examined
+    from fedcluster.site.doctor import examined
 
-    with Screen(as_json=as_json, quiet=False) as screen:
-        screen.doing("examining the site")
-        found = list(examined(site_file, ("flwr", "nvflare")))
-    wrong = [each.what for each in found if each.state == WRONG]
-    screen.result(
-        {"findings": [asdict(each) for each in found], "wrong": wrong},
-        [f"{each.state:8}  {each.what}: {each.said}" for each in found],
-    )
-    if wrong:
-        raise typer.Exit(1)
+    diagnosed(lambda: examined(site_file, TRANSPORTS, _told(site_file)), as_json=as_json)
+
+
+def _told(site_file: Path) -> dict[str, str]:
+    """Return what a coordinator over Flower tells the owner of the site's key."""
+    if find_spec("flwr") is None:
+        return {}
+    from fedcluster.transports.flower.supernode import told_by_coordinator
+
+    return told_by_coordinator(site_file)
 
 
 @app.command(epilog="Example: fedcluster site log site.toml --last 20")
@@ -179,18 +182,21 @@ def verify_log(
 def budget(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Show what is spent of the privacy budget of this site, by run, and what is left."""
     from fedcluster.errors import InputError
+    from fedcluster.site.audit_log import read_log
     from fedcluster.site.file import SiteFile
-    from fedcluster.site.logs import budget_content, budget_parts
-    from fedcluster.site.membership import site_budget
+    from fedcluster.site.logs import answers_of, budget_content, budget_parts
+    from fedcluster.site.membership import Membership, site_budget, site_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        ledger = site_budget(SiteFile.load(site_file))
+        site = SiteFile.load(site_file)
+        ledger = site_budget(site)
         if ledger is None:
             raise InputError(
                 f"{site_file}: there is no privacy budget; write epsilon = 4.0 and delta = 1e-6 "
                 "under [privacy]"
             )
-        content = budget_content(ledger)
+        log = site_log(site, Membership.from_site_file(site)).path if site.federation else None
+        content = budget_content(ledger, answers_of(read_log(log)) if log else ())
     screen.result(content, budget_parts(content))
 
 

@@ -215,9 +215,10 @@ class Health:
         yield _gauge("site_last_answer_timestamp_seconds", about, "site", known)
         yield _gauge("runs", "Runs by their state.", "state", summary["runs"])
         yield _gauge("queue_length", "Runs that wait.", "", {"": summary["queue"]})
-        days = summary["days_of_certificate"]
-        days = {"": float("nan") if days is None else days}
-        yield _gauge("certificate_days", "Days until the coordinator's certificate ends.", "", days)
+        end = end_of_certificate(self._federation())
+        ends = {"": float("nan") if end is None else end.timestamp()}
+        about = "When the coordinator's certificate ends."
+        yield _gauge("certificate_end_timestamp_seconds", about, "", ends)
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
@@ -230,14 +231,19 @@ def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Met
 
 def days_of_certificate(federation: Federation) -> float | None:
     """Return the days until the coordinator's certificate expires, None if there is none."""
+    end = end_of_certificate(federation)
+    return None if end is None else (end - datetime.now(UTC)).total_seconds() / 86400
+
+
+def end_of_certificate(federation: Federation) -> datetime | None:
+    """Return when the coordinator's certificate expires, None if there is none."""
     try:
         chains = [certificates(path) for path in own_certificates(federation)]
     except InputError:
         return None
     if not chains:
         return None
-    ends = min(each.not_valid_after_utc for chain in chains for each in chain)
-    return (ends - datetime.now(UTC)).total_seconds() / 86400
+    return min(each.not_valid_after_utc for chain in chains for each in chain)
 
 
 LOGGER = logging.getLogger(__name__)

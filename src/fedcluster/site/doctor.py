@@ -1,6 +1,6 @@
 """Examination of a site before it takes part, and when something does not work.
 
-It sends no question and no answer: it only opens a connection to the coordinator.
+It only opens a connection to the coordinator. `fedcluster.coordinator.doctor` shares it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import ssl
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,7 +36,7 @@ NOT_YET_VALID, EXPIRED = 9, 10
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Finding about a site.
+    """Finding about a site or a coordinator.
 
     Parameters
     ----------
@@ -53,7 +53,9 @@ class Finding:
     said: str
 
 
-def examined(path: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
+def examined(
+    path: Path, transports: Sequence[str] = (), told: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
     """Yield the findings about a site, in the order in which it needs what is examined.
 
     Parameters
@@ -62,8 +64,10 @@ def examined(path: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
         The site file.
     transports : sequence of str
         Packages of transports, whose versions are told if they are installed.
+    told : mapping of str to str, optional
+        What the coordinator tells the owner of the site's key: its ``status`` and ``version``.
     """
-    yield _versions([*PACKAGES, *transports])
+    yield versions([*PACKAGES, *transports])
     try:
         site = SiteFile.load(path)
         membership = Membership.from_site_file(site)
@@ -73,18 +77,35 @@ def examined(path: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
     yield Finding("site file", GOOD, f"site {site.name}")
     folder = path.absolute().parent
     yield _rows(site)
-    yield _coordinator(membership, folder)
-    yield _modes(folder)
-    free = shutil.disk_usage(folder).free
-    state = GOOD if free >= ROOM else DOUBTFUL
-    told = f"{free / 1e9:,.1f} GB free"
-    yield Finding("disk", state, told if state == GOOD else f"{told}: make room")
+    yield reached(Address.read(membership.coordinator), membership.authority(folder))
+    yield from _own_key(told or {})
+    yield modes(folder)
+    yield disk(folder)
     warm = compiled_mark().exists()
-    told = "compiled" if warm else "not compiled yet, which delays the first answer: run warm-up"
-    yield Finding("kernels", GOOD if warm else DOUBTFUL, told)
+    said = "compiled" if warm else "not compiled yet, which delays the first answer: run warm-up"
+    yield Finding("kernels", GOOD if warm else DOUBTFUL, said)
 
 
-def _versions(packages: Sequence[str]) -> Finding:
+def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what the coordinator says of the site's key, and whether its version is another."""
+    if status := told.get("status"):
+        yield Finding("key", GOOD if status == "known" else WRONG, f"{status} at the coordinator")
+    if theirs := told.get("version"):
+        same = theirs == version("fedcluster")
+        advice = "" if same else ", another than here: sites are updated first, then it"
+        said = f"the coordinator has fedcluster {theirs}{advice}"
+        yield Finding("its version", GOOD if same else DOUBTFUL, said)
+
+
+def disk(folder: Path) -> Finding:
+    """Return whether there is room where a folder is."""
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 1e9:,.1f} GB free"
+    return Finding("disk", *((GOOD, said) if free >= ROOM else (DOUBTFUL, f"{said}: make room")))
+
+
+def versions(packages: Sequence[str]) -> Finding:
+    """Return the versions of Python and of packages, if they are installed."""
     told = [f"Python {platform.python_version()}"]
     for name in packages:
         try:
@@ -107,16 +128,25 @@ def _rows(site: SiteFile) -> Finding:
     return Finding("rows", GOOD, told)
 
 
-def _coordinator(membership: Membership, folder: Path) -> Finding:
-    """Return whether the coordinator is reached, and who vouches for it for how long."""
-    what, address = "coordinator", Address.read(membership.coordinator)
-    place = f"{address.host}:{address.port}"
+def reached(address: Address, authority: Path | None, host: str = "") -> Finding:
+    """Return whether a coordinator is reached, and who vouches for it for how long.
+
+    Parameters
+    ----------
+    address : Address
+        Where it is.
+    authority : Path, optional
+        The file of the authority that vouches for it; without one, there is no encryption.
+    host : str
+        The host of its certificate, if that is not the one of the address.
+    """
+    what, place = "coordinator", f"{address.host}:{address.port}"
     try:
         with socket.create_connection((address.host, address.port), SECONDS) as line:
-            if (authority := membership.authority(folder)) is None:
+            if authority is None:
                 return Finding(what, DOUBTFUL, f"{place} is reached, without encryption")
             context = ssl.create_default_context(cafile=str(authority))
-            with context.wrap_socket(line, server_hostname=address.host) as encrypted:
+            with context.wrap_socket(line, server_hostname=host or address.host) as encrypted:
                 certificate = encrypted.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
         return Finding(what, WRONG, f"{place} is reached, but {_distrusted(error)}")
@@ -140,7 +170,7 @@ def _distrusted(error: ssl.SSLCertVerificationError) -> str:
     return f"{error.verify_message}: is the file of [federation] certificate the coordinator's?"
 
 
-def _modes(folder: Path) -> Finding:
+def modes(folder: Path) -> Finding:
     """Return whether only the owner may read what is in the folder."""
     open_ = stat.S_IRWXG | stat.S_IRWXO
     found = [each for each in sorted(folder.rglob("*")) if each.lstat().st_mode & open_]

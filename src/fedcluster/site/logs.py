@@ -240,8 +240,10 @@ def permit_lines(permits: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines[:-1]
 
 
-def budget_content(ledger: BudgetLedger) -> dict[str, Any]:
-    """Return the content of a ledger as JSON-compatible values.
+def budget_content(
+    ledger: BudgetLedger, answers: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the content of a ledger as JSON-compatible values, and how much it does not count.
 
     The rho of runs adds up to that of all, but epsilon does not.
     """
@@ -258,6 +260,7 @@ def budget_content(ledger: BudgetLedger) -> dict[str, Any]:
         "spent": {"epsilon": budget.spent(rho), "rho": rho},
         "left": {"rho": max(budget.rho - rho, 0.0)},
         "runs": [_run(name, charges, ledger) for name, charges in runs.items()],
+        "before": sum("spent" not in line and bool(line.get("tasks")) for line in answers),
     }
 
 
@@ -295,6 +298,8 @@ def budget_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
     else:
         yield "No question was answered under this budget."
     yield spent_line(content)
+    if before := content["before"]:
+        yield f"Not counted: {before:,} answers that left before the site had a budget."
 
 
 def spent_line(content: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fedcluster import __version__
 from fedcluster.coordinator.fresh_certificate import FreshCertificate
 from fedcluster.site.lifeline import end_with
 
@@ -48,6 +49,9 @@ KEY_STATUS = "/v1/fleet/fedcluster-standing"
 
 SIGNED = ("fedcluster-key", "fedcluster-time", "fedcluster-signature")
 """The headers of that request: the public key, the time, and its signature."""
+
+VERSION, UNKNOWN = "fedcluster-version", b"unknown"
+"""The header of the answer with the coordinator's version, and the answer to all others."""
 
 CLOCKS = 300.0
 """Largest difference of the two clocks in seconds."""
@@ -165,15 +169,17 @@ class FleetOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it: with the status of a key, or with 403."""
-        status, answer = 403, FORBIDDEN
+        status, answer, headers = 403, FORBIDDEN, list[tuple[bytes, bytes]]()
         if scope["type"] == "lifespan" and self._fresh is not None:
             self._follows = asyncio.create_task(self._fresh.follow())
         if scope["type"] == "http" and scope["path"] == KEY_STATUS and self._statuses is not None:
             status, answer = 200, key_status_of(dict(scope["headers"]), self._statuses)
+            if answer != UNKNOWN:
+                headers = [(VERSION.encode(), __version__.encode())]
         elif scope["type"] == "lifespan" or self._is_allowed(scope):
             await self._app(scope, receive, send)
             return
-        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
     def _is_allowed(self, scope: Scope) -> bool:
@@ -207,8 +213,8 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
         public.verify(signed, KEY_STATUS.encode() + at, ec.ECDSA(SHA256()))
         late = abs(time.time() - float(at)) > CLOCKS
     except Exception:  # whatever is wrong with it, it is not the key of a site
-        return b"unknown"
-    return b"unknown" if late else str(status).encode()
+        return UNKNOWN
+    return UNKNOWN if late else str(status).encode()
 
 
 def main() -> None:

@@ -41,6 +41,9 @@ from fedcluster.transports.reloading import ReloadingSite, check_files
 
 KNOWN, UNKNOWN = "known", "unknown"
 
+TAKEN_BACK = 78
+"""Exit status of a site whose key does not count any more, so that nobody starts it again."""
+
 LOGGER = logging.getLogger(__name__)
 
 FORGOTTEN = 75.0
@@ -186,7 +189,8 @@ def connected(
             refused = programs.REFUSED in supernode.printed()
             how = credentials.key_status() if refused else ""
             if not refused or how not in {"", KNOWN} or began > end:
-                raise InputError(_why_refused(supernode, membership, how, before=mark.exists()))
+                why = _why_refused(supernode, membership, how, before=mark.exists())
+                raise _not_let_in(how, why)
         if not waits:
             say("the site's earlier program still counts as connected; waiting")
         waits = True
@@ -293,7 +297,7 @@ class Credentials:
             return "as its key, or who vouches for the coordinator, is another"
         how = self.key_status()
         if how not in {"", KNOWN, UNKNOWN}:
-            raise InputError(f"{self._coordinator} has ended it: {why_not_let_in(how)}")
+            raise _not_let_in(how, f"{self._coordinator} has ended it: {why_not_let_in(how)}")
         return f"as Flower's program has ended: {supernode.complaint()}"
 
 
@@ -336,15 +340,39 @@ def key_status(address: str, authority: Path | None, key: Path) -> str:
     str
         The status; empty if the coordinator does not answer.
     """
+    return _told_of(address, authority, key).get("status", "")
+
+
+def told_by_coordinator(path: Path) -> dict[str, str]:
+    """Return what the coordinator says to the owner of a site's key: ``status`` and ``version``.
+
+    Parameters
+    ----------
+    path : Path
+        The site file.
+    """
+    try:
+        membership, folder = Membership.from_site_file(SiteFile.load(path)), path.absolute().parent
+        authority = membership.authority(folder)
+    except InputError:
+        return {}
+    if membership.insecure or not membership.key:
+        return {}
+    return _told_of(membership.coordinator, authority, folder / membership.key)
+
+
+def _told_of(address: str, authority: Path | None, key: Path) -> dict[str, str]:
     try:
         private = load_ssh_private_key(key.read_bytes(), None)
         if not isinstance(private, ec.EllipticCurvePrivateKey):
-            return ""
+            return {}
         reply = programs.get(address, launcher.KEY_STATUS, authority, headers=_signed(private))
     except (OSError, ValueError, InputError, httpx.TransportError):
-        return ""
-    status = reply.text[:100] if reply.status_code == 200 else ""
-    return status if status.isascii() and status.isprintable() else ""
+        return {}
+    if reply.status_code != 200:
+        return {}
+    told = {"status": reply.text[:100], "version": reply.headers.get(launcher.VERSION, "")[:100]}
+    return {key: text for key, text in told.items() if text.isascii() and text.isprintable()}
 
 
 def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
@@ -354,6 +382,14 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
     signature = key.sign((launcher.KEY_STATUS + now).encode(), ec.ECDSA(SHA256()))
     values = (base64.b64encode(der).decode(), now, base64.b64encode(signature).decode())
     return dict(zip(launcher.SIGNED, values, strict=True))
+
+
+def _not_let_in(status: str, why: str) -> InputError:
+    """Return an error whose exit status tells a site whose key was taken back from others."""
+    error = InputError(why)
+    if status.startswith(("revoked", "replaced", "removed")):
+        error.status = TAKEN_BACK
+    return error
 
 
 def why_not_let_in(status: str) -> str:
