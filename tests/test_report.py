@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -249,7 +250,8 @@ def test_doubts_come_by_weight_and_many_are_all_in_the_details():
         Stability(np.array([[0.1, 0.9, 0.9]] * 4), np.array([1, 2, 1]), np.zeros(3)).plain()
     )
     warned = {"stability": found, "warnings": [f"warning {i}" for i in range(7)]}
-    run.history["sites"][0]["rows_held_back"] = run.history["sites"][0]["rows"]
+    for site in run.history["sites"]:  # a fifth is in no cluster of the last round
+        site["weight"] = 1.25 * site["rows"]
     text = report_page(made(history={**run.history, **warned}))
     first, all_of_them = told(text), told(text, "data")
     assert "do not rely on the others" in first
@@ -260,9 +262,22 @@ def test_doubts_come_by_weight_and_many_are_all_in_the_details():
         "and 4 more, which stand under",
     ]
     assert sorted(order, key=first.index) == order
-    order = ["cluster 0:", "limits hid up to 100 % of the rows of site0", "warning 6", "few rows"]
+    order = ["cluster 0:", "limits hid 20 % of all rows in the last round", "warning 6", "few rows"]
     assert sorted(order, key=all_of_them.index) == order
     assert "warning 6" not in first
+
+
+def test_rows_that_are_hidden_on_the_way_alone_are_no_doubt():
+    """Limits hide all rows of a question about many small sets, as replicates and cells are."""
+    run = made()
+    for site in run.history["sites"]:
+        site.update(weight=site["rows"], rows_held_back=site["rows"])
+    assert "limits hid" not in told(report_page(run), "data").lower()
+    trimmed = {**run.model, "algorithm": {**run.model["algorithm"], "trim": 0.2}}
+    for site in run.history["sites"]:
+        site["weight"] = 1.25 * site["rows"]
+    assert "limits hid" in told(report_page(run), "data").lower()
+    assert "limits hid" not in told(report_page(replace(run, model=trimmed)), "data").lower()
 
 
 @pytest.mark.parametrize(

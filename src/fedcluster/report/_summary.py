@@ -26,7 +26,7 @@ MOST_CARDS, MOST_LINES = 12, 24
 MOST_DOUBTS = 6
 """Number of doubts on the first page; all are in the details."""
 MANY_HIDDEN = 0.1
-"""Share of a site's rows hidden by limits from which on this is a doubt."""
+"""Share of rows hidden by limits from which on this is a doubt."""
 TEST_IT = "fit --stability tests whether each would be found again"
 
 
@@ -111,19 +111,35 @@ def _found_again(words: Sequence[str], replicates: int) -> str:
 
     Examples
     --------
-    >>> _found_again(["stable", "unstable"], 20)
-    'Of 2 clusters, 1 is found again if the rows are drawn again 20 times, and stands apart; do \
-not rely on the others.'
+    >>> print(_found_again(["stable", "unstable"], 20))
+    Of 2 clusters, 1 is found again if the rows are drawn again 20 times; do not rely on the others.
+    >>> print(_found_again(["stable", "doubtful", "doubtful"], 20))
+    All 3 clusters are found again if the rows are drawn again 20 times. Only 1 stands apart from \
+its neighbour: the others may be parts of larger clusters.
     """
-    drawn, good = f"if the rows are drawn again {replicates} times", words.count("stable")
-    if good == len(words):
-        return f"All {good} clusters are found again {drawn}, and stand apart from each other."
-    if not good:
-        return f"No cluster is found again {drawn} and stands apart: do not rely on them."
-    verb = ("is", "stands") if good == 1 else ("are", "stand")
+    k, apart = len(words), words.count("stable")
+    found, drawn = (
+        apart + words.count("doubtful"),
+        f"if the rows are drawn again {replicates} times",
+    )
+    if apart == k:
+        return f"All {k} clusters are found again {drawn}, and stand apart from each other."
+    if not found:
+        return f"No cluster is found again {drawn}: do not rely on them."
+    if found < k:
+        some = f"Of {k} clusters, {found} {'is' if found == 1 else 'are'} found again {drawn}"
+        some += "; do not rely on the others."
+    else:
+        some = f"All {k} clusters are found again {drawn}."
+    if apart == found:
+        return some
+    if not apart:
+        return (
+            f"{some} No cluster stands apart from its neighbour: they may be parts of larger ones."
+        )
     return (
-        f"Of {len(words)} clusters, {good} {verb[0]} found again {drawn}, and {verb[1]} apart; do "
-        "not rely on the others."
+        f"{some} Only {apart} {'stands' if apart == 1 else 'stand'} apart from its neighbour: the "
+        "others may be parts of larger clusters."
     )
 
 
@@ -143,16 +159,17 @@ def clusters(run: Run) -> Any:
 
 def card(run: Run, j: int) -> html.Html:
     """Return the card of a cluster: its name, size, differences, stability and sites."""
-    facts = [html.element("li", _fact(each, j)) for each in run.facts(j, FACTS)]
-    usual = "Near the mean of all rows in every column." if run.k > 1 else "All rows."
-    held = _held_by(run, j)
+    alone = run.k == 1  # with nothing to be compared with
+    facts = [html.element("li", _fact(each, j)) for each in run.facts(j, 0 if alone else FACTS)]
+    usual = "All rows." if alone else "Near the mean of all rows in every column."
+    held = None if alone else _held_by(run, j)
     return html.element(
         "article",
         html.element("h2", badge(j), " ", html.named(run.names[j])),
         html.element("p", size(run, j), class_="size"),
         html.element("ul", facts) if facts else html.element("p", usual),
         html.element("p", held, class_="pale") if held else None,
-        html.element("p", _again(run, j)) if run.stability else None,
+        html.element("p", _again(run, j)) if run.stability and not alone else None,
         class_="card",
         data_cluster=j,
     )
@@ -286,19 +303,18 @@ def _not_stable(run: Run) -> list[str]:
 
 
 def _much_hidden(run: Run) -> list[str]:
-    """Return a sentence on sites with many rows hidden by limits."""
+    """Return a sentence on many rows hidden by limits: from the last round, or from profiles."""
     much = [
         f"{percent(share)} of the rows of {shortened(site['name'], 40)}"
         for site, share in zip(run.sites, run.hidden, strict=True)
-        if math.isfinite(share) and share >= MANY_HIDDEN
+        if "rows_held_back" not in site and math.isfinite(share) and share >= MANY_HIDDEN
     ]
     more = [f"{len(much) - 3} more sites"] if len(much) > 3 else []
-    if not much:
-        return []
-    return [
-        f"limits hid up to {listed([*much[:3], *more])} in a message: clusters may be missing, or "
-        "others than all rows would make"
-    ]
+    hidden = f"up to {listed([*much[:3], *more])} in a message" if much else ""
+    if run.unseen >= MANY_HIDDEN:
+        hidden = f"{percent(run.unseen)} of all rows in the last round"
+    so = "clusters may be missing, or others than all rows would make"
+    return [f"limits hid {hidden}: {so}"] if hidden else []
 
 
 def _doubts(doubts: Sequence[str]) -> html.Html:

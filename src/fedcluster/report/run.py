@@ -195,6 +195,13 @@ class Run:
                 shares.append(math.nan)
         return shares
 
+    @property
+    def unseen(self) -> float:
+        """The share of all rows that limits hid from the last round; nan if unknown."""
+        every = sum(site.get("weight") or math.nan for site in self.sites)
+        leaves_out = any(self.model.get("algorithm", NOTHING).get(how) for how in ("trim", "noise"))
+        return math.nan if leaves_out or not self.sites else 1 - float(self.weights.sum()) / every
+
     @cached_property
     def sizes(self) -> Floats:
         """The number of rows of each cluster, (k,), or their weight if only that is known."""
