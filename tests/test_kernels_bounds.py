@@ -151,6 +151,18 @@ def test_nor_over_many_chunks(seed, dtype, is_weighted):
         assert_nearest_as_without(X, centers, sample_weight, cache)
 
 
+def test_a_centre_at_rest_loses_the_row_that_another_one_takes() -> None:
+    """It alone is doubtful, so that no other row has the sums of its old cluster added anew."""
+    X, cache = np.concatenate([np.zeros(20), np.full(20, 10.0), [4.9]])[:, None], dict[str, Any]()
+    with bounds_everywhere():
+        before, after = (
+            assert_as_in_a_full_pass(X, np.array([[0.0], [second]]), None, cache)
+            for second in (10.0, 9.0)
+        )
+    assert before.counts.tolist() == [21, 20]
+    assert after.counts.tolist() == [20, 21]
+
+
 def test_labels_at_the_end_take_no_full_pass(monkeypatch):
     X, centers = blobs()
     cache: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from fedcluster.algorithms.gaussian_mixture import ComponentSums, GaussianMixture, Layout
-from fedcluster.core import Floats, State
+from fedcluster.core import Floats, State, coarse
 from fedcluster.metrics.gaussians import densities, posteriors
 from fedcluster.metrics.leaves import Leaves
 from fedcluster.mixtures.agglomeration import Parts, agglomerated
@@ -45,7 +45,7 @@ class OnLeaves:
     state : State
         The state of `GaussianMixture`.
     bic : float
-        The criterion.
+        The criterion, rounded so that mixtures which are alike are ranked alike.
     """
 
     kind: Kind
@@ -223,7 +223,8 @@ class Search:
         _, likelihood = self.rows.posteriors(step, state)
         total = float(self.rows.leaves.weights @ likelihood)
         state = pruned(step, state)
-        return OnLeaves(kind, k, state, self.table.bic(kind, state, total))
+        bic = coarse(np.array(self.table.bic(kind, state, total)), self.table.n)
+        return OnLeaves(kind, k, state, float(bic))
 
 
 def _promising(found: Sequence[OnLeaves]) -> list[OnLeaves]:

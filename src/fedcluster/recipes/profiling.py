@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, State, Task
+from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, State, Task, coarse
 from fedcluster.metrics.columns import ClusterCells, ClusterColumns, n_texts
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.model.assigned_rows import AssignedRows
@@ -252,7 +252,7 @@ def _cells(layout: Layout, sums: _Sums, smallest: int) -> list[Task]:
         i = numbers[t]
         n_cells = int(np.clip(sums.weights_of_all[j, i] // rows[j], 2, MOST_CELLS))
         reach = 1.001 * spreads[j, i] + 4 * np.spacing(abs(means[j, i]))
-        cuts = np.linspace(means[j, i] - reach, means[j, i] + reach, n_cells + 1)
+        cuts = coarse(np.linspace(means[j, i] - reach, means[j, i] + reach, n_cells + 1), reach)
         edges[j, t] = np.pad(np.r_[-inf, cuts, inf], (0, MOST_CELLS - n_cells), mode="edge")
     memory = {"columns": np.array(numbers, float), "edges": edges[:-1], "overall": edges[-1]}
     state = State(sums.points, np.zeros(len(sums.points)), round=1, memory=memory)
