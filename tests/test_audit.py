@@ -231,6 +231,15 @@ def test_the_command_says_what_it_needs() -> None:
     assert "name a site.toml, or give --simulated" in said
 
 
+def test_the_screen_shows_every_attack(quiet, monkeypatch) -> None:
+    each = replace(quiet[0], readings=quiet[0].readings * 30)
+    monkeypatch.setattr(auditing, "audit", lambda *_args, **_more: iter([each]))
+    status, said = invoke("audit", "--simulated", "--rows", "50")
+    assert status == 0, said
+    assert sum(line.startswith("nothing") for line in said.splitlines()) == 30
+    assert "J / J of an exact fit" in said
+
+
 def test_a_table_has_a_line_for_each_attack_and_what_groups_cost(quiet) -> None:
     table = audit_table(quiet)
     assert [row[0] for row in table.rows] == [

@@ -282,6 +282,6 @@ def audit(
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             write_json(out / "audit.json", content(audits))
-    screen.result(content(audits), [audit_table(audits), *sentences(audits)])
+    screen.result(content(audits), [audit_table(audits), *sentences(audits)], whole=True)
     if fail_above is not None and audits[0].worst > fail_above:
         raise typer.Exit(FAILED)

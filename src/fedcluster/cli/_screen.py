@@ -512,11 +512,13 @@ class Screen:
         content: Mapping[str, Any],
         shown: Iterable[Table | str],
         elsewhere: Path | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         """Show a result: its full content as JSON, or tables and lines for people.
 
-        For a long table, only the first rows are shown, with the place of the others: a file, if
-        one is named, or the content.
+        Of a long table, unless it is to be ``whole``, only the first rows are shown, with the place
+        of the others: a file, if one is named, or the content.
         """
         from fedcluster.io.outputs import json_text
         from fedcluster.report.tables import cut_off
@@ -534,7 +536,7 @@ class Screen:
                 write_line(self._out, part)
             else:
                 self._out.print("" if below_table else "\n", end="")
-                write_table(self._out, cut_off(part, str(elsewhere or "--json")))
+                write_table(self._out, part if whole else cut_off(part, str(elsewhere or "--json")))
             below_table = not isinstance(part, str)
 
 
