@@ -92,8 +92,8 @@ audit: .venv/ready ## Play attacks against groups of many kinds of rows; half an
 claims: .venv/ready ## Say which measured numbers of the pages are old; measure the cheap ones again
 	@nice -n 10 $(BIN)/python benchmarks/claims.py $(ARGS)
 
-faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
-	@$(BIN)/python -W ignore benchmarks/faults.py
+faults: .venv/ready ## Kill sites and coordinators of real federations; an hour. ARGS="100 --kills": any program
+	@$(BIN)/python -W ignore benchmarks/faults.py $(ARGS)
 
 hostile: .venv/ready ## Ask a site 10,000 hostile questions of each step; an hour
 	@FEDCLUSTER_HOSTILE=10000 nice -n 10 $(BIN)/pytest --quiet -n 2 --dist worksteal tests/test_hostile.py

@@ -63,6 +63,7 @@ class Command:
                 stderr=subprocess.STDOUT,
                 env=dict(env),
                 start_new_session=True,
+                umask=0,  # what must be private is so nevertheless
             )
 
     def said(self) -> str:

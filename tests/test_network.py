@@ -218,3 +218,42 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
 def test_nothing_is_left_when_it_is_ended(running: RunningFederation) -> None:
     running.end()
     assert running.left_over() == []
+
+
+def test_what_either_end_writes_is_for_its_owner_only(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """By commands that are started without any umask; after all that the tests above have done."""
+    word, toml = tmp_path / "word", running.site("north") / "site.toml"
+    word.write_text("correct horse")
+    word.chmod(0o600)
+    new, copy = tmp_path / "new", tmp_path / "copy"
+    status = [
+        running.command(*command).wait()
+        for command in (
+            ("federation", "operator", "add", running.folder, "ada"),
+            ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
+            ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
+            ("federation", "address", copy, "127.0.0.1:9443"),
+            ("federation", "csr", copy),
+            ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
+            ("federation", "add-site", new, "c"),
+            ("federation", "rotate-key", new, "a"),
+            ("federation", "revoke", new, "b"),
+            ("federation", "renew-certificates", new, "--new-authority"),
+            ("federation", "doctor", running.folder),
+            ("federation", "prune", running.folder, "--keep", 0),
+            ("site", "reload", toml),
+            ("site", "log", toml),
+            ("site", "doctor", toml),
+            ("site", "new-key", new / "sites" / "a" / "site.toml"),
+        )
+    ]
+    assert status == [0] * len(status)
+    run = running.run("fit", "-k", 2, "--max-iter", 2, *WAIT, "--out", tmp_path / "out")
+    assert run.wait() == 0, run.said()
+    written = (running.folder, new, copy, tmp_path / "file", tmp_path / "out")
+    for folder in written:
+        for path in (folder, *folder.rglob("*")):
+            ours = path.name != "rows.csv" and not path.is_symlink()
+            assert not ours or not path.stat().st_mode & 0o077, path
