@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types warm unit coverage long near network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types warm unit coverage long near network audit claims faults hostile mutants oldest newest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries tha
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/oldest/numba \
 	    .cache/oldest/bin/pytest --quiet -n 2 --dist worksteal -m "not network and not papers and not long" tests
+
+newest: .venv/ready ## Say what the newest releases of Flower and FLARE break, also the next that are not allowed
+	@$(BIN)/python .ci/newest.py
 
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
