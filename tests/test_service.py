@@ -31,7 +31,7 @@ from fedcluster.coordinator.operators import (
 from fedcluster.coordinator.runs import Run, prune
 from fedcluster.errors import InputError
 from fedcluster.site.audit_log import read_log, verify
-from fedcluster.site.owned_files import running
+from fedcluster.site.owned_files import RUNNING, running
 
 SITES = ["north", "south"]
 MODEL = {"centers": [[0.0]]}
@@ -389,7 +389,11 @@ def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(
     owner = coordinator.by()
     first, second = owner.begin(), owner.begin()
     coordinator.carrier.wait_for(first)
-    with running(coordinator.federation.file("runs", first)):
+    folder = coordinator.federation.file("runs", first)
+    (folder / RUNNING).touch()  # as before the process has locked it
+    time.sleep(3 * queues.LOOK)
+    assert owner.get(f"/runs/{first}")["state"] == "running"
+    with running(folder):
         pass
     told = owner.wait_until(first, "interrupted")
     assert told["error"] == "the process of the run was ended"

@@ -25,7 +25,7 @@ from fedcluster.io.records import record_or
 from fedcluster.jobs import JOBS, Job, check_job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure.cohort import MIN_SITES, Cohort
-from fedcluster.site.owned_files import ORPHAN, RUNNING, is_running, private_files
+from fedcluster.site.owned_files import ORPHAN, RUNNING, has_run, is_running, private_files
 from fedcluster.site.permits import NO_PERMIT, NOT_COVERED, Permit
 
 LOGGER = logging.getLogger(__name__)
@@ -513,9 +513,10 @@ class RunQueue:
             if farewell and now > farewell:
                 self._carrier.stop(folder)
                 _fail(folder, WAS_CANCELLED)
+            ran = has_run(folder)  # asked before the other: what had run, and does not, has ended
             if is_running(folder):
                 checked, silent = now, 0
-            elif (folder / RUNNING).exists() and not outcome_of(folder):
+            elif ran and not outcome_of(folder):
                 _break_off(folder, "the process of the run was ended")
             elif now - checked > ASK:
                 checked = now

@@ -211,3 +211,10 @@ def is_running(folder: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def has_run(folder: Path) -> bool:
+    """Return whether a program has run on a folder, or does; one that is about to has not yet."""
+    with suppress(OSError):
+        return (folder / RUNNING).stat().st_size > 0
+    return False
