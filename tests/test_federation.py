@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import ssl
 import stat
 import subprocess
@@ -822,3 +823,19 @@ def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
     federation = Federation.load(folder)
     ended = [(run.name, run.state, run.error) for run in runs.runs(federation)]
     assert ended == [("a", "done", ""), ("b", "failed", "why"), ("c", "interrupted", "")]
+
+
+def test_what_killed_programs_have_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "private-left").mkdir()
+    (tmp_path / "private-left" / "secret").write_text("0")
+    with programs.private_folder(tmp_path) as private:
+        assert [path.name for path in tmp_path.iterdir()] == [private.name]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_start_waits_until_a_killed_coordinator_s_program_has_left_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, began = taken.getsockname()[1], time.monotonic()
+        threading.Timer(0.6, taken.close).start()
+        programs.wait_for_port("127.0.0.1", port)
+        assert time.monotonic() - began > 0.5
