@@ -447,3 +447,11 @@ def test_names_of_many_clusters_compare_each_column_once(monkeypatch):
     )
     assert len(set(proposed(Profiles({"north": n[:-1]}, columns)))) == 12
     assert len(calls) == 5
+
+
+def test_a_median_is_as_fine_as_the_limits_of_all_sites_that_have_rows_permit() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 1))
+    engine = engine_of(rows, rows, rows, np.concatenate([rows, rows + 50.0]))
+    [column] = found(profiling(np.array([[0.0], [50.0]]), ["x"], smallest=20), engine).columns
+    cells = np.round(2 * column.spreads / column.steps)
+    assert cells.tolist() == [800 // (2 * 20 * 4), 200 // (2 * 20), 1000 // (2 * 20 * 4)]

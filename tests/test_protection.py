@@ -93,6 +93,14 @@ def hold(patch: pytest.MonkeyPatch, groups: list[np.ndarray]) -> None:
     patch.setattr("fedcluster.kernels.partition", lambda points, p: labels)
 
 
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_rows_of_like_weight_are_grouped(scale: str) -> None:
+    rng = np.random.default_rng(0)
+    data = Data(rng.normal(size=(60, 1)), np.where(np.arange(60) % 2, 100.0, 1.0))
+    seen = grouped(data, Groups(P, scale=scale))
+    assert set(seen.sample_weight / seen.grouped.counts) == {1.0, 100.0}
+
+
 def test_steps_see_the_means_of_groups_and_their_weights() -> None:
     data = patients(missing=0.0)
     groups = members(data)

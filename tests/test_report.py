@@ -599,6 +599,15 @@ def labels_in(folder):
     return np.array([int(line.split(",")[1]) for own in lines for line in own])
 
 
+def test_the_share_that_limits_hid_is_of_all_rows_of_a_site() -> None:
+    told = {"a": (20, 5), "b": (8, 0), "c": (0, 0)}
+    sites = [
+        {"name": n, "rows": all_of, "rows_held_back": few} for n, (all_of, few) in told.items()
+    ]
+    hidden = Run("run", history={"sites": [*sites, {"name": "d"}]}).hidden
+    np.testing.assert_array_equal(hidden, [0.25, 0.0, np.nan, np.nan])
+
+
 def test_the_rows_of_two_runs_are_counted_in_each_pair_of_clusters(two):
     one, other, files = two
     ran = CliRunner().invoke(app, ["report", str(one), str(other), *files, "--json"])

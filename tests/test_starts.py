@@ -143,6 +143,10 @@ def test_a_specification_knows_the_sites_rows_and_their_largest_limit() -> None:
     spec = FitSpec(3).at(told)
     assert (spec.smallest, spec.site_rows) == (6, (30.0, 50.0))
     assert FitSpec(3).at(told[2:]).smallest == 1
+    assert (spec.init, spec.sums_only) == ("auto", False)
+    streaming, secure = replace(told[2], streams=True), replace(told[2], secure=True)
+    assert FitSpec(3).at([*told, streaming]).init == "sums", "one site is enough"
+    assert FitSpec(3).at([*told, secure]).sums_only, "nobody sees the sums of a site"
 
 
 @pytest.mark.parametrize("step", [SiteSummaries(9, 5), SiteSummaries(9, 1, 5), VarianceTree(9, 5)])

@@ -167,6 +167,12 @@ def test_a_step_of_mixtures_is_measured_by_its_likelihood():
     assert run.history["model"] == "mixture"
 
 
+def test_what_is_known_when_a_round_begins_is_of_the_round_before() -> None:
+    events = [began(2, 0.0, inertia=9.0), began(3, 1.0, inertia=8.0)]
+    done = Progress(events, 2.0).run("run").history["history"]
+    assert [(each["round"], each["inertia"]) for each in done] == [(1, 9.0), (2, 8.0)]
+
+
 def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(server, folder):
     (folder / "outcome.json").write_text('{"done": false, "error": "<b>west is silent"}')
     assert "The run has ended: &lt;b&gt;west is silent." in get(server, f"/{server.key}/")[1]

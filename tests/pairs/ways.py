@@ -70,6 +70,9 @@ def speechless(world: World, job: Any) -> str:
         return _unsaid(world, _options(world)) or _of_groups(world)
     if world.site["dates"] and getattr(job, "prepare", None) is None:
         return "dates without a preparation"
+    starts = {"init": "array", "start": "means", "means": "given"}.items()
+    if world.site["dates"] and world.c["prepare"] == "auto" and starts & world.c.items():
+        return "a start with the columns that dates become, which a table by default has not"
     nameless = way in ("array", "sparse")
     if nameless and (world.c["missing"] == "True" and way == "sparse"):
         return "a sparse matrix has no missing values"

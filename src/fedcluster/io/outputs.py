@@ -380,10 +380,11 @@ def label_files(sites: Sequence[str], folder: str = "labels/") -> dict[str, str]
 
     Examples
     --------
-    >>> label_files(["north", "St. Mary", "a/b", "..", "North"])
+    >>> label_files(["north", "St. Mary", "a/b", "..", "North", "-x", "con"])
     ... # doctest: +NORMALIZE_WHITESPACE
     {'north': 'labels/north.csv', 'St. Mary': 'labels/St. Mary.csv', 'a/b': 'labels/a%2Fb.csv',
-     '..': 'labels/%2E%2E.csv', 'North': 'labels/North-2.csv'}
+     '..': 'labels/%2E%2E.csv', 'North': 'labels/North-2.csv', '-x': 'labels/%2Dx.csv',
+     'con': 'labels/%63on.csv'}
     """
     files: dict[str, str] = {}
     taken: set[str] = set()
