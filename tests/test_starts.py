@@ -606,6 +606,13 @@ def test_fuzzy_starts_are_fuzzy_optima_of_the_means_best_first() -> None:
     assert told[0] <= min(crisp) * (1 + 1e-4)
 
 
+def test_fuzzy_starts_that_end_in_one_optimum_are_one() -> None:
+    points = np.repeat([0.0, 90.0, 300.0], 5)[:, None] + np.tile(np.arange(5.0), 3)[:, None]
+    found = best_fuzzy_seeds(State(points, np.ones(15)), 3, 8, 2.0, np.random.default_rng(0))
+    assert len(found) == 1
+    assert_allclose(np.sort(found[0].centers, axis=0), on_line(2, 92, 302), atol=0.1)
+
+
 def test_fuzzy_starts_of_too_few_means_are_those_of_k_means() -> None:
     state = State(on_line(0, 8), np.array([3.0, 5.0]))
     [crisp] = best_seeds(state, 5, 4, stream(0, 0))
