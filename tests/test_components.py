@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcluster import FederatedGaussianMixture
 from fedcluster.algorithms import GaussianMixture
-from fedcluster.core import Data, State, Task
+from fedcluster.core import Data, Result, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.recipes._mixtures import (
@@ -26,6 +26,7 @@ from fedcluster.recipes._mixtures import (
     added,
     bred,
     crossed,
+    distinct,
     drawn,
     moved,
     search,
@@ -220,3 +221,11 @@ def test_levels_alone_are_crossed_too() -> None:
     child = moved(step, state, State(), RNG)
     assert child.memory["shares"].shape == (2, 4)
     np.testing.assert_array_equal(child.memory["texts"], texts)
+
+
+def test_of_mixtures_that_differ_by_rounding_the_first_is_a_parent() -> None:
+    """They number their components differently, and what is drawn next goes on from one."""
+    told = [(0.0, 3.0), (1.0, 2.0), (2.0, 2.0 - 1e-15)]
+    runs = [Result(replace(State.at(np.array([[x]])), inertia=j), (), "") for x, j in told]
+    found = distinct(GaussianMixture(), runs)
+    assert [float(state.centers[0, 0]) for state in found] == [1.0, 0.0]

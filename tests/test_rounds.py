@@ -20,7 +20,15 @@ from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import Plan, gather, iterate, run, run_plan, with_preprocessing
+from fedcluster.rounds import (
+    Plan,
+    gather,
+    iterate,
+    run,
+    run_plan,
+    server_update,
+    with_preprocessing,
+)
 
 ROWS = {
     "a": np.array([[0.0], [1.0], [10.0]]),
@@ -335,3 +343,10 @@ def test_a_silent_first_round_names_who_was_silent() -> None:
     local = Silent(Client(name, Data(X)) for name, X in ROWS.items())
     with pytest.raises(HeldBackError, match=r"^no site answered in the first round: a, b did not$"):
         run(Lloyd(), local, START)
+
+
+def test_a_round_that_nobody_answers_counts_and_moves_nothing() -> None:
+    state, done = server_update(Lloyd(), START, Answers({}, ("a", "b")), 0)
+    assert (state.round, done.round, done.shift) == (1, 1, 0.0)
+    assert state.centers.tobytes() == START.centers.tobytes()
+    assert done.missing == ("a", "b")

@@ -52,6 +52,7 @@ from fedcluster.metrics.gaussians import is_fitted, texts_of
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.recipes._search import race
+from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.recipes.fit import (
     algorithm_of,
     canonical,
@@ -165,8 +166,8 @@ def distinct(step: GaussianMixture, runs: Sequence[Result]) -> list[State]:
     >>> [state.inertia for state in distinct(GaussianMixture(), runs)]
     [2.0, 3.0]
     """
-    kept: list[State] = []
-    for state in sorted((run.state for run in runs), key=partial(supported, step)):
+    kept, states = list[State](), [run.state for run in runs]
+    for state in (states[i] for i in places_by_rise([supported(step, each) for each in states])):
         if not kept or not abs(state.inertia - kept[-1].inertia) <= ALIKE * abs(state.inertia):
             kept.append(state)
     return kept[:POPULATION]

@@ -37,8 +37,8 @@ def number(x: float) -> str:
 
     Examples
     --------
-    >>> number(1165165.3), number(78.851441), number(4.0)
-    ('1,165,165', '78.8514', '4')
+    >>> number(1165165.3), number(78.851441), number(4.0), number(-2.5e-7), number(3e15)
+    ('1,165,165', '78.8514', '4', '-2.5e-07', '3e+15')
     """
     if not math.isfinite(x) or x == 0 or not 1e-4 <= abs(x) < 1e15:
         return f"{x:g}"
