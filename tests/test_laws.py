@@ -118,6 +118,7 @@ METRICS: list[Step] = [
     ClusterColumns(),
     ClusterCells(),
     Agreement(2),
+    Agreement(2, True, "spherical"),
     Separation(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
@@ -147,7 +148,8 @@ def asked(step: Step, centers: np.ndarray) -> State:
         edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
         memory = {"axes": np.eye(centers.shape[1])[:2] + 0.25, "edges": edges}
         return State(centers[:1], np.zeros(1), memory=memory)
-    if isinstance(step, LogLikelihood | MixtureOverlap | MergedMixture | LeafMoments):
+    merged = getattr(step, "merged", False)
+    if merged or isinstance(step, LogLikelihood | MixtureOverlap | MergedMixture | LeafMoments):
         return _of_mixtures(step, centers)
     if isinstance(
         step, Spread | SquaredSilhouette | MixtureLikelihood

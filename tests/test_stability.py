@@ -9,17 +9,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_wine, make_moons
+from sklearn.preprocessing import scale
 from test_artefacts import validated
 from test_cli import run
 from test_federation_jobs import over, trial  # noqa: F401
 
-from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, State, Task
-from fedcluster.algorithms import Lloyd
+from fedcluster import (
+    Client,
+    Data,
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    LocalEngine,
+    PreprocessingSpec,
+    State,
+    Task,
+)
+from fedcluster.algorithms import Lloyd, MergedMixture
 from fedcluster.core import Grouped, Result
 from fedcluster.engines import wire
 from fedcluster.engines.client import resampled
 from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.preprocessing import Preprocessor
@@ -100,6 +112,78 @@ def test_a_draw_travels_and_must_be_a_whole_number() -> None:
         Policy().check(
             {"run": "a", "exchange": 0}, [Task(Lloyd(), State.at([[0.0]]), resampled=-1)], width=1
         )
+
+
+# Clusters of any shape
+
+
+@pytest.fixture(scope="module")
+def two_moons() -> JobReport:
+    rows = 4 * make_moons(300, noise=0.06, random_state=1)[0]
+    clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
+    return execute(Fit("auto", stability=4, seed=0), LocalEngine(clients), columns=["x", "y"])
+
+
+def test_a_choice_of_any_shape_is_judged_again_in_each_sample(two_moons: JobReport) -> None:
+    found, chosen = two_moons.stability, two_moons.outcome.value
+    assert isinstance(two_moons.clustering.algorithm, MergedMixture)
+    assert found is not None
+    assert found.words == ("stable", "stable")
+    assert (len(chosen.replicates), found.left_out) == (4, 0)
+    assert all(isinstance(each.algorithm, MergedMixture) for each in chosen.replicates)
+    plain = execute(Fit("auto", seed=0), LocalEngine(Client("a", Data(ROWS), ()) for _ in "a"))
+    assert len(two_moons.outcome.communication_rounds) <= 11
+    assert plain.outcome.value.replicates == ()
+
+
+def test_agreement_with_clusters_of_any_shape_is_that_of_their_labels(two_moons: JobReport) -> None:
+    rows = 4 * make_moons(300, noise=0.06, random_state=2)[0]
+    state, own = two_moons.clustering.state, two_moons.clustering.algorithm
+    assert isinstance(own, MergedMixture)
+    step = Agreement(3, True, own.covariance_type, own.log_noise, own.levels)
+    labels = RNG.integers(0, 3, len(rows)).astype(np.int32)
+    answer = step.client_step(state, Data(rows, assigned=labels), RNG)
+    other = own.assign(state, rows).argmax(axis=1)
+    np.testing.assert_array_equal(answer.weights.reshape(3, 2), pd.crosstab(labels, other))
+
+
+def test_the_density_between_two_components_is_that_on_their_ridge_line() -> None:
+    """With one covariance, the ridge line is the line between the means."""
+    rng = np.random.default_rng(4)
+    rows = np.concatenate([rng.normal(0, 1, (300, 2)), rng.normal([3.4, 0], 1, (300, 2))])
+    sites = np.arange(600) % 3
+    model: Any = FederatedGaussianMixture(
+        "auto", covariance_type="tied", merge=True, stability=2, random_state=0
+    ).fit(rows, sites=sites)
+    assert (model.n_clusters_, model.n_components_) == (2, 2)
+    one, other = model.means_
+    shift, scale = (model.state_.memory[name] for name in ("shift", "scale"))
+    along = one + np.linspace(0, 1, 1001)[:, None] * (other - one)
+    heights = np.exp(model.score_samples(along * scale + shift))
+    expected = heights.min() / min(heights[0], heights[-1])
+    np.testing.assert_allclose(model.stability_.between, expected, rtol=0.01)
+    assert model.stability_.neighbours.tolist() == [1, 0]
+
+
+def test_repeated_rows_of_a_sample_are_no_clusters() -> None:
+    """With their full weight, samples of wine have up to five clusters."""
+    rows = scale(load_wine().data)
+    clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
+    report = execute(Fit("auto", stability=5, seed=0), LocalEngine(clients))
+    assert {len(each.state.centers) for each in report.outcome.value.replicates} == {3}
+
+
+def test_gaps_are_compared_as_gaps() -> None:
+    rng = np.random.default_rng(8)
+    rows = np.repeat(CENTERS[:2], 150, axis=0) + rng.normal(size=(300, 2))
+    moved = pd.DataFrame(np.where(rng.random((300, 2)) < 0.15, np.nan, rows), columns=["x", "y"])
+    how = PreprocessingSpec(missing="ignore")
+    model: Any = FederatedGaussianMixture(
+        "auto", merge=True, prepare=how, stability=3, random_state=0
+    )
+    found = model.fit(moved, sites=np.arange(300) % 3)
+    assert found.stability_.words == ("stable",) * 2
+    assert (found.stability_.means > 0.95).all()
 
 
 # The comparison

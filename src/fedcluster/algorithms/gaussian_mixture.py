@@ -41,17 +41,14 @@ from fedcluster.metrics.gaussians import (
     SHAPES,
     CovarianceType,
     LogLikelihood,
-    components_of,
+    cluster_probabilities,
     densities,
     is_fitted,
     memory_of,
     memory_of_clusters,
     nearest_densities,
-    posteriors,
     responsibilities,
-    row_logs,
     row_sums,
-    seen,
     sizes_of,
     texts_of,
     variance_within,
@@ -334,13 +331,7 @@ class MergedMixture:
 
     def assign(self, state: State, X: Rows) -> Floats:
         """Return the probability of each cluster for each row, (n, k); the rest to 1 is noise."""
-        cluster = state.memory["cluster"].astype(int)
-        belongs = np.eye(len(state.centers))[cluster]
-        mixture = components_of(self, state)
-        logs = row_logs(self, mixture, seen(state, X), densities(self, mixture))
-        tau, _ = posteriors(logs if self.noise_apart else logs[:, : len(cluster)])
-        clusters: Floats = tau[:, : len(cluster)] @ belongs
-        return clusters
+        return cluster_probabilities(self, state, X, apart=self.noise_apart)
 
 
 def merged_state(

@@ -68,6 +68,8 @@ class FederatedGaussianMixture(Federated):
         Text columns, as prepared by ``prepare``, have a probability for each level in each
         component, instead of means and variances; if all columns are text, the components are
         latent classes.
+    stability
+        As in `FederatedKMeans`; requires ``merge``.
 
     Attributes
     ----------
@@ -139,7 +141,6 @@ class FederatedGaussianMixture(Federated):
     init: Any = field(init=False, default="auto")
     participation: float = field(init=False, default=1.0)
     quality: Quality = field(init=False, default="good")
-    stability: bool | int = field(init=False, default=False)
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""

@@ -158,8 +158,8 @@ class Clustering(Procedure):
         yield from profile_steps(k, fit.prepare) if fit.profile else []
         yield from [Separation, Agreement] if fit.stability else []
 
-    def plan(self, at: Stage) -> Plan[Any]:
-        """Return the plan of questions about the prepared rows."""
+    def plan(self, at: Stage, draws: Sequence[int] = ()) -> Plan[Any]:
+        """Return the plan of questions about the prepared rows, also drawn again with seeds."""
         self.check(at.sites)
         n_rows, preprocessor = sum(rows_of(at.sites)), at.preprocessor
         fit = replace(type(self)(self.within(n_rows)).fit.at(at.sites), seed=at.seed)
@@ -168,7 +168,7 @@ class Clustering(Procedure):
         if self.auto and self._by_likelihood:
             most = int(min(MOST_TRIED, n_rows // ROWS_EACH))
             ks = tuple(range(ks[0], max(ks[-1], most) + 1))
-        return select_k_plan(ks, fit, fit.rule, preprocessor=preprocessor)
+        return select_k_plan(ks, fit, fit.rule, preprocessor=preprocessor, draws=draws)
 
     @property
     def _by_likelihood(self) -> bool:
@@ -210,11 +210,11 @@ class FitProcedure(Clustering):
 
     def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan a clustering, with its stability and its profiles if requested."""
-        plan, stability = with_preprocessing(self.plan(at), at.preprocessor), None
+        stability = None
         if self.fit.stability:
-            value, stability = yield from self._with_stability(plan, at)
+            value, stability = yield from self._with_stability(at)
         else:
-            value = yield from plan
+            value = yield from with_preprocessing(self.plan(at), at.preprocessor)
         if not self.fit.profile:
             return Found(value, stability)
         found, smallest = clustering_of(value), smallest_of(at.sites)
@@ -223,27 +223,37 @@ class FitProcedure(Clustering):
         )
         return Found(value, stability, profiles)
 
-    def _with_stability(self, plan: Plan[Any], at: Stage) -> Plan[tuple[Any, Stability]]:
+    def _with_stability(self, at: Stage) -> Plan[tuple[Any, Stability]]:
         """Plan a clustering, its replicates and their comparison.
 
-        The replicates share the rounds of the clustering; after a choice of k they follow it.
+        The replicates share the rounds of the clustering, or of a judgement of clusters of any
+        shape; after another choice of k they follow it.
         """
         n = bootstrap.REPLICATES if self.fit.stability is True else int(self.fit.stability)
-        k, rounds = self.fit.n_clusters, at.rounds
+        k, rounds, how = self.fit.n_clusters, at.rounds, at.preprocessor
+        if tried(k) is not None and self.fit.model in ("auto", "merged"):
+            draws = bootstrap.draws(n, drawn(self.fit.seed))
+            value = yield from with_preprocessing(self.plan(at, draws), how)
+            own, left_out = clustering_of(value), n - len(value.replicates)
+            told = how.keeping() if how is not None and how.missing == "ignore" else None
+            rows = assigned_rows(own.state, own.algorithm, how, told)
+            compared = bootstrap.compared(own.state, value.replicates, rows, left_out, value.gaps)
+            return value, (yield from compared)
+        plan = with_preprocessing(self.plan(at), how)
         if tried(k) is not None:
             value, spent = yield from bootstrap.counted(plan)
             plan, rounds, k = bootstrap.finished(value), rounds + spent, value.n_clusters
         again = bootstrap.replicated(self.fit, k).at(at.sites)
         value, found = yield from bootstrap.beside_replicates(
             plan,
-            lambda seed: with_preprocessing(bootstrap.replicate(again, seed), at.preprocessor),
+            lambda seed: with_preprocessing(bootstrap.replicate(again, seed), how),
             n,
             drawn(self.fit.seed),
             rounds,
         )
         result = clustering_of(value)
-        how = assigned_rows(result.state, result.algorithm, at.preprocessor)
-        return value, (yield from bootstrap.compared(result.state, found, how, n - len(found)))
+        rows = assigned_rows(result.state, result.algorithm, how)
+        return value, (yield from bootstrap.compared(result.state, found, rows, n - len(found)))
 
     def influence(
         self, value: Any, listener: Listener, seed: int, columns: Sequence[str]

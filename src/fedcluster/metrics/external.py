@@ -26,6 +26,13 @@ from fedcluster.kernels import nearest
 from fedcluster.metrics import moments
 from fedcluster.metrics.clusters import clusters_of
 from fedcluster.metrics.columns import in_cells
+from fedcluster.metrics.gaussians import (
+    FIELDS,
+    CovarianceType,
+    cluster_probabilities,
+    memory_of_clusters,
+    sizes_of,
+)
 
 NO_INFORMATION = float(np.finfo(np.float64).eps)
 
@@ -250,13 +257,18 @@ def _reference(data: Data) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Rows of each pair of their assigned cluster and the cluster of the nearest centre.
+    """Rows of each pair of their assigned cluster and that of another clustering.
 
     Parameters
     ----------
     n_clusters : int
-        The number k of clusters to which rows are assigned; if they are not, that of the nearest
-        centre is used.
+        The number k of clusters to which rows are assigned; if they are not, that of the other
+        clustering is used.
+    merged : bool, default=False
+        Whether the state is that of a `MergedMixture`; by default, the other cluster of a row is
+        that of the nearest centre.
+    covariance_type, log_noise, levels
+        Parameters of this mixture, as in `GaussianMixture`.
 
     Notes
     -----
@@ -271,18 +283,38 @@ class Agreement:
     array([2., 0., 0., 1.])
     """
 
-    allowed = Allowed({"n_clusters": CLUSTERS}, CENTERS)
     client_additive = server_additive = True
 
     n_clusters: int = 1
+    merged: bool = False
+    covariance_type: CovarianceType = "full"
+    log_noise: float | None = None
+    levels: bool = False
+
+    @property
+    def allowed(self) -> Allowed:
+        """The ranges of what a site may be asked."""
+        fields = {"n_clusters": CLUSTERS, "merged": EITHER, **FIELDS}
+        if not self.merged:
+            return Allowed(fields, CENTERS)
+        sizes = sizes_of(self, merged=True)
+        return Allowed(fields, CENTERS, memory_of_clusters(self), sizes=sizes, gaps=True)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each pair."""
         return self.n_clusters * len(state.centers), 0
 
+    def others(self, state: State, data: Data) -> Labels:
+        """Return the other cluster of each row, (n,)."""
+        if not self.merged:
+            return nearest(data.X, state.centers)[0]
+        parts = moments.in_parts(data, 4 * len(state.memory["parts"]))
+        labels = [cluster_probabilities(self, state, each.X).argmax(axis=1) for each in parts]
+        return np.concatenate([np.zeros(0, np.int32), *labels]).astype(np.int32)
+
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weight and the number of the rows of each pair."""
-        other = nearest(data.X, state.centers)[0]
+        other = self.others(state, data)
         own = np.minimum(other if data.assigned is None else data.assigned, self.n_clusters - 1)
         pairs, most = own * len(state.centers) + other, self.n_clusters * len(state.centers)
         weights, counts = (

@@ -337,6 +337,19 @@ def posteriors(logs: Floats) -> tuple[Floats, Floats]:
     return shares, likelihoods
 
 
+def cluster_probabilities(kind: Kind, state: State, X: Rows, *, apart: bool = False) -> Floats:
+    """Return the probabilities (n, k) of clusters that are sets of components; see `MergedMixture`.
+
+    With ``apart``, what they lack to 1 is noise.
+    """
+    cluster = state.memory["cluster"].astype(int)
+    mixture = components_of(kind, state)
+    logs = row_logs(kind, mixture, seen(state, X), densities(kind, mixture))
+    tau, _ = posteriors(logs if apart else logs[:, : len(cluster)])
+    clusters: Floats = tau[:, : len(cluster)] @ np.eye(len(state.centers))[cluster]
+    return clusters
+
+
 def log_likelihoods(kind: Kind, state: State, X: Rows) -> Floats:
     """Return the log density of each row, (n,)."""
     logs = row_logs(kind, state, X, densities(kind, state))

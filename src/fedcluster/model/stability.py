@@ -32,10 +32,11 @@ class Stability:
         For each replicate and cluster, the largest Jaccard coefficient (rows in both over rows in
         either) with a cluster of the replicate. NaN for a cluster without rows.
     neighbours : ndarray of shape (k,)
-        The cluster whose centre is nearest; a single cluster is its own neighbour.
+        The cluster whose centre is nearest, or of sets of components that with the largest density
+        between; a single cluster is its own neighbour.
     between : ndarray of shape (k,)
-        The minimal density between the centres of a cluster and its neighbour, relative to the
-        lower of their two peaks; NaN if unknown.
+        The minimal density between a cluster and its neighbour, along the line between their
+        centres or the ridge of a mixture, relative to the lower of the two peaks; NaN if unknown.
     left_out : int, default=0
         Number of replicates that did not finish in time and are not in ``jaccards``.
 
@@ -119,7 +120,7 @@ class Stability:
         which = f"{self.left_out} of {n} replicates {'is' if self.left_out == 1 else 'are'}"
         return [
             f"{which} left out: {'it' if self.left_out == 1 else 'they'} had not ended after 1.5 "
-            "times the rounds of the fit."
+            "times the rounds of the fit, or had too few rows."
         ]
 
 

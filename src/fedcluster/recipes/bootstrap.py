@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcluster.algorithms import TrimmedLloyd
-from fedcluster.core import Result, RowTransform, State, Task
+from fedcluster.algorithms import MergedMixture, TrimmedLloyd
+from fedcluster.core import Floats, Result, RowTransform, State, Task
 from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
@@ -55,8 +56,7 @@ def beside_replicates(
     Plan of (object, list of Result)
         The result of the job, and the replicates that finished in time.
     """
-    seeds = stream(seed, 0, "bootstrap").integers(2**31, size=n).tolist()
-    others = [_resampling(again(each), each) for each in seeds]
+    others = [resampling(again(each), each) for each in draws(n, seed)]
     results: dict[int, Any] = {}
     answers: dict[int, Any] = dict.fromkeys(range(1 + n))
     done, limit = 0, np.inf
@@ -77,6 +77,12 @@ def beside_replicates(
         done += bool(asked)
         answers = {i: [next(every) for _ in tasks] for i, tasks in asked.items()}
     return results.pop(0), [results[i] for i in sorted(results)]
+
+
+def draws(n: int, seed: int) -> list[int]:
+    """Return the seeds of n bootstrap samples."""
+    seeds: list[int] = stream(seed, 0, "bootstrap").integers(2**31, size=n).tolist()
+    return seeds
 
 
 def replicated(job: FitSpec, n_clusters: int) -> Any:
@@ -133,13 +139,17 @@ def _next(plan: Plan[Any], answers: Any, *, late: bool) -> list[Task]:
     return plan.throw(EarlyStop()) if late else tasks
 
 
-def _resampling(plan: Plan[T], seed: int) -> Plan[T]:
+def resampling(plan: Plan[T], seed: int) -> Plan[T]:
     """Let a plan ask about resampled rows, the same in all its rounds."""
     return each_task(plan, lambda task: replace(task, resampled=seed))
 
 
 def compared(
-    state: State, replicates: Sequence[Result], how: RowTransform, left_out: int = 0
+    state: State,
+    replicates: Sequence[Result],
+    how: RowTransform,
+    left_out: int = 0,
+    gaps: tuple[NDArray[np.intp], Floats] | None = None,
 ) -> Plan[Stability]:
     """Plan the round that compares clusters with those of replicates and with their neighbours.
 
@@ -153,19 +163,32 @@ def compared(
         Prepares rows and assigns them to the clusters.
     left_out : int, default=0
         Number of replicates that did not finish in time.
+    gaps : (ndarray of shape (k,), ndarray of shape (k,)), optional
+        The neighbour of each cluster, and the density between both, if known.
     """
     k, centers = len(state.centers), state.centers
     apart = ((centers[:, None] - centers) ** 2).sum(axis=2)
     np.fill_diagonal(apart, np.inf)
-    neighbours = apart.argmin(axis=1)
+    neighbours = apart.argmin(axis=1) if gaps is None else gaps[0]
     line = State(centers, np.zeros(k), memory={"neighbours": neighbours.astype(np.float64)})
-    others = [State.at(each.state.centers) for each in replicates]
-    asked = [Task(Separation(), line), *(Task(Agreement(k), other) for other in others)]
+    asked = [Task(Separation(), line)] if gaps is None else []
+    asked += [_agreement(k, each) for each in replicates]
     told = yield [replace(task, preprocessor=how, everyone=True) for task in asked]
-    tables = [each.total().weights.reshape(k, -1) for each in told[1:]]
+    tables = [each.total().weights.reshape(k, -1) for each in told[gaps is None :]]
     found = np.array([jaccards(table) for table in tables]).reshape(-1, k)
+    if gaps is not None:
+        return Stability(found, *gaps, left_out)
     cells = told[0].total().weights.reshape(k, -1)
     seen = np.array([table.sum(axis=1) for table in tables]).reshape(-1, k)
     rows = seen.max(axis=0, initial=0.0)
     between = lowest_between(cells, rows + rows[neighbours])
     return Stability(found, neighbours, between if k > 1 else np.full(1, np.nan), left_out)
+
+
+def _agreement(k: int, replicate: Result) -> Task:
+    """Return the question how many rows each of k clusters shares with those of a replicate."""
+    own, state = replicate.algorithm, replicate.state
+    if not isinstance(own, MergedMixture):
+        return Task(Agreement(k), State.at(state.centers))
+    step = Agreement(k, True, own.covariance_type, own.log_noise, own.levels)
+    return Task(step, State(state.centers, state.weights, memory=state.memory))

@@ -169,6 +169,7 @@ CONDITIONS: Mapping[str, Condition] = {
     "cells": lambda fit, _: fit.model not in ("mixture", "merged"),
     "mixture_option": _first_set("covariance_type", "reg_covar", "noise", "start"),
     "merge": lambda fit, _: fit.model == "merged",
+    "by_component": lambda fit, _: fit.model == "mixture",
     "reg_covar": _first_set("reg_covar"),
     "one_k": lambda fit, _: not _chooses(fit, _),
     "rule": _of_rule(

@@ -115,7 +115,7 @@ class FitSpec:
         Whether to profile the clusters, in two more rounds.
     stability : bool or int
         Whether to compare the clusters with those of replicates on resampled rows; a number is the
-        number of replicates.
+        number of replicates. If k is chosen by likelihood, each is chosen anew.
     """
 
     n_clusters: Any = parameter(
@@ -208,7 +208,7 @@ class FitSpec:
         ('auto', 'k-means', 'k-means')
         """
         plain = [*("algorithm", "init", "n_init", "m", "quality", "metric", "max_iter", "tol")]
-        plain += ["participation", "trim", "robust", "stability", "epsilon"]
+        plain += ["participation", "trim", "robust", "epsilon"]
         defaults = {each.name: each.default for each in fields(self)}
         given = ((getattr(self, name, None), defaults.get(name)) for name in plain)
         own = any(not (isinstance(value, type(by)) and value == by) for value, by in given)

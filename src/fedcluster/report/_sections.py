@@ -249,8 +249,8 @@ def stability(run: Run) -> Content:
         "replicate). The Jaccard coefficient compares a cluster with its best match in a "
         "replicate: of the rows in either, it is the share of rows in both. A dashed line marks "
         f"{FOUND}, from which a cluster counts as found again. The density between is the least "
-        "density of the rows on the way to the nearest cluster, as a share of the lower of the two "
-        f"peaks: up to {GAP} there is a gap."
+        "density on the way to the nearest cluster, as a share of the lower of the two peaks: up "
+        f"to {GAP} there is a gap."
     )
     return [html.paragraphs(lead, *run.stability["meaning"]), html.beside(chart, numbers)]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.gaussian_mixture import MergedMixture, merged_state
-from fedcluster.core import Floats, Result, RowTransform, State, Task
+from fedcluster.core import Floats, Result, RowTransform, State, Summary, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans, nearest
@@ -26,17 +26,21 @@ from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.on_leaves import LeafRows
 from fedcluster.mixtures.table import KINDS, Table
 from fedcluster.recipes import FitSpec, clustering, mixture
+from fedcluster.recipes.bootstrap import resampling
 from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
-from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, likely_mixtures
+from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, landscape, likely_mixtures
 
 AGREE = 0.95
 """Adjusted Rand index, over leaves, from which on k-means has the judged clusters."""
+REPLICATED = 4
+"""Number of mixtures of a bootstrap sample that are fitted to its rows."""
 RESTARTS = 10
 """Number of runs of k-means of the leaves, the best of which is continued."""
 
 Labels = NDArray[np.intp]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,16 +57,25 @@ class Judgement:
         Doubts about either.
     beside : mapping of int to Result
         K-means with one cluster less and one more, of the leaves if it was not tried on the rows.
+    replicates : tuple of Result
+        The clusters of the same rows drawn again, as judged anew.
+    gaps : (ndarray, ndarray), optional
+        The neighbour of each cluster of a mixture, and the density between both; see `gaps_of`.
     """
 
     verdict: Likeliest
     result: Result
     warnings: tuple[str, ...]
     beside: Mapping[int, Result] = field(default_factory=dict)
+    replicates: tuple[Result, ...] = ()
+    gaps: tuple[Labels, Floats] | None = None
 
 
 def judged_plan(
-    ks: Collection[int], spec: FitSpec, preprocessor: RowTransform | None
+    ks: Collection[int],
+    spec: FitSpec,
+    preprocessor: RowTransform | None,
+    draws: Sequence[int] = (),
 ) -> Plan[Judgement]:
     """Plan the verdict on the number of clusters among ``ks``, and then these clusters.
 
@@ -74,19 +87,84 @@ def judged_plan(
         The specification of the clustering; a ``model`` of "auto" is what was judged.
     preprocessor : RowTransform, optional
         The preparation of the rows, which shows a mixture the columns of text and of numbers.
+    draws : sequence of int
+        Seeds of bootstrap samples of the rows, which are judged in the same rounds.
     """
-    table, rows = yield from everyone(leaves_plan(preprocessor, spec.seed, spec.noise))
+    described: list[Plan[Any]] = [leaves_plan(preprocessor, spec.seed, spec.noise)]
+    described += [_drawn(leaves_plan(preprocessor, i, spec.noise), i) for i in draws]
+    (table, rows), *again = yield from everyone(gather(described))
     kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
     likely, counts = likely_mixtures(rows, ks, kinds)
     plans: list[Plan[Any]] = [confirmed_plan(rows, likely, spec.seed)]
+    kinds = list(dict.fromkeys(each.kind for each in likely))
+    for i, (_, own) in zip(draws, again, strict=True):
+        best = likely_mixtures(own, ks, kinds)[0][:REPLICATED]
+        plans.append(_drawn(confirmed_plan(own, best, i), i))
     tried = sorted(set(counts) & set(ks)) if spec.model == "auto" else []
     plans += [_by_means(rows, k, spec.seed) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
-    by_means = dict(zip(tried, found, strict=True))
+    by_means = dict(zip(tried, found[len(draws) :], strict=True))
     verdict = likeliest(mixtures, table.n, ks)
     judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor)
     beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed)
-    return replace(judgement, beside=beside)
+    drawn = [
+        _merged(found_again, own.table)
+        for each, (_, own) in zip(found, again, strict=False)
+        if (found_again := likeliest(each, own.table.n, ks)).groups
+    ]
+    return replace(
+        judgement,
+        beside=beside,
+        replicates=tuple(drawn),
+        gaps=gaps_of(judgement, table) if draws else None,
+    )
+
+
+def _drawn(plan: Plan[T], seed: int) -> Plan[T]:
+    """Let a plan ask about rows that are drawn again, with half their weight.
+
+    Rows count w times, a Poisson number with mean 1 and variance 1. Sums of w vary as those of
+    (sum of w)^2 / sum of w^2 = n / 2 rows: taken for n rows, repeated ones look like clusters.
+    """
+    plan, answers = resampling(plan, seed), None
+    while True:
+        try:
+            tasks = plan.send(answers)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        told = yield tasks
+        answers = [replace(each, by_site=_halves(each.by_site)) for each in told]
+
+
+def _halves(answers: Mapping[str, Summary]) -> dict[str, Summary]:
+    """Return half of each summary, exactly."""
+    return {name: Summary.from_planes(each.planes / 2) for name, each in answers.items()}
+
+
+def gaps_of(judgement: Judgement, table: Table) -> tuple[Labels, Floats] | None:
+    """Return the neighbour of each cluster, (k,), and the density between both, (k,).
+
+    The density is the largest on the ridge lines from a component of one to a component of the
+    other at its minimum, relative to the lower of the peaks of the two clusters; the neighbour is
+    that with the largest one. It is NaN if all columns are text. The result is None unless the
+    clusters are sets of components.
+    """
+    best, state = judgement.verdict.mixture, judgement.result.state
+    if not isinstance(judgement.result.algorithm, MergedMixture) or best.state is None:
+        return None
+    k, cluster = len(state.centers), state.memory["cluster"].astype(int)
+    every = np.ones((len(cluster), len(cluster)), dtype=bool)
+    kind: Any = (best.covariance_type, best.noise is not None)
+    peaks, ridges = landscape(kind, best.state, best.weights, every, table)
+    tops = np.full(k, -np.inf)
+    np.maximum.at(tops, cluster, peaks)
+    between = np.full((k, k), -np.inf)
+    np.maximum.at(between, (cluster[:, None], cluster), ridges)
+    between = np.exp(np.minimum(between - np.minimum(tops[:, None], tops), 0.0))
+    np.fill_diagonal(between, -1.0)
+    neighbours: Labels = between.argmax(axis=1)
+    known = k > 1 and table.n_numbers > 0
+    return neighbours, between.max(axis=1) if known else np.full(k, np.nan)
 
 
 def _clusters_of(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, PlannedStep, State, Summary, Task
@@ -138,7 +139,8 @@ def _mixture(
     if not alive.any():
         return NONE
     own, overlaps = weights[:k][alive], shared[np.ix_(alive, alive)]
-    peaks, ridges = _landscape(found.kind, kept, own, overlaps, table)
+    shares = overlaps / np.maximum(np.minimum(own[:, None], own), 1e-300)
+    peaks, ridges = landscape(found.kind, kept, own, shares >= TOUCHING, table)
     return Mixture(
         shape,
         found.k,
@@ -189,12 +191,13 @@ def _variances(state: State, table: Table) -> Floats | None:
     return own**-2.0
 
 
-def _landscape(
-    kind: Kind, state: State, weights: Floats, overlaps: Floats, table: Table
+def landscape(
+    kind: Kind, state: State, weights: Floats, pairs: NDArray[np.bool_], table: Table
 ) -> tuple[Floats, Floats]:
     """Return log densities at the means, (c,), and their minima on the ridge lines, (c, c).
 
-    Texts lower a ridge line by the log of the affinity of both components' levels.
+    The minima are of ``pairs`` (c, c); those of others are minus infinity. Texts lower a ridge line
+    by the log of the affinity of both components' levels.
     """
     model = densities(table.step(kind), state)
     (c, p), ridges = model.means.shape, np.full((len(weights), len(weights)), -np.inf)
@@ -218,8 +221,7 @@ def _landscape(
 
     peaks = density(model.means)
     pulls = np.einsum("kij,kj->ki", precisions, model.means)
-    shared = overlaps / np.maximum(np.minimum(weights[:, None], weights), 1e-300)
-    for a, b in zip(*np.nonzero(np.triu(shared >= TOUCHING, 1)), strict=True):
+    for a, b in zip(*np.nonzero(np.triu(pairs, 1)), strict=True):
         mixed = np.outer(1 - GRID, precisions[a].ravel()) + np.outer(GRID, precisions[b].ravel())
         pull = np.outer(1 - GRID, pulls[a]) + np.outer(GRID, pulls[b])
         points = np.linalg.solve(mixed.reshape(-1, p, p), pull[:, :, None])[:, :, 0]

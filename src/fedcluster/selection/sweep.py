@@ -157,6 +157,7 @@ def select_k_plan(
     rule: Rule | None = None,
     *,
     preprocessor: RowTransform | None = None,
+    draws: Sequence[int] = (),
 ) -> Plan[Selection]:
     """Plan the choice of k, with a clustering; by an index, with a clustering for each k.
 
@@ -170,13 +171,16 @@ def select_k_plan(
         The rule by which k is chosen; by default by likelihood.
     preprocessor : RowTransform, optional
         The preparation of the rows, which shows a mixture the columns of text and of numbers.
+    draws : sequence of int
+        By likelihood: seeds of bootstrap samples of the rows, which are judged, too.
     """
     rule = rule or Rule()
     if rule.name == LIKELIHOOD:
-        judgement = yield from judged_plan(k_range, spec, preprocessor)
-        return judged_by_likelihood(
+        judgement = yield from judged_plan(k_range, spec, preprocessor, draws)
+        chosen = judged_by_likelihood(
             judgement.verdict, judgement.result, judgement.warnings, k_range, judgement.beside
         )
+        return replace(chosen, replicates=judgement.replicates, gaps=judgement.gaps)
     swept = yield from sweep(k_range, replace(spec, model="k-means"))
     selection = judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)
     if spec.model != "mixture":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Result, State
 from fedcluster.errors import InputError, listed
@@ -99,6 +100,11 @@ class Selection:
     results : mapping of int to Result
         The clustering with each k, so that none need be fitted again; by likelihood, with the
         chosen one, and k-means with one more and one less.
+    replicates : tuple of Result
+        By likelihood, the clusterings of bootstrap samples that were asked for.
+    gaps : (ndarray of shape (k,), ndarray of shape (k,)), optional
+        With these, if clusters are sets of components: the neighbour of each and the density
+        between both.
     """
 
     n_clusters: int
@@ -108,6 +114,8 @@ class Selection:
     says: Mapping[str, int]
     table: Scores = field(repr=False)
     results: Mapping[int, Result] = field(repr=False)
+    replicates: tuple[Result, ...] = field(default=(), repr=False)
+    gaps: tuple[NDArray[np.intp], Floats] | None = field(default=None, repr=False)
 
     def plot(self, path: str | Path) -> None:
         """Draw the curves of the indices into a PNG; needs matplotlib."""
