@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,22 @@ def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -
     with pytest.warns(UserWarning, match="rows are seen in groups"):
         model.fit({"rows": frame})
     np.testing.assert_array_equal(told["centers"], model.state_.centers)
+
+
+@pytest.mark.parametrize(("away", "warns"), [(40.0, True), (0.0, False)])
+def test_a_fit_warns_of_few_groups_that_are_far_from_all_others(away: float, warns: bool) -> None:
+    """Six rows far away are two groups; a fit of exact rows can tell them apart."""
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(606, 3)) + np.repeat([[0.0], [away]], [600, 6], axis=0)
+    groups, parts = Groups(3, 20), [rows[i::2] for i in range(2)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        FederatedKMeans(4, random_state=0, protection=groups).fit(parts)
+    lines = [str(each.message) for each in told if "far from all others" in str(each.message)]
+    assert bool(lines) == warns
+    assert all(
+        line.startswith("rows are seen in groups of 3, and cluster 3 of a few") for line in lines
+    )
 
 
 def test_shares_of_texts_go_with_their_columns_in_any_order() -> None:

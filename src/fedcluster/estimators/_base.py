@@ -551,7 +551,7 @@ class Federated(Fitted):
             print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
-        for line in (*report.fit_report.doubts, *groups_line(report.sites, self.n_clusters_)):
+        for line in (*report.fit_report.doubts, *groups_line(report.sites, result)):
             warnings.warn(line, UserWarning, stacklevel=3)
 
     @property

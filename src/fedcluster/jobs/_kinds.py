@@ -271,7 +271,7 @@ class FitProcedure(Clustering):
             of_rows = [*few_clusters_line(labels.values(), k), *one_site_lines(labels, k)]
         return [
             *of_rows,
-            *groups_line(report.sites, k),
+            *groups_line(report.sites, report.clustering),
             *influence_line(report.influence),
             *limit_line(self.fit, report.clustering, options=True),
         ]

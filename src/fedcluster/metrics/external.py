@@ -294,7 +294,7 @@ class Agreement:
     @property
     def allowed(self) -> Allowed:
         """The ranges of what a site may be asked."""
-        fields = {"n_clusters": CLUSTERS, "merged": EITHER, **FIELDS}
+        fields: dict[str, Any] = {"n_clusters": CLUSTERS, "merged": EITHER, **FIELDS}
         if not self.merged:
             return Allowed(fields, CENTERS)
         sizes = sizes_of(self, merged=True)

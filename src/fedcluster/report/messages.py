@@ -34,6 +34,9 @@ UNLIKE = 0.01
 LOSS, FEW_GROUPS = 0.3, 30
 """Loss of inertia times groups per cluster (docs/quality.md), and number of groups that is too
 small."""
+FAR, FEW_FAR = 0.25, 6
+"""Inertia that a cluster would add if it joined its nearest, relative to that of all, from which on
+it is far; and number of groups in a cluster that is too small then (benchmarks/groups.py)."""
 OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
 """Share of a cluster's rows from which on it belongs to one site, and largest probability of
 this by chance; and fewest rows of a cluster that only one site is known to have reported."""
@@ -326,30 +329,58 @@ def _owned(counts: Floats, shares: Floats) -> NDArray[np.bool_]:
     return owned
 
 
-def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
-    """Return the warning that groups of rows are large for k clusters, if it applies.
+def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
+    """Return the warnings that groups of rows are large for the clusters, if they apply.
 
     Examples
     --------
+    >>> from fedcluster.core import State
     >>> from fedcluster.privacy import Groups
-    >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], 10)
+    >>> ten = Result(State(np.zeros((10, 1)), np.full(10, 60.0)), (), "")
+    >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], ten)
     >>> line[25:53], line[75:104]
     ('and a cluster has 12 groups ', 'expect about 2 % more inertia')
-    >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], 10)
+    >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], ten)
     []
     """
     limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
     if not limits:
         return []
-    p = max(dict(limit.parameters)["p"] for limit in limits)
-    ratio = sum(rows_of(sites)) / (k * p)
+    p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
+    lines, ratio = _far_line(result, n, p), n / (len(result.state.weights) * p)
     if ratio >= FEW_GROUPS:
-        return []
+        return lines
     return [
+        *lines,
         f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
         f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "
         "several times as much where clusters overlap or are small; take fewer clusters, or more "
-        "rows"
+        "rows",
+    ]
+
+
+def _far_line(result: Result, n: float, p: int) -> list[str]:
+    """Return the warning that clusters of few groups of p of the n rows lie far from the others.
+
+    Groups of far rows blur them, and others like them may have no cluster of their own.
+    """
+    state, k = result.state, len(result.state.centers)
+    weights, total = state.weights, float(state.weights.sum())
+    if k < 2 or type(result.algorithm).__name__ != "Lloyd" or not total * state.inertia > 0:
+        return []
+    apart = ((state.centers[:, None] - state.centers) ** 2).sum(axis=2)
+    shared = weights[:, None] * weights / np.maximum(weights[:, None] + weights, 1e-300)
+    joined = shared * apart + np.where(np.eye(k, dtype=bool), np.inf, 0.0)
+    few = (weights > 0) & (weights * (n / total) <= FEW_FAR * p)
+    far = np.flatnonzero(few & (joined.min(axis=1) >= FAR * state.inertia))
+    if not len(far):
+        return []
+    which = "cluster" if len(far) == 1 else "clusters"
+    return [
+        f"rows are seen in groups of {p}, and {which} {listed(list(map(str, far)))} of a few "
+        f"groups {'lies' if len(far) == 1 else 'lie'} far from all others: groups blur such rows, "
+        "so expect 10 % more inertia than without groups, or several times as much; leave far "
+        "values out or take logarithms"
     ]
 
 
