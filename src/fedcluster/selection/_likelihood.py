@@ -106,6 +106,8 @@ class Mixture:
         The mixture itself.
     flat : int
         Components without any spread of their own in some direction.
+    unseen : int
+        Components with hardly any complete rows, the overlap of which is not known.
     """
 
     covariance_type: str
@@ -122,6 +124,7 @@ class Mixture:
     ridges: Floats | None = None
     state: State | None = None
     flat: int = 0
+    unseen: int = 0
 
     def bic(self, n: float) -> float:
         """Return the criterion for n rows.
@@ -344,6 +347,11 @@ def _doubts(
         sentences.append(
             f"{mixture.flat} of {len(mixture.weights)} components have no spread of their own in a "
             "direction: rows that repeat, or a value that many rows share, look like clusters"
+        )
+    if mixture.unseen:
+        sentences.append(
+            f"{mixture.unseen} of {len(mixture.weights)} components have hardly any rows with as "
+            "many values as others: clusters and gaps may be confused"
         )
     if v == max(ks) > 1:
         sentences.append(f"k = {v} is the largest that was tried; try larger ones")
