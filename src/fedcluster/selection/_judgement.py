@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.gaussian_mixture import MergedMixture, merged_state
+from fedcluster.algorithms.merging import by_weight
 from fedcluster.core import Floats, Result, RowTransform, State, Summary, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
@@ -156,6 +157,8 @@ def gaps_of(judgement: Judgement, table: Table) -> tuple[Labels, Floats] | None:
     every = np.ones((len(cluster), len(cluster)), dtype=bool)
     kind: Any = (best.covariance_type, best.noise is not None)
     peaks, ridges = landscape(kind, best.state, best.weights, every, table)
+    parts = by_weight(best.weights, best.state.centers)  # as in the result
+    peaks, ridges = peaks[parts], ridges[np.ix_(parts, parts)]
     tops = np.full(k, -np.inf)
     np.maximum.at(tops, cluster, peaks)
     between = np.full((k, k), -np.inf)

@@ -21,7 +21,7 @@ from fedcluster.metrics.gaussians import MixtureOverlap, densities
 from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.metrics.moments import Moments
 from fedcluster.mixtures.on_leaves import LeafRows, OnLeaves, Search, pruned
-from fedcluster.mixtures.table import FEWEST, KINDS, Kind, Table
+from fedcluster.mixtures.table import KINDS, Kind, Table
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update
 from fedcluster.selection._likelihood import LINKED, NONE, TOUCHING, Mixture, clusters_of
@@ -120,7 +120,7 @@ def _fitted(found: OnLeaves, table: Table, present: int, seed: int) -> Plan[Mixt
     if present:  # of the fullest rows alone: as if they were all
         shared = shared * (total.weights[:k] / np.maximum(total.sums[:k, -1], 1e-300))[:, None]
         shared = (shared + shared.T) / 2
-        unseen = total.sums[:k, -1] < FEWEST
+        unseen = total.sums[:k, -1] < 1.0
         least = 1.001 * LINKED * np.minimum(total.weights[:k, None], total.weights[:k])
         shared = np.where(unseen[:, None] | unseen, least, shared)  # only a valley parts them
     likelihood = last.score(state, total)
