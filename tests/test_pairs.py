@@ -223,9 +223,14 @@ BROKEN = (
     "fit; algorithm=fkm; n_clusters=1; source=sqlite; participation=0.6; seed=7; prepare=median; "
     "site.policy=narrow; site.group_column=person; sites=6; tol=0.0; init=k-means++; profile=True; "
     "stability=True; way=odd files",
+    "fit; algorithm=lloyd; n_clusters=1; trim=0.1; means=given; init=array; grouped=True; "
+    "prepare=pca; sums_only=True; tol=0.0; missing=True; sites=4; smallest=4; source=parquet; "
+    "site.groups=3; site.protection=groups; site.weight_column=weight; site.factors=offset; "
+    "site.columns=('y', 'x', 'z'); site.missing_values=('z:-999',); engine=resumed wire",
 )
-"""Combinations in which rounding decided: which of two mixtures that are alike is the likelier, and
-on which side of an edge, the mean, a row is counted for the median."""
+"""Combinations in which rounding decided: which of two mixtures that are alike is the likelier; on
+which side of an edge, the mean, a row is counted for the median; whether a share of a group that a
+site tells is below 0, which the coordinator refuses."""
 
 
 @pytest.mark.parametrize("line", BROKEN)

@@ -122,6 +122,7 @@ class TrimmedLloyd:
             below = share_below(squared, scatter, d, np.append(edges, radius))
             inside = below[:, -1] if radius else np.zeros(len(part))
             cells = np.diff(below[:, :-1], axis=1, prepend=0.0, append=1.0)
+            cells = np.maximum(cells, 0.0)  # shares of a group are rounded, and may fall
             values = np.column_stack([part.X, squared + scatter, np.ones(len(part))])
             weights = row_weights(part)
             sums = add_by_cluster(labels, values, weights * inside, k)
