@@ -22,7 +22,7 @@ from fedcluster import FederatedKMeans, algorithms, metrics
 from fedcluster.algorithms import KFed, Lloyd
 from fedcluster.cli import app
 from fedcluster.coordinator.folder import Federation, bound, create, first_rows, keep_first_rows
-from fedcluster.coordinator.run_job import run_job
+from fedcluster.coordinator.run_job import located, run_job
 from fedcluster.coordinator.runs import content_without
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
 from fedcluster.core.ranges import Bounded, Box, allowed_of
@@ -873,8 +873,10 @@ def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path) -> None:
     (before / "job.json").write_text(json.dumps(given))
     content = content_without(trial, "old", "b", new)
     assert (content["sites"], content["quorum"]) == (["a", "c"], 2)
-    assert content["forgets"] == {"run": str(before), "site": "b"}
-    assert content["out"] == str(new / "result")
+    assert content["forgets"] == {"run": "../old", "site": "b"}
+    there = located({**content, "parameters": {}}, new)
+    assert Path(there["forgets"]["run"]).resolve() == before
+    assert there["out"] == str(new / "result")
     for name, site, reason in (("old", "z", "'z' cannot be forgotten"), ("no", "a", "no run 'no'")):
         with pytest.raises(InputError, match=reason):
             content_without(trial, name, site, new)

@@ -215,11 +215,6 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
     assert show.said().count(" connected") == len(ROWS)
 
 
-def test_nothing_is_left_when_it_is_ended(running: RunningFederation) -> None:
-    running.end()
-    assert running.left_over() == []
-
-
 def test_what_either_end_writes_is_for_its_owner_only(
     running: RunningFederation, tmp_path: Path
 ) -> None:
@@ -249,7 +244,9 @@ def test_what_either_end_writes_is_for_its_owner_only(
             ("site", "new-key", new / "sites" / "a" / "site.toml"),
         )
     ]
-    assert status == [0] * len(status)
+    doctor = running.command("site", "doctor", toml)
+    doctor.wait()
+    assert status == [0] * len(status), doctor.said()
     run = running.run("fit", "-k", 2, "--max-iter", 2, *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     written = (running.folder, new, copy, tmp_path / "file", tmp_path / "out")
@@ -257,3 +254,8 @@ def test_what_either_end_writes_is_for_its_owner_only(
         for path in (folder, *folder.rglob("*")):
             ours = path.name != "rows.csv" and not path.is_symlink()
             assert not ours or not path.stat().st_mode & 0o077, path
+
+
+def test_nothing_is_left_when_it_is_ended(running: RunningFederation) -> None:
+    running.end()
+    assert running.left_over() == []
