@@ -304,17 +304,16 @@ def _not_stable(run: Run) -> list[str]:
 
 def _much_hidden(run: Run) -> list[str]:
     """Return a sentence on many rows hidden by limits: from the last round, or from profiles."""
+    so = "clusters may be missing, or others than all rows would make"
+    if run.unseen >= MANY_HIDDEN:
+        return [f"limits hid {percent(run.unseen)} of all rows in the last round: {so}"]
     much = [
         f"{percent(share)} of the rows of {shortened(site['name'], 40)}"
         for site, share in zip(run.sites, run.hidden, strict=True)
         if "rows_held_back" not in site and math.isfinite(share) and share >= MANY_HIDDEN
     ]
     more = [f"{len(much) - 3} more sites"] if len(much) > 3 else []
-    hidden = f"up to {listed([*much[:3], *more])} in a message" if much else ""
-    if run.unseen >= MANY_HIDDEN:
-        hidden = f"{percent(run.unseen)} of all rows in the last round"
-    so = "clusters may be missing, or others than all rows would make"
-    return [f"limits hid {hidden}: {so}"] if hidden else []
+    return [f"limits hid up to {listed([*much[:3], *more])} in a message: {so}"] if much else []
 
 
 def _doubts(doubts: Sequence[str]) -> html.Html:

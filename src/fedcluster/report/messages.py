@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster.algorithms import Lloyd
 from fedcluster.core import Floats, Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
 from fedcluster.metrics import METRICS
@@ -366,7 +367,7 @@ def _far_line(result: Result, n: float, p: int) -> list[str]:
     """
     state, k = result.state, len(result.state.centers)
     weights, total = state.weights, float(state.weights.sum())
-    if k < 2 or type(result.algorithm).__name__ != "Lloyd" or not total * state.inertia > 0:
+    if k < 2 or type(result.algorithm) is not Lloyd or not total * state.inertia > 0:
         return []
     apart = ((state.centers[:, None] - state.centers) ** 2).sum(axis=2)
     shared = weights[:, None] * weights / np.maximum(weights[:, None] + weights, 1e-300)
