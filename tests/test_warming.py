@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,45 @@ def test_the_mark_is_beside_the_kernels() -> None:
 
     kernels = [each for each in vars(lloyd).values() if hasattr(each, "stats")]
     assert {Path(each.stats.cache_path) for each in kernels} == {compiled_mark().parent}
+
+
+CALLS_A_KERNEL = """
+import sys, tempfile
+import numba.core.caching as caching, numpy as np
+
+anywhere, own = tempfile.TemporaryFile, sys.argv[1]
+
+def only_in_own(dir):
+    if not str(dir).startswith(own):
+        raise PermissionError(dir)
+    return anywhere(dir=dir)
+
+caching.tempfile.TemporaryFile = only_in_own
+from fedcluster.kernels.runtime import announcer, compiled_mark
+from fedcluster.kernels.seeding import _draw
+
+_draw(np.array([1.0, 2.0]), 0.5)
+print(announcer.compiled, compiled_mark())
+"""
+
+
+def test_what_one_account_compiled_serves_another_that_may_not_write_there(tmp_path: Path) -> None:
+    """Before, every account of a machine compiled all kernels for itself."""
+    shared, home = tmp_path / "shared", tmp_path / "home"
+
+    def called(own: Path) -> list[str]:
+        given = {"NUMBA_CACHE_DIR": str(shared), "XDG_CACHE_HOME": str(home)}
+        command = [sys.executable, "-c", CALLS_A_KERNEL, str(own)]
+        ran = subprocess.run(
+            command, env=os.environ | given, capture_output=True, text=True, check=True
+        )
+        return ran.stdout.split()
+
+    compiled, mark = called(shared)
+    assert compiled == "1"
+    compiled, of_own = called(home)
+    assert (compiled, Path(of_own).name) == ("0", Path(mark).name)
+    assert of_own.startswith(str(home))
+    assert not list(home.rglob("*.nbc"))
+    Path(mark).touch()
+    assert called(home) == ["0", mark]

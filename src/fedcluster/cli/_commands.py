@@ -152,8 +152,9 @@ def warm_up(as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
     """Compile the numerical kernels, so that the first fit need not wait.
 
     Kernels are compiled once on a machine, for its processor and this version, and stored beside
-    the program or, if that is not possible, in the user's cache folder; NUMBA_CACHE_DIR sets
-    another one. A fit compiles the kernels that it needs and does not find, and says so.
+    the program, where they serve all accounts, or, if that is not possible, in the user's cache
+    folder; NUMBA_CACHE_DIR sets another one. A fit compiles the kernels that it needs and does not
+    find, and says so.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from time import perf_counter

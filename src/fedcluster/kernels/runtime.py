@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -11,7 +12,7 @@ import numba
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 from numba.core import event
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.extending import register_jitable
 
 logger = logging.getLogger("fedcluster")
@@ -28,8 +29,15 @@ IN_ANY_ORDER: dict[str, object] = {
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_files = sorted(Path(__file__).parent.glob("*.py"))
+_folder = Path(__file__).parent
+_files = sorted(_folder.glob("*.py"))
 SOURCES = hashlib.sha256(b"".join(file.read_bytes() for file in _files)).hexdigest()
+
+SHARED = [_folder / "__pycache__"]
+"""Folders whose compiled functions are loaded even if this user may not write there."""
+if numba.config.CACHE_DIR:
+    _given = _CacheLocator.get_suitable_cache_subpath(__file__)
+    SHARED.insert(0, Path(numba.config.CACHE_DIR, _given))
 
 
 def native(function: F) -> F:
@@ -105,6 +113,9 @@ class _Files(IndexDataCacheFile):
     numba numbers the files and describes them in an index. If two processes compile at once, one
     may write the index and the other the file, so that a function is called with arguments of other
     types than it was compiled for.
+
+    Files are also loaded from the folders where one account may compile for all. numba looks only
+    into the folder that it may write to.
     """
 
     def __init__(self, folder: str, function: str) -> None:
@@ -116,10 +127,11 @@ class _Files(IndexDataCacheFile):
         self._drop_outdated(key[-1][:16])
 
     def load(self, key: tuple[Any, ...]) -> Any:
-        try:
-            return self._load_data(self._name_of(key))
-        except FileNotFoundError:
-            return None
+        name = self._name_of(key)
+        for folder in (self._cache_path, *SHARED):
+            with suppress(OSError):
+                return self._load_data(str(Path(folder, name)))
+        return None
 
     def _name_of(self, key: tuple[Any, ...]) -> str:
         what = hashlib.sha256(repr((self._version, key)).encode()).hexdigest()
@@ -160,13 +172,15 @@ class _Announcer(event.Listener):
 
 
 def compiled_mark() -> Path:
-    """Return the file, beside the kernels, whose existence says that all are compiled.
+    """Return the file, beside compiled kernels, whose existence says that all are compiled.
 
     Its name depends on the sources, the processor and numba's version.
     """
     host = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()} {numba.__version__}"
     machine = hashlib.sha256(f"{SOURCES} {host}".encode()).hexdigest()[:16]
-    return Path(str(_Cache(compiled_mark).cache_path)) / f"all-{machine}.compiled"
+    own = Path(str(_Cache(compiled_mark).cache_path))
+    marks = [folder / f"all-{machine}.compiled" for folder in (own, *SHARED)]
+    return next((mark for mark in marks if mark.exists()), marks[0])
 
 
 announcer = _Announcer()
