@@ -129,6 +129,8 @@ def test_no_client_is_made_for_each_of_many_small_sites(monkeypatch: pytest.Monk
     X = blobs(2000)
     FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(2000) % 500)
     assert made == {"0": 1}  # what the first tells, all tell
+    FederatedKMeans(4, random_state=0).fit(np.array_split(X, 500))
+    assert made == {"0": 1, "site-000": 1}
 
 
 def test_the_influence_of_up_to_fifty_sites_takes_one_answer_and_description_of_each(

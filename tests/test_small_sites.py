@@ -309,11 +309,16 @@ def test_a_client_that_is_made_late_knows_what_left_before() -> None:
 
 @pytest.mark.parametrize("n_sites", [3, 40])
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"min_cluster_size": 2}], ids=str)
-def test_one_table_is_fitted_as_one_for_each_site(options: Any, n_sites: int) -> None:
+@pytest.mark.parametrize("as_lists", [False, True])  # these are asked one by one
+def test_one_table_is_fitted_as_one_for_each_site(
+    options: Any, n_sites: int, as_lists: bool
+) -> None:
     rng = np.random.default_rng(0)
     X, where = rng.normal(size=(400, 2)) * 3, rng.permutation(np.arange(400) % n_sites)
     one = FederatedKMeans(3, random_state=0, **options).fit(X, sites=where)
-    tables = {str(i): X[where == i] for i in rng.permutation(n_sites)}
+    tables: dict[str, Any] = {str(i): X[where == i] for i in rng.permutation(n_sites)}
+    if as_lists:
+        tables = {name: rows.tolist() for name, rows in tables.items()}
     each = FederatedKMeans(3, random_state=0, **options).fit(tables)
     assert_array_equal(one.cluster_centers_, each.cluster_centers_)
     for told in ("communication_rounds_", "sites_", "values_sent_", "rows_held_back_"):
@@ -325,6 +330,28 @@ def test_one_table_is_fitted_as_one_for_each_site(options: Any, n_sites: int) ->
     for name in tables:
         assert_array_equal(one.site_labels_[name], each.site_labels_[name])
         assert_array_equal(one.labels_[where == int(name)], each.site_labels_[name])
+
+
+def test_small_tables_that_are_not_alike_are_read_one_by_one() -> None:
+    """Other types give the same clusters; what is wrong is named with its site."""
+    rng = np.random.default_rng(0)
+    tables = {f"s{i}": np.round(rng.normal(size=(20, 2)) * 3) for i in range(12)}
+    fits = FederatedKMeans(3, random_state=0)
+    centers = fits.fit(tables).cluster_centers_
+    for other in (np.int64, np.float32):
+        assert_array_equal(
+            fits.fit(tables | {"s3": tables["s3"].astype(other)}).cluster_centers_, centers
+        )
+    for wrong, words in (
+        (np.full((20, 2), np.nan), "site 's3'"),
+        (np.ones((20, 3)), "same number of columns"),
+        (np.empty((0, 2)), "site 's3'"),
+        (np.ones(20), "site 's3'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            fits.fit(tables | {"s3": wrong})
+    with pytest.raises(ValueError, match="two sites have the same name"):
+        fits.fit({**dict(enumerate(tables.values())), "3": tables["s3"]})
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])

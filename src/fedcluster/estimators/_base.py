@@ -20,8 +20,8 @@ from sklearn.utils import check_array, check_random_state
 
 from fedcluster.core import Algorithm, Data, Engine, Labels, Rows, RowStream, check_step
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.batched import Stacked
-from fedcluster.engines.client import Client
+from fedcluster.engines.batched import FEWEST, Stacked
+from fedcluster.engines.client import ONE_THREAD, Client
 from fedcluster.errors import InputError, listed
 from fedcluster.estimators._fitted import Fitted
 from fedcluster.io.cells import Notation, checked_how
@@ -36,7 +36,16 @@ from fedcluster.io.columns import (
     note_names,
     own_names,
 )
-from fedcluster.io.inputs import FLOATS, SiteTable, by_site, column_names, in_names, read_table
+from fedcluster.io.inputs import (
+    FLOATS,
+    SiteTable,
+    by_site,
+    column_names,
+    in_names,
+    is_by_site,
+    named_tables,
+    read_table,
+)
 from fedcluster.io.reader import ColumnRoles, warn_of_shares, warn_of_totals
 from fedcluster.io.rows import batches, chunks_of
 from fedcluster.io.sources import read_file
@@ -61,6 +70,7 @@ from fedcluster.preprocessing.own import preparation
 from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.report.messages import few_clusters_line, groups_line, limit_line, one_site_lines
 from fedcluster.rounds import CommunicationRound
 from fedcluster.selection import Rule
@@ -84,7 +94,7 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     if raw:
         parts = _in_common_names(parts, roles.said)
     names = None if raw else column_names(parts[0].table)
-    plain = not raw and _are_plain([part.table for part in parts])
+    plain = not raw and all(is_plain(part.table) for part in parts)
     data: dict[str, Data] = {}
     written: dict[str, dict[str, Notation]] = {}
     for part in parts:
@@ -178,15 +188,25 @@ def is_plain(table: Any) -> bool:
     return table.size > 0 and bool(np.isfinite(table).all())
 
 
-def _are_plain(tables: Sequence[Any]) -> bool:
-    """Return whether all tables are parts of one array of finite numbers, checked at once."""
-    base = getattr(tables[0], "base", None)
-    if not is_plain(base):
-        return False
-    return all(
-        type(table) is np.ndarray and table.base is base and table.ndim == 2 and table.size
-        for table in tables
-    )
+def _stacked(X: Any, sites: Any) -> Stacked | None:
+    """Return sites of plain numbers, in one array or in many small ones, as one table."""
+    if not isinstance(sites, str | None):
+        return Stacked.of(Data(X), sites, ()) if is_plain(X) else None
+    if sites is not None or not is_by_site(X) or len(X) < FEWEST:
+        return None
+    tables = dict(named_tables(X))
+    if len(tables) < len(X) or {type(table) for table in tables.values()} != {np.ndarray}:
+        return None
+    first, *rest = ((each.dtype, each.shape[1:]) for each in tables.values())
+    sizes = [each.size for each in tables.values()]
+    if any(each != first for each in rest) or not 0 < min(sizes) <= max(sizes) <= ONE_THREAD:
+        return None
+    names, ends = sorted(tables), np.cumsum([len(table) for table in tables.values()])
+    places = dict(zip(tables, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    rows = np.concatenate([tables[name] for name in names])
+    bounds = np.concatenate([[0], np.cumsum([len(tables[name]) for name in names])])
+    order = np.concatenate([places[name] for name in names])
+    return Stacked(names, Data(rows), bounds, (), order) if is_plain(rows) else None
 
 
 def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float64] | None:
@@ -615,11 +635,11 @@ class Federated(Fitted):
         """Return an engine for the given sites, the job, and the position of each row in X."""
         roles, protection = roles_for(wanted(self.prepare)), self._protection()
         as_is = protection is None and not roles.raw and sample_weight is None and groups is None
-        if as_is and not isinstance(sites, str | None) and is_plain(X):
+        if as_is and (table := _stacked(X, sites)) is not None:
             self.__dict__.pop("feature_names_in_", None)
-            self.n_features_in_ = X.shape[1]
-            job = self._job(len(X))
-            table = Stacked.of(Data(X), sites, limits_of(job, self._smallest()))
+            self.n_features_in_ = table.data.X.shape[1]
+            job = self._job(len(table.data))
+            table.disclosure = Disclosure.of(limits_of(job, self._smallest()))
             engine, places = LocalEngine(table), table.order
         else:
             parts = by_site(X, sites, sample_weight, groups, partial(read_file, roles))

@@ -436,7 +436,7 @@ def by_site(
     >>> [(part.name, part.place.tolist()) for part in parts]
     [('a', [1]), ('b', [0, 2])]
     """
-    if _is_mapping(X) or _is_list_of_tables(X):
+    if is_by_site(X):
         if sites is not None:
             raise ValueError("sites= names the rows of one table; this X is already one per site")
         return _from_tables(X, sample_weight, groups, read_path)
@@ -559,7 +559,10 @@ def _is_mapping(X: Any) -> bool:
     return isinstance(X, Mapping) and not hasattr(X, "shape")  # a sparse matrix can be a dict
 
 
-def _is_list_of_tables(X: Any) -> bool:
+def is_by_site(X: Any) -> bool:
+    """Return whether an input has a table for each site."""
+    if _is_mapping(X):
+        return True
     if not isinstance(X, list | tuple) or not X:
         return False
     return isinstance(X[0], PLACES) or len(getattr(X[0], "shape", ())) == 2
@@ -568,7 +571,7 @@ def _is_list_of_tables(X: Any) -> bool:
 def _from_tables(
     X: Any, sample_weight: Any, groups: Any, read_path: ReadPath | None
 ) -> list[SiteTable]:
-    tables: dict[str, Any] = dict(_named(X))
+    tables: dict[str, Any] = dict(named_tables(X))
     weights = _of_each("sample_weight", sample_weight, tables)
     whose = _of_each("groups", groups, tables)
     if len(tables) != len(X):
@@ -589,7 +592,11 @@ def _of_each(what: str, values: Any, tables: Mapping[str, Any]) -> dict[str, Any
     """Return weights or groups of the rows by site; empty if there are none."""
     if values is None:
         return {}
-    arrays = dict(_named(values)) if _is_mapping(values) or isinstance(values, list | tuple) else {}
+    arrays = (
+        dict(named_tables(values))
+        if _is_mapping(values) or isinstance(values, list | tuple)
+        else {}
+    )
     if arrays.keys() != tables.keys():
         got = sorted(arrays) if arrays else f"one {type(values).__name__}"
         raise ValueError(
@@ -598,7 +605,8 @@ def _of_each(what: str, values: Any, tables: Mapping[str, Any]) -> dict[str, Any
     return arrays
 
 
-def _named(tables: Any) -> list[tuple[str, Any]]:
+def named_tables(tables: Any) -> list[tuple[str, Any]]:
+    """Return the tables of an input with the names of their sites."""
     if isinstance(tables, Mapping):
         return [(str(name), table) for name, table in tables.items()]
     width = len(str(len(tables) - 1))

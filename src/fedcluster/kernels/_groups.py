@@ -31,7 +31,7 @@ from fedcluster.kernels._hard import nearest
 from fedcluster.kernels._swap_improvement import improve
 from fedcluster.kernels.iteration import kmeans
 from fedcluster.kernels.rows import as_double_rows
-from fedcluster.kernels.runtime import inner, native, native_in_any_order
+from fedcluster.kernels.runtime import inner, inner_as_written, native, native_in_any_order
 from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 SAMPLE_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
@@ -126,24 +126,24 @@ NO_GROUP = -1
 
 
 class Clusters(NamedTuple):
-    """Clusters that are still to be merged.
+    """Clusters that are still to be merged; those not merged yet come first.
 
     Attributes
     ----------
-    costs : ndarray of shape (n, n)
-        The increase of the sum of squares if two clusters are merged.
+    means : ndarray of shape (d, n)
+        The means of the clusters, column by column.
     sizes : ndarray of shape (n,)
-        The number, or the weight, of the rows in each cluster.
-    alive : ndarray of shape (n,)
-        The numbers of the clusters; those not merged yet come first.
-    home : ndarray of shape (n,)
-        The cluster of each row, while it has fewer than p rows.
+        The number, or the weight, of their rows.
+    names : ndarray of shape (n,)
+        The number of the first row of each cluster.
+    places : ndarray of shape (n,)
+        The place of each name.
     """
 
-    costs: Floats
+    means: Floats
     sizes: Floats
-    alive: NDArray[np.int64]
-    home: NDArray[np.int64]
+    names: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 @native
@@ -158,15 +158,18 @@ def ward_groups(columns: Floats, p: int) -> Labels:
         The smallest number of rows in a group, at least 2.
     """
     n = columns.shape[1]
-    each, ones = np.arange(n), np.ones(n)
-    clusters = Clusters(_pair_costs(columns, ones), ones, each, each.copy())
-    labels = np.full(n, NO_GROUP, np.int32)
-    chain, length, n_groups = np.zeros(n + 1, np.int64), 0, 0
-    for n_alive in range(n, 1, -1):
-        length = _grow(clusters, n_alive, chain, length)
-        a, b = chain[length], chain[length + 1]
-        n_groups += _keep(clusters, labels, n_groups, (a, b), p)
-        _merge(clusters, n_alive, a, b)
+    pairs, _ = ward_merges(columns, np.ones(n))
+    labels, sizes, home, n_groups = np.full(n, NO_GROUP, np.int32), np.ones(n), np.arange(n), 0
+    for a, b in pairs:
+        smaller, both = min(sizes[a], sizes[b]), sizes[a] + sizes[b]
+        is_group = max(sizes[a], sizes[b]) < p <= both
+        if smaller < p:
+            for i in range(n):
+                if home[i] == a or home[i] == b:
+                    labels[i] = n_groups if is_group else NO_GROUP
+                    home[i] = a if both < p else -1
+        n_groups += is_group
+        sizes[a] = both
     return labels
 
 
@@ -175,7 +178,8 @@ def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Fl
     """Return the pairs of clusters (n - 1, 2) that Ward's method merges, and their costs.
 
     A merged cluster takes the number of the first of its pair. With the pairs sorted by increasing
-    cost, the first n - k leave k clusters.
+    cost, the first n - k leave k clusters. Costs are computed from the means, as a matrix of all
+    would take most of the time.
 
     Parameters
     ----------
@@ -185,85 +189,66 @@ def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Fl
         Their weights, above 0.
     """
     n = columns.shape[1]
-    each = np.arange(n)
-    clusters = Clusters(_pair_costs(columns, weights), weights.copy(), each, each.copy())
-    pairs, costs = np.zeros((n - 1, 2), np.int64), np.zeros(n - 1)
+    clusters = Clusters(columns.copy(), weights.copy(), np.arange(n), np.arange(n))
+    pairs, costs, row = np.zeros((n - 1, 2), np.int64), np.zeros(n - 1), np.zeros(n)
     chain, length = np.zeros(n + 1, np.int64), 0
-    for n_alive in range(n, 1, -1):
-        length = _grow(clusters, n_alive, chain, length)
+    for i in range(n - 1):
+        length = _grow(clusters, row[: n - i], chain, length)
         a, b = chain[length], chain[length + 1]
-        pairs[n - n_alive, 0], pairs[n - n_alive, 1] = a, b
-        costs[n - n_alive] = clusters.costs[a, b]
-        _merge(clusters, n_alive, a, b)
+        pairs[i, 0], pairs[i, 1] = a, b
+        costs[i] = row[clusters.places[a]]
+        _merge(clusters, n - i - 1, clusters.places[a], clusters.places[b])
     return pairs, costs
 
 
-@inner
-def _pair_costs(columns: Floats, weights: Floats) -> Floats:
-    """Return the costs of merging two points, (n, n); infinite on the diagonal."""
-    n = columns.shape[1]
-    costs = np.zeros((n, n))
-    for i in range(n):
-        line = costs[i, i + 1 :]
-        for column in columns:
-            rest = column[i + 1 :]
-            for j in range(len(rest)):
-                line[j] += (rest[j] - column[i]) ** 2
-        for j in range(len(line)):
-            line[j] *= weights[i] * weights[i + 1 + j] / (weights[i] + weights[i + 1 + j])
-            costs[i + 1 + j, i] = line[j]
-        costs[i, i] = np.inf
-    return costs
+@inner_as_written
+def _write_costs(clusters: Clusters, here: int, costs: Floats) -> None:
+    """Write the increase of the sum of squares if a cluster is merged with each of the others.
+
+    It is the same for both clusters of a pair, to the last bit.
+    """
+    means, sizes, _, _ = clusters
+    costs[:] = 0
+    for f in range(len(means)):
+        column, mean = means[f], means[f, here]
+        for k in range(len(costs)):
+            costs[k] += (column[k] - mean) ** 2
+    for k in range(len(costs)):
+        costs[k] *= np.divide(sizes[here] * sizes[k], sizes[here] + sizes[k])
+    costs[here] = np.inf
 
 
 @inner
-def _grow(clusters: Clusters, n_alive: int, chain: NDArray[np.int64], length: int) -> int:
-    """Extend the chain to nearest clusters until its last two are nearest to each other."""
+def _grow(clusters: Clusters, costs: Floats, chain: NDArray[np.int64], length: int) -> int:
+    """Extend the chain to nearest clusters until its last two are nearest to each other.
+
+    Writes the costs of merging the last with each other cluster.
+    """
+    names, places = clusters.names, clusters.places
     if not length:
-        chain[0], length = clusters.alive[0], 1
+        chain[0], length = names[0], 1
     while True:
-        here = chain[length - 1]
-        near = chain[length - 2] if length > 1 else clusters.alive[int(here == clusters.alive[0])]
-        for k in range(n_alive):
-            j = clusters.alive[k]
-            if clusters.costs[here, j] < clusters.costs[here, near]:
-                near = j
-        if near in chain[: length - 1]:  # or it would be, but for rounding
+        here = places[chain[length - 1]]
+        _write_costs(clusters, here, costs)
+        near = places[chain[length - 2]] if length > 1 else int(here == 0)
+        for k in range(len(costs)):
+            if costs[k] < costs[near]:
+                near = k
+        if names[near] in chain[: length - 1]:  # or it would be, but for rounding
             return length - 2
-        chain[length] = near
+        chain[length] = names[near]
         length += 1
 
 
 @inner
-def _keep(clusters: Clusters, labels: Labels, n_groups: int, pair: tuple[int, int], p: int) -> bool:
-    """Label the rows of two clusters if they form a group together; smaller ones get no label."""
-    (a, b), home = pair, clusters.home
-    size_a, size_b = clusters.sizes[a], clusters.sizes[b]
-    is_group = max(size_a, size_b) < p <= size_a + size_b
-    if min(size_a, size_b) < p:
-        for i in range(len(home)):
-            if home[i] == a or home[i] == b:
-                labels[i] = n_groups if is_group else NO_GROUP
-                home[i] = a if size_a + size_b < p else -1
-    return is_group
-
-
-@inner
-def _merge(clusters: Clusters, n_alive: int, a: int, b: int) -> None:
-    """Merge cluster b into cluster a and update the costs by Lance and Williams."""
-    costs, sizes, alive, _ = clusters
-    size_a, size_b, cost = sizes[a], sizes[b], costs[a, b]
-    for k in range(n_alive):
-        if alive[k] == b:
-            alive[k] = alive[n_alive - 1]
-            break
-    for k in range(n_alive - 1):
-        j = alive[k]
-        if j != a:
-            size = sizes[j]
-            grown = (size_a + size) * costs[a, j] + (size_b + size) * costs[b, j] - size * cost
-            costs[a, j] = costs[j, a] = grown / (size_a + size_b + size)
-    sizes[a] += size_b
+def _merge(clusters: Clusters, last: int, a: int, b: int) -> None:
+    """Merge the cluster at place b into that at place a, and fill its place with the last one."""
+    means, sizes, names, places = clusters
+    total = sizes[a] + sizes[b]
+    means[:, a] = (sizes[a] * means[:, a] + sizes[b] * means[:, b]) / total
+    sizes[a] = total
+    means[:, b], sizes[b], names[b] = means[:, last], sizes[last], names[last]
+    places[names[b]] = b
 
 
 @native
