@@ -176,7 +176,8 @@ def influences(
                 state = _made(task, answers, seed)
                 if state is not None and _is_same(state, result.state):
                     told = Answers(dict(answers.by_site))  # each once, also where they were joined
-                    each = [_of(name, task, told, state, seed) for name in told.by_site]
+                    spread = _spread(task, told, state)
+                    each = [_of(name, task, told, state, spread, seed) for name in told.by_site]
                     each = _with_misfits(each, result, listener, columns)
                     return tuple(sorted(each, key=_rank, reverse=True))
     return ()
@@ -218,8 +219,10 @@ def _is_same(state: State, found: State) -> bool:
     return bool(np.array_equal(one, other))
 
 
-def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Influence:
-    """Return the influence of one site."""
+def _of(
+    name: str, task: Task, answers: Answers, state: State, spread: Floats, seed: int
+) -> Influence:
+    """Return the influence of one site on clusters with a given spread, (k,)."""
     others = answers.without(name)
     without = _made(task, others, seed)
     lines = [np.asarray(a.weights) for a in others.summaries]
@@ -236,7 +239,7 @@ def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Inf
         return Influence(name, float("inf"), float("inf"), None, alone, share, own)
     place = np.arange(k) if by_cluster else _nearest_places(without.centers, state.centers)
     moved = state.centers - without.centers[place]
-    shift = np.sqrt((moved**2).sum(axis=1)) / _spread(task, answers, state)
+    shift = np.sqrt((moved**2).sum(axis=1)) / spread
     weights = np.where(held, np.maximum(without.weights[place], 0.0), 0.0)
     mean = float(shift @ weights / weights.sum()) if weights.sum() else float("inf")
     change = _inertia_change(task, others, state)
@@ -292,9 +295,9 @@ def _odd(
 ) -> dict[str, Any]:
     """Return the column of a site that a factor would correct, and the factor; or nothing."""
     own = beside[site]
-    tried = [(*own.mended(j, zero), j, name, zero) for j, name, zero in columns]
-    if own.ratio <= UNLIKE or not tried:
+    if own.ratio <= UNLIKE or not columns:
         return {}
+    tried = [(*own.mended(j, zero), j, name, zero) for j, name, zero in columns]
     ratio, factor, j, name, zero = min(tried)
     others = [
         each.ratio / max(each.mended(j, zero)[0], EXACT)
