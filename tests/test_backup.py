@@ -18,7 +18,7 @@ from fedcluster.coordinator.backup import back_up, restore
 from fedcluster.coordinator.folder import Federation, create
 from fedcluster.coordinator.operators import operators_log
 from fedcluster.coordinator.renewal import CERTIFICATE, certificates
-from fedcluster.coordinator.run_job import MODEL, located
+from fedcluster.coordinator.run_job import MODEL_FILES, located
 from fedcluster.coordinator.runs import Run
 from fedcluster.errors import InputError
 from fedcluster.site.audit_log import read_log, verify
@@ -153,13 +153,14 @@ def test_no_path_of_a_run_is_that_of_a_folder(federation: Federation) -> None:
     content = {
         "out": "result",
         "first_rows": "../../first-rows.json",
-        "parameters": {"model": MODEL},
+        "parameters": dict(MODEL_FILES),
         "forgets": {"run": "../before", "site": "north"},
     }
     folder = federation.file("runs", "now")
     there = located(json.loads(json.dumps(content)), folder)
     assert Path(there["out"]) == folder / "result"
-    assert Path(there["parameters"]["model"]) == folder / MODEL
+    for key, file in MODEL_FILES.items():
+        assert Path(there["parameters"][key]) == folder / file
     assert Path(there["first_rows"]).resolve() == federation.file("first-rows.json")
     assert Path(there["forgets"]["run"]).resolve() == federation.file("runs", "before")
 

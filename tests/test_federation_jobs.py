@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls, with_limits
 
@@ -315,6 +316,42 @@ def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> 
         assert line["labels"]["texts"] == told
     toml = trial / "sites" / "north" / "site.toml"
     assert "2 texts of labels, " in invoke("site", "log", toml)[1]
+
+
+def test_two_models_are_crossed_as_on_one_machine(trial, over, model, tmp_path) -> None:
+    """A pair of few rows is held back, and a row without a cluster counted."""
+    options = ["-k", 4, "--columns", "x", "--trim", 0.2]
+    status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "other")
+    assert status == 0, said
+    for path in site_tomls(trial):
+        path.write_text(path.read_text().replace("min_cluster_size = 2", "min_cluster_size = 3"))
+    beside = ["--beside", tmp_path / "other"]
+    status, said = over("evaluate", model, *beside, "--out", tmp_path / "scores")
+    assert status == 0, said
+    there = read(tmp_path / "scores" / "scores.json")
+    here = json.loads(invoke("evaluate", model, *site_tomls(trial), *beside, "--json")[1])
+    assert there["beside"] == here["beside"]
+    own, other = (Model.load(each) for each in (model, tmp_path / "other"))
+    rows = [pd.read_csv(trial / "sites" / name / "rows.csv") for name in SITES]
+    table = np.zeros((len(own.weights) + 1, 5))
+    for each in rows:
+        mine = np.zeros_like(table)
+        np.add.at(mine, (own.predict(each), other.predict(each)), 1)  # -1 is the last
+        table += np.where(mine < 3, 0, mine)
+    assert np.array_equal(there["beside"]["rows"], table)
+    assert table[:, -1].any()
+    assert there["beside"]["weight"] == 80 > table.sum()
+    assert f"{80 - table.sum():.0f} rows in pairs that are too small" in " ".join(said.split())
+
+
+def test_a_run_about_two_models_goes_on_after_each_round(trial, model, tmp_path) -> None:
+    job = Evaluate(str(model), beside=str(model))
+    given = content(tmp_path / "out", job, columns=["x", "y"]) | {"job": "evaluate"}
+    first = run_job(engine(trial), given, tmp_path / "run")
+    for last in sorted((tmp_path / "run" / "communication_rounds").glob("exchange-*"))[::-1]:
+        last.unlink()
+        assert run_job(engine(trial), given, tmp_path / "run")["beside"] == first["beside"]
+    assert first["beside"]["weight"] == 80
 
 
 def test_without_being_asked_for_no_label_is_told(trial, over, model, tmp_path) -> None:

@@ -502,8 +502,10 @@ def test_what_sites_are_told_is_what_they_are_asked(job):
     engine = Seeing(Client(n, Data(X, y=labels, columns=columns)) for n, X in ROWS.items())
     planned = steps_of(job)
     execute(job, engine, columns=["x", "y"])
-    assigning = [task.preprocessor.assigned for task in seen if task.preprocessor is not None]
-    asked = [*seen, *(task for task in assigning if task is not None)]
+    assigning = [
+        each for task in seen if task.preprocessor for each, _ in task.preprocessor.assignments
+    ]
+    asked = [*seen, *assigning]
     kinds = {type(task.step) for task in asked}
     for step in planned:
         assert (step if isinstance(step, type) else type(step)) in kinds

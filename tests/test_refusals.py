@@ -35,7 +35,7 @@ from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.metrics import Inertia
 from fedcluster.model import Model
 from fedcluster.options.refusals import RefusedCombination, table
-from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
@@ -262,6 +262,16 @@ def evaluated(kind: Callable[[], Engine], **options: Any) -> Callable[..., Any]:
     return ask
 
 
+def dated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two models that a date is another number in."""
+    for name in ("age:2024-12-31", "month"):
+        how = Preprocessor((NumericColumn("x0", date=name),))
+        model = Model(np.array([[0.0], [9.0]]), np.ones(2), ("x0",), preprocessor=how)
+        model.save(folder / f"{name[:3]}.json")
+    asked = command("evaluate", "age.json", *FILES, "--beside", "mon.json")
+    return asked(folder=folder, monkeypatch=monkeypatch)
+
+
 def remote_budget(folder: Path, **_: Any) -> Any:
     """A plain fit of a site with a budget behind the wire, which says so itself."""
     site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
@@ -430,6 +440,7 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(budgeted),
         fit(budgeted, **MIXTURE),
         evaluated(budgeted),
+        evaluated(budgeted, beside=KNOWN),
         remote_budget,
     ],
     "noise-unbudgeted": [
@@ -656,6 +667,7 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     ],
     "site-file-options": [command("fit", "site.toml", "-k", 3, "--weight-column", "x1")],
     "site-file-joined": [command("fit", "site.toml", "-k", 3, "--append")],
+    "beside-dates": [dated],
     "files-site": [command(*FITTED, 3, "--site-column", "where")],
     "database-keys": [
         site_file(

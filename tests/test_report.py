@@ -648,9 +648,40 @@ def test_counts_of_two_runs_keep_the_limits_of_a_site(two, tmp_path, protection)
     assert ran.exit_code == 0, ran.output
     text = (one / "comparison.html").read_text("utf-8")
     told = [int(n) for n in re.findall(r" to \d [^<]*?: (\d+) rows</title>", text)]
+    if protection == "groups":  # whole groups are counted, by the clusters of their means
+        assert (min(told) >= least, sum(told), "Not shown" in text) == (True, 60, False)
+        return
     assert sorted(told) == sorted(counts[counts >= least].tolist())
     assert 0 < sum(told) < 60
     assert f"Not shown: {60 - sum(told)} row" in text
+
+
+def test_an_evaluation_beside_another_run_draws_the_flow_without_rows(two, tmp_path):
+    one, other, files = two
+    into = ["--beside", str(other), "--out", str(one), "--overwrite"]
+    ran = CliRunner().invoke(app, ["evaluate", str(one), *files, *into])
+    assert ran.exit_code == 0, ran.output
+    assert "adjusted Rand index" in " ".join(ran.output.split())
+    pages = []
+    for given in ([one, other, *files], [one, other]):
+        ran = CliRunner().invoke(app, ["report", *map(str, given)])
+        assert ran.exit_code == 0, ran.output
+        pages.append((one / "comparison.html").read_text("utf-8"))
+    assert pages[0] == pages[1]
+    assert "<path" in pages[1]
+    assert CliRunner().invoke(app, ["report", str(other), str(one)]).exit_code == 0
+    turned = (other / "comparison.html").read_text("utf-8")
+    bands = [
+        sorted(re.findall(r"<title>(\d) [^<]*? to (\d) [^<]*?: (\d+) rows</title>", text))
+        for text in (pages[1], turned)
+    ]
+    assert bands[0] == sorted((j, i, n) for i, j, n in bands[1])
+    scores = json.loads((one / "scores.json").read_text())
+    scores["beside"]["models"][1] = "of another model"
+    (one / "scores.json").write_text(json.dumps(scores))
+    assert CliRunner().invoke(app, ["report", str(one), str(other)]).exit_code == 0
+    assert "<path" not in (one / "comparison.html").read_text("utf-8")
+    (one / "scores.json").unlink()
 
 
 def test_two_runs_without_rows_are_compared_by_their_centres(two):
@@ -662,7 +693,7 @@ def test_two_runs_without_rows_are_compared_by_their_centres(two):
     assert "nearest of other" in re.sub("<.*?>", "", text)
     z = {"columns": ["z"], "centers": [[1.0], [2.0]], "weights": [1.0, 1.0], "algorithm": {}}
     split = Run("apart", model=z)
-    assert "no column in common" in str(compared((binary(), split), None, 0)["found"])
+    assert "no column in common" in str(compared((binary(), split), None)["found"])
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,10 @@ def test_only_an_administrator_may_ask_for_own_code(coordinator: Operated) -> No
         ({**FIT, "options": {"deadline": 0}}, "--deadline must be above 0 seconds"),
         ({**FIT, "options": {"permit": "../../x"}}, "does not exist"),
         ({**FIT, "job": "evaluate", "parameters": {"model": "/etc/passwd"}}, "must come with"),
+        (
+            {**FIT, "job": "evaluate", "model": MODEL, "parameters": {"beside": "/etc/passwd"}},
+            "must come with",
+        ),
         ({**FIT, "job": "profile", "parameters": {}}, "the job is damaged: TypeError"),
         ({**FIT, "parameters": {"n_clusters": 2, "model": "/etc/passwd"}}, "must come with"),
     ],

@@ -351,7 +351,7 @@ def run_plan(
         communication_rounds.append(_exchange(tasks, answers))
         answers = answers if listener is None else listener(tasks, answers)
         if len(communication_rounds) == 1 and _is_nothing(communication_rounds[0], answers):
-            assigned = any(task.preprocessor and task.preprocessor.assigned for task in tasks)
+            assigned = any(task.preprocessor and task.preprocessor.assignments for task in tasks)
             raise HeldBackError(_who_held_back(engine, communication_rounds[0], assigned))
         if watch is not None:
             watch(communication_rounds[-1])

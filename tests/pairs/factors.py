@@ -128,6 +128,7 @@ EVALUATE: Factors = {
     "seed": named(0, 7),
     "n_references": named(2, 0),
     "profile": named(False, True),
+    "beside": named(None, *MODELS),
 }
 
 PROFILE: Factors = {

@@ -175,6 +175,8 @@ def told(report: JobReport) -> dict[str, Any]:
         found["profiles"] = _without_sites(report.profiles.plain())
     if report.stability is not None:
         found["stability"] = report.stability.plain()
+    if report.beside is not None:
+        found["beside"] = {"rows": report.beside.rows, "weight": report.beside.weight}
     return found
 
 
@@ -623,6 +625,7 @@ SAID = (
     "scores",
     "better",
     "profiles",
+    "beside",
     "rounds",
     "missing",
 )

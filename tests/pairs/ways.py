@@ -118,7 +118,7 @@ def _options(world: World) -> set[str]:
         return own | {"bounds", "pick"}
     if world.job_name == "fit":
         return own | {"bounds"}
-    return own | {"model", "profile", "metrics", "algorithms", "labels", "n_references"}
+    return own | {"model", "profile", "metrics", "algorithms", "labels", "n_references", "beside"}
 
 
 def _unsaid(world: World, known: set[str]) -> str:
@@ -392,6 +392,9 @@ def options(world: World, job: Any) -> list[str]:
         said += [f"--algorithm={each}" for each in job.algorithms]
     if world.job_name == "evaluate":
         said += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
+        if job.beside is not None:
+            job.beside.save(world.folder / "beside.json")
+            said.append(f"--beside={world.folder / 'beside.json'}")
     return said + ["--min-cluster-size=1"] * (world.c["way"] in FILES)
 
 

@@ -460,10 +460,9 @@ def _is_private(job: Any) -> bool:
 
 def columns_asked(world: World, job: Any) -> list[str] | None:
     """The columns that a coordinator names, where it does; those of a model."""
-    model = getattr(job, "model", None)
-    if isinstance(model, Model):
-        return list(model.columns)
-    return None
+    models = [getattr(job, name, None) for name in ("model", "beside")]
+    columns = [name for each in models if isinstance(each, Model) for name in each.columns]
+    return list(dict.fromkeys(columns)) or None
 
 
 def relays(world: World, job: Any) -> LocalEngine:
@@ -569,8 +568,8 @@ def job_of(world: World) -> Any:
         given["prepare"] = with_columns(given["prepare"], world)
     if world.job_name == "fit":
         given |= {name: for_width(given[name], world) for name in ("init", "start", "means")}
-    if "model" in given and world.job_name in ("evaluate", "profile"):
-        given["model"] = model(given["model"])
+    for key in {"model", "beside"} & given.keys() if world.job_name != "fit" else ():
+        given[key] = given[key] and model(given[key])
     return kind(**given)
 
 

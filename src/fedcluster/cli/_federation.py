@@ -23,6 +23,7 @@ from fedcluster.cli._operators import (
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
+    Beside,
     Elbow,
     Fuzzy,
     GapBounds,
@@ -320,6 +321,7 @@ def evaluate(
     metric: OwnMetrics = None,
     algorithm: OwnAlgorithm = None,
     profile: AlsoProfile = False,
+    beside: Beside = None,
     options: RunOptions,
     show: ShowOptions,
     _plugin: Plugin = None,
@@ -333,9 +335,17 @@ def evaluate(
     from fedcluster.model import Model
 
     algorithms = [algorithm] if algorithm else []
-    options = replace(options, columns=Model.load(model_file, algorithms).columns)
-    file = str(model_file.absolute())
-    job = Evaluate(file, labels, metrics=metric or [], algorithms=algorithms, profile=profile)
+    files = [str(file.absolute()) for file in (model_file, beside) if file is not None]
+    columns = [name for file in files for name in Model.load(file, algorithms).columns]
+    options = replace(options, columns=tuple(dict.fromkeys(columns)))
+    job = Evaluate(
+        files[0],
+        labels,
+        metrics=metric or [],
+        algorithms=algorithms,
+        profile=profile,
+        beside=files[1] if beside else None,
+    )
     begin(context.obj, job, options, show)
 
 

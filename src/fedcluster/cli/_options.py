@@ -130,6 +130,15 @@ AlsoProfile = Annotated[
         "--profile", help="Also describe what sets the clusters apart, in the same rounds."
     ),
 ]
+Beside = Annotated[
+    Path | None,
+    option(
+        "MODEL",
+        "Another model: also count the rows in each pair of clusters, which fedcluster report "
+        "DIR OTHER shows.",
+        "--beside",
+    ),
+]
 KeepNames = Annotated[
     bool, typer.Option("--keep-names", help="Store the names of the clusters in the model.")
 ]

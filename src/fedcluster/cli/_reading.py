@@ -298,16 +298,55 @@ def read_for_model(
     algorithm : str, optional
         The dotted name of a user's own algorithm that assigns rows.
     """
-    model = Model.load(model_file, [algorithm] if algorithm else ())
+    [model], reading = read_for_models([model_file], files, options, doing, algorithm)
+    return model, reading
+
+
+def read_for_models(
+    model_files: Sequence[Path],
+    files: Sequence[str],
+    options: FileOptions,
+    doing: Doing,
+    algorithm: str | None = None,
+) -> tuple[list[Model], Reading]:
+    """Read models, and the columns that they need together; see `read_for_model`."""
+    models = [Model.load(file, [algorithm] if algorithm else ()) for file in model_files]
+    roles = models[0].row_form.roles
+    if len(models) > 1:
+        roles = _together([each.row_form.roles for each in models])
     own = {} if options.id_column is None else {"id": options.id_column}
     for role, name in (roles_of(options) | own).items():
-        if name in model.columns:
+        if name in (roles.values or ()):
             raise InputError(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
                 "with the others in --columns"
             )
-    roles = replace(model.row_form.roles, recoding=_recoding(options), renamed=_renamed(options))
-    return model, Reading(_protected(_read(files, options, roles, doing), options, roles))
+    roles = replace(roles, recoding=_recoding(options), renamed=_renamed(options))
+    return models, Reading(_protected(_read(files, options, roles, doing), options, roles))
+
+
+def _together(roles: Sequence[ColumnRoles]) -> ColumnRoles:
+    """Return the roles of columns that several models need, as rows that are not prepared.
+
+    Raises
+    ------
+    RefusedError
+        If a date becomes another number in each of them.
+    """
+    dates: dict[str, str] = {}
+    levels: dict[str, Sequence[str]] = {}
+    for each in roles:
+        for name, how in each.dates.items():
+            if dates.setdefault(name, how) != how:
+                raise refused("beside-dates", column=name, one=dates[name], other=how)
+        for name, own in each.levels.items():
+            levels[name] = list(dict.fromkeys([*levels.get(name, ()), *own]))
+    numeric = frozenset().union(*(each.numeric for each in roles))
+    values = dict.fromkeys(name for each in roles for name in each.values or ())
+    coded = tuple(name for name in levels if name not in numeric)
+    return ColumnRoles(
+        tuple(values), raw=True, coded=coded, dates=dates, numeric=numeric, levels=levels
+    )
 
 
 def _read(

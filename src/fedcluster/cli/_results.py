@@ -92,6 +92,7 @@ def evaluate(
     rows: cli.FileOptions,
     min_cluster_size: cli.LeastRows = 1,
     profile: cli.AlsoProfile = False,
+    beside: cli.Beside = None,
     out: cli.OutIfAny = None,
     show: cli.ShowOptions,
 ) -> None:
@@ -111,9 +112,16 @@ def evaluate(
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         rows = replace(rows, label_column=label_column)
-        model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
-        algorithms = [algorithm] if algorithm else []
-        job = Evaluate(model, metrics=metric or (), algorithms=algorithms, profile=profile)
+        [model, *other], read = reading.read_for_models(
+            [model_file, *([beside] if beside else [])], files, rows, screen.doing, algorithm
+        )
+        job = Evaluate(
+            model,
+            metrics=metric or (),
+            algorithms=[algorithm] if algorithm else [],
+            profile=profile,
+            beside=other[0] if other else None,
+        )
         scored = screen.wait_for(lambda: runs.evaluate(job, read, screen.doing, min_cluster_size))
         content = scored.content | {"model": str(model_file)}
         written = runs.write_report(out, scored.report, content)
@@ -281,9 +289,9 @@ def report(
             rows = cli.FileOptions(**asdict(values))
             places = place, written_by(other)
             counts = screen.wait_for(
-                lambda: runs.crossed(places, files, rows, screen.doing) if files else ()
+                lambda: runs.crossed(places, files, rows, screen.doing) if files else None
             )
-            path, parts = place / write_comparison(place, both, *counts), []
+            path, parts = place / write_comparison(place, both, counts), []
     screen.result(
         {"report": str(path), **({"files": parts} if tables else {})},
         [f"Wrote {path}: open it in a browser.", *(written_lines(place, parts) if parts else ())],

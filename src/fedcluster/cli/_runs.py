@@ -16,9 +16,9 @@ import numpy as np
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._progress import TimedEngine, Trial, sample_of, watching
-from fedcluster.cli._reading import TABLES, Joining, Reading, read, read_for_model
+from fedcluster.cli._reading import TABLES, Joining, Reading, read, read_for_models
 from fedcluster.cli._screen import Doing, silent
-from fedcluster.core import Data, Filter, Floats, Labels, RowStream, State, Task
+from fedcluster.core import Data, Filter, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError
@@ -26,9 +26,8 @@ from fedcluster.io.columns import SourceSummary, label_counts
 from fedcluster.io.outputs import atomic_folder, label_files, write_labels
 from fedcluster.io.rows import SiteRows, chunks_of, error_prefix
 from fedcluster.jobs import Evaluate, Fit, Job, JobReport, Profile, SelectK
-from fedcluster.metrics.external import Contingency, contingency_table
 from fedcluster.model import Model
-from fedcluster.model.assignment import NO_CLUSTER
+from fedcluster.model.crossing import Crossing
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened
@@ -182,38 +181,11 @@ def label(model: Model, rows: Mapping[str, Data | RowStream]) -> dict[str, Label
 
 
 def crossed(
-    folders: tuple[Path, Path], files: Sequence[str], options: FileOptions, doing: Doing
-) -> tuple[Floats, int]:
-    """Label rows by the models of two runs; return the rows in each pair of clusters, (k, l).
-
-    Also returns the number of all rows. A site's rows in a pair are not counted if they are fewer
-    than its limits or groups permit.
-    """
-    (model, rows), (other, again) = (
-        read_for_model(folder, files, options, doing) for folder in folders
-    )
-    doing("labelling")
-    clients = []
-    for site, table in rows.tables.items():
-        first = label(model, {site: table.rows})[site]
-        second = label(other, {site: again.tables[site].rows})[site]
-        known = (first != NO_CLUSTER) & (second != NO_CLUSTER)
-        y, assigned = first[known].astype(str), second[known]
-        own = Data(np.zeros((len(y), 1)), y=y, assigned=assigned)
-        clients.append(Client(site, own, _limits_on_counts(table)))
-    names = [str(j) for j in range(len(model.weights))]
-    task = Task(Contingency(json.dumps(names)), State.at(np.zeros((len(other.weights), 1))))
-    [answers] = LocalEngine(clients).ask([task])
-    return contingency_table(task.state, answers.total()).T, sum(map(len, rows.tables.values()))
-
-
-def _limits_on_counts(table: SiteRows) -> Sequence[Filter]:
-    """Return a site's limits, for counts of its rows; its groups are a limit on their size."""
-    if table.protected is None:
-        return table.limits or ()
-    site = table.protected(table.columns, ()).site
-    p = max(dict(limit.parameters).get("p", 1) for limit in site.limits)
-    return [*(table.limits or ()), MinClusterSize(int(p))]
+    folders: Sequence[Path], files: Sequence[str], options: FileOptions, doing: Doing
+) -> Crossing | None:
+    """Return the rows of files in each pair of clusters of two runs, as far as limits show them."""
+    (model, other), rows = read_for_models(folders, files, options, doing)
+    return run_job(Evaluate(model, n_references=0, beside=other), rows, doing, 1)[0].beside
 
 
 def records_of(

@@ -63,8 +63,8 @@ UNHELD = 5.0
 
 GOES_ON = "the run goes on when the relay asks again"
 
-MODEL = "model-asked.json"
-"""The model that a run scores, in its folder."""
+MODEL_FILES = {"model": "model-asked.json", "beside": "model-beside.json"}
+"""Parameters of a job that are models, with the files that hold them in the folder of a run."""
 
 RESULT = "result"
 """The folder, within that of a run, for its result files."""
@@ -301,8 +301,9 @@ def located(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
     paths = {key: str(folder / content[key]) for key in ("out", "first_rows") if key in content}
     parameters = dict(content["parameters"])
-    if parameters.get("model") == MODEL:
-        parameters["model"] = str(folder / MODEL)
+    for key, file in MODEL_FILES.items():
+        if parameters.get(key) == file:
+            parameters[key] = str(folder / file)
     forgets = content.get("forgets")
     forgotten = {"forgets": {**forgets, "run": str(folder / forgets["run"])}} if forgets else {}
     return {**content, **paths, "parameters": parameters, **forgotten}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
-from fedcluster.coordinator.run_job import MODEL, RESULT, Relaying, outcome_of
+from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, Relaying, outcome_of
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record_or
@@ -259,8 +259,9 @@ def content_of(
     if job.kind in JOBS and "." not in str(getattr(job, "algorithm", "")):  # else where it runs
         check_job(procedure_of(cast(Job, job)).with_public(None, federation.ranges, None))
     parameters = asdict(job)
-    if parameters.get("model") == str(folder / MODEL):
-        parameters["model"] = MODEL
+    for key, file in MODEL_FILES.items():
+        if parameters.get(key) == str(folder / file):
+            parameters[key] = file
     return {
         "job": job.kind,
         "parameters": parameters,
@@ -302,8 +303,9 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
         )
     others = [each for each in content["sites"] if each != site]
     quorum = content["quorum"] and min(content["quorum"], len(others))
-    if (before / MODEL).exists():
-        shutil.copyfile(before / MODEL, folder / MODEL)
+    for file in MODEL_FILES.values():
+        if (before / file).exists():
+            shutil.copyfile(before / file, folder / file)
     forgets = {"run": os.path.join("..", name), "site": site}
     return {**content, "sites": others, "quorum": quorum, "out": RESULT, "forgets": forgets}
 

@@ -42,7 +42,7 @@ from fedcluster.coordinator.folder import ADDRESS, Federation
 from fedcluster.coordinator.fresh_certificate import FRESH, FreshCertificate
 from fedcluster.coordinator.operators import Operator, operator_of, operators_log
 from fedcluster.coordinator.renewal import certificates, own_certificates
-from fedcluster.coordinator.run_job import MODEL, RESULT, Relaying, outcome_of
+from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, Relaying, outcome_of
 from fedcluster.coordinator.runs import (
     GOING,
     OPTIONS,
@@ -453,12 +453,12 @@ def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Rel
     if body["job"] not in JOBS:
         raise InputError(f"there is no job {body['job']!r}; there are: {', '.join(JOBS)}")
     parameters = dict(body["parameters"])
-    if "model" in body:
-        path = folder / MODEL
-        write_json(path, dict(body["model"]))
-        parameters["model"] = str(path)
-    elif parameters.get("model") not in {None, *MODELS}:
-        raise InputError("the model must come with the request; no file of this machine is read")
+    for key, file in MODEL_FILES.items():
+        if key in body:
+            write_json(folder / file, dict(body[key]))
+            parameters[key] = str(folder / file)
+        elif parameters.get(key) not in {None, *(MODELS if key == "model" else ())}:
+            raise InputError("a model must come with the request; no file of this machine is read")
     job = job_from_json(body["job"], parameters)
     if procedure_of(job).own_code() and not operator.admin:
         raise InputError(

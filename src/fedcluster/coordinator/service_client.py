@@ -19,6 +19,7 @@ import msgspec
 
 from fedcluster.coordinator.folder import ADDRESS, Federation
 from fedcluster.coordinator.operators import TOKEN, own_token
+from fedcluster.coordinator.run_job import MODEL_FILES
 from fedcluster.coordinator.runs import GOING, OPTIONS, State, check_options, run_folder
 from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster.io.outputs import atomic_folder, json_text, write_json
@@ -171,7 +172,8 @@ class Coordinator:
             "options": {key: getattr(options, key) for key in OPTIONS},
         }
         if "algorithms" in parameters:  # it is of a model, which goes along
-            body["model"] = read(Path(parameters.pop("model")))
+            models = {key: parameters.pop(key, None) for key in MODEL_FILES}
+            body |= {key: read(Path(file)) for key, file in models.items() if file is not None}
         return self._noted(self.post("/runs", {**body, "parameters": parameters}), options.out)
 
     def resume(self, name: str) -> str:

@@ -76,12 +76,8 @@ class RowTransform(Protocol):
         """Number of columns of the prepared rows."""
 
     @property
-    def n_columns_assigned(self) -> int:
-        """Number of columns of the assigned rows, if this transform assigns rows to clusters."""
-
-    @property
-    def assigned(self) -> Any:
-        """Task whose algorithm and state assign the prepared rows; None if nothing does."""
+    def assignments(self) -> Sequence[tuple[Any, int]]:
+        """Tasks whose algorithm and state assign rows, with the number of columns of these rows."""
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows."""

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from fedcluster.algorithms import FFCM, GaussianMixture, MergedMixture
+from fedcluster.algorithms import FFCM, GaussianMixture, Lloyd, MergedMixture
 from fedcluster.core import (
     Engine,
     Filter,
@@ -36,7 +36,8 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import Agreement, Separation
 from fedcluster.metrics.moments import Moments
 from fedcluster.metrics.objectives import MEANINGS
-from fedcluster.model.file import Model, plain_parameters, state_fields
+from fedcluster.model.assigned_rows import AssignedRows
+from fedcluster.model.file import Model, digest_of, plain_parameters, state_fields
 from fedcluster.model.profiles import Profiles
 from fedcluster.model.stability import Stability
 from fedcluster.options.choices import imported
@@ -56,7 +57,7 @@ from fedcluster.recipes.combinations import (
 )
 from fedcluster.recipes.fit import algorithm_of, clustering_steps, start_step
 from fedcluster.recipes.private import PRIVATE_STEPS, private_clustering
-from fedcluster.recipes.profiling import assigned_rows, profile_steps, profiles_of
+from fedcluster.recipes.profiling import assigned_rows, crossed, profile_steps, profiles_of
 from fedcluster.recipes.robust import Influence, Listener, influences
 from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.recipes.scores import evaluation_steps, objective_value
@@ -553,8 +554,13 @@ class OfModel(Procedure):
     @cached_property
     def model(self) -> Model:
         """The model of the job, read from its file if a file is given."""
-        job = self.job
-        return job.model if isinstance(job.model, Model) else Model.load(job.model, job.algorithms)
+        return self._read(self.job.model)
+
+    def _read(self, model: Any) -> Model:
+        """Return a model, read from its file if need be; beside another, columns have names."""
+        read: Model = model if isinstance(model, Model) else Model.load(model, self.job.algorithms)
+        two = getattr(self.job, "beside", None) is not None
+        return replace(read, preprocessor=read.by_name) if two else read
 
     @property
     def preprocessing(self) -> Preprocessor | None:
@@ -627,6 +633,11 @@ class EvaluateProcedure(OfModel):
         objective = Inertia() if algorithm is None else algorithm.objective()
         return None if objective == Inertia() else _metric(objective)
 
+    @cached_property
+    def other(self) -> Model | None:
+        """The model beside that of the job, if there is one."""
+        return None if self.job.beside is None else self._read(self.job.beside)
+
     def _own_algorithm(self) -> Any:
         """Return the algorithm of the clusters if it is one of the job's, else None."""
         name = self.model.algorithm.get("name")
@@ -650,6 +661,9 @@ class EvaluateProcedure(OfModel):
         yield from [] if self.objective is None else [self.objective]
         yield from evaluation_steps(self.model.algorithm.get("m"), labels=self.job.labels)
         yield from super()._steps() if self.job.profile else ()
+        if self.other is not None:
+            every = (self.model.assigned_by, self.other.assigned_by)
+            yield from [Agreement, *(Lloyd if each is None else each for each in every)]
 
     def informed_by(self, engine: Engine) -> Self:
         """Return the procedure, with the labels to compare with, as known or as reported by sites.
@@ -691,7 +705,7 @@ class EvaluateProcedure(OfModel):
         )
 
     def whole_plan(self, at: Stage) -> Plan[Found]:
-        """Plan the scores and, in the same rounds, the fit's objective and profiles."""
+        """Plan the scores and, in the same rounds, what else is requested."""
         plans: list[Plan[Any]] = [
             with_preprocessing(self.plan(at), self._row_transform(at.preprocessor))
         ]
@@ -701,9 +715,13 @@ class EvaluateProcedure(OfModel):
             plans.append(with_preprocessing(value, at.preprocessor))
         if self.job.profile:
             plans.append(self.profiles(at.sites))
+        if self.other is not None:
+            plans.append(crossed(*map(_assigned, (self.model, self.other))))
         scores, *more = yield from gather(plans)
+        beside = None if self.other is None else more.pop()
         profiles = more.pop() if self.job.profile else None
-        return Found(scores if objective is None else scores | more[0], profiles=profiles)
+        scores = scores if objective is None else scores | more[0]
+        return Found(scores, profiles=profiles, beside=beside)
 
     def _row_transform(self, preprocessor: Preprocessor | None) -> RowTransform | None:
         """Return the transform at the sites: preparation and, if needed, assignment of rows."""
@@ -718,7 +736,7 @@ class EvaluateProcedure(OfModel):
         scores = report.outcome.value
         metrics = (*self.metrics, *([] if self.objective is None else [self.objective]))
         classes = {} if self.job.classes is None else {"classes": sorted(self.job.classes)}
-        return {
+        content = {
             "model": str(self.job.model),
             "scores": plain(scores),
             "better": {name: better(name, metrics) for name in scores},
@@ -727,6 +745,10 @@ class EvaluateProcedure(OfModel):
             **report.described(),
             **report.account(records),
         }
+        if self.other is not None:
+            digests = [digest_of(each.plain()) for each in (self.model, self.other)]
+            content["beside"] = {**content["beside"], "models": digests}
+        return content
 
     def _of_the_fit(self, scores: Mapping[str, float]) -> list[str]:
         """Return the value of the fit's objective, unless it is among the scores of its model."""
@@ -736,6 +758,11 @@ class EvaluateProcedure(OfModel):
         own = "an objective of your own: name its algorithm by --algorithm to score it again"
         line = objective_line({"inertia": plain(self.model.inertia), "objective": name})
         return [f"The fit itself tells {line}, which is {MEANINGS.get(name, own)}."]
+
+
+def _assigned(model: Model) -> AssignedRows:
+    """Return how a model prepares and assigns rows."""
+    return assigned_rows(model.state, model.assigned_by, model.preprocessor)
 
 
 def _metric(metric: Any) -> Metric:

@@ -24,6 +24,7 @@ from fedcluster.engines.recorder import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.io.outputs import json_text
 from fedcluster.metrics.objectives import objective_name
+from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import Profiles
 from fedcluster.model.stability import Stability
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
@@ -76,6 +77,7 @@ class Found:
     value: Any
     stability: Stability | None = None
     profiles: Profiles | None = None
+    beside: Crossing | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +110,8 @@ class JobReport:
         The influence of each site on the centres of a fit, largest first, if it is known.
     prepare : PreprocessingSpec, optional
         The preprocessing that was fitted, as the job specifies it.
+    beside : Crossing, optional
+        The rows in each pair of clusters of two models, if requested.
     """
 
     job: Job
@@ -122,6 +126,7 @@ class JobReport:
     privacy: PrivacySpent | None = None
     influence: tuple[Influence, ...] = ()
     prepare: PreprocessingSpec | None = None
+    beside: Crossing | None = None
 
     @property
     def clustering(self) -> Result:
@@ -191,8 +196,8 @@ class JobReport:
         }
 
     def described(self) -> dict[str, Any]:
-        """Return profiles and stability of clusters, if requested."""
-        parts = {"profiles": self.profiles, "stability": self.stability}
+        """Return profiles and stability of clusters and the rows of two models, if requested."""
+        parts = {"profiles": self.profiles, "stability": self.stability, "beside": self.beside}
         return {name: plain(each.plain()) for name, each in parts.items() if each is not None}
 
     def write(self, path: Path, kind: str, content: Mapping[str, Any]) -> None:
@@ -350,6 +355,7 @@ class Procedure(ABC):
                 stability=found.stability,
                 influence=self.influence(found.value, listener, seed, columns),
                 prepare=self.preprocessing if fitting is not None else None,  # type: ignore[arg-type]
+                beside=found.beside,
             )
         )
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedcluster.core import Data, Describe, RowTransform, Task
+from fedcluster.core import Data, Describe, Labels, RowTransform, Task
 from fedcluster.core.ranges import Box
 from fedcluster.engines import wire
 from fedcluster.model.assignment import NO_CLUSTER, Assignment
@@ -73,10 +73,15 @@ class AssignedRows:
         return d if how is None else how.n_columns_out
 
     @property
-    def n_columns_assigned(self) -> int:
-        """The number of columns of the rows in the form in which they are assigned."""
-        d: int = self.assigned.state.centers.shape[1]
-        return d if self.preprocessor is None else self.preprocessor.n_columns_out
+    def assignments(self) -> tuple[tuple[Task, int]]:
+        """The assignment, and the number of columns of the rows in the form for it."""
+        d, how = self.assigned.state.centers.shape[1], self.preprocessor
+        return ((self.assigned, d if how is None else how.n_columns_out),)
+
+    @property
+    def n_clusters(self) -> int:
+        """The number k of clusters."""
+        return Assignment(self.assigned.state, self.assigned.step).n_clusters
 
     def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
         """Return the smallest and the largest values of prepared rows, from ranges of columns."""
@@ -100,6 +105,12 @@ class AssignedRows:
         elif how is not None and ignoring:
             rows = how.completing().apply(data)
         return replace(rows, assigned=labels).take(labels != NO_CLUSTER)
+
+    def labels(self, data: Data) -> Labels:
+        """Return the cluster of each row, as `Model.predict` does; k for a row of no cluster."""
+        rows = data.X if self.preprocessor is None else self.preprocessor.aligned(data)
+        labels = Assignment(self.assigned.state, self.assigned.step).labels(rows)
+        return np.where(labels == NO_CLUSTER, self.n_clusters, labels).astype(np.int32)
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise ValueError, naming the rule, if no site with these columns may be asked so."""
@@ -133,16 +144,93 @@ class AssignedRows:
         return {**before, "assigned": told, **shown}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossedRows:
+    """Transform that assigns rows to the clusters of two models.
+
+    A prepared row has one column, its cluster in the other model, and is assigned to that in the
+    first. A row of no cluster of a model, such as one that its preparation drops, gets the number
+    after the last cluster.
+
+    Parameters
+    ----------
+    one, other : AssignedRows
+        The preparations and assignments of both models.
+
+    Examples
+    --------
+    >>> from fedcluster import State
+    >>> from fedcluster.algorithms import Lloyd
+    >>> rows = Data(np.array([[0.0], [4.0], [9.0], [np.nan]]))
+    >>> two, three = (
+    ...     AssignedRows(None, Task(Lloyd(), State.at(centers)))
+    ...     for centers in ([[0.0], [8.0]], [[0.0], [5.0], [9.0]])
+    ... )
+    >>> crossed = CrossedRows(two, three).apply(rows)
+    >>> crossed.assigned, crossed.X.ravel()
+    (array([0, 0, 1, 2], dtype=int32), array([0., 1., 2., 3.]))
+    """
+
+    one: AssignedRows
+    other: AssignedRows
+
+    missing = "drop"
+    box = False
+    n_columns_out = 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CrossedRows) and self.plain() == other.plain()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def assignments(self) -> tuple[tuple[Task, int], ...]:
+        """Both assignments."""
+        return self.one.assignments + self.other.assignments
+
+    def completing(self) -> Self:
+        """Return the transform itself, as a cluster is never missing."""
+        return self
+
+    def apply(self, data: Data) -> Data:
+        """Return the clusters of all rows."""
+        grouped = data.grouped and replace(data.grouped, shares={}, scatter={})
+        other = self.other.labels(data)[:, None].astype(np.float64)
+        own = self.one.labels(data)
+        return Data(other, data.sample_weight, groups=data.groups, grouped=grouped, assigned=own)
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raise ValueError, naming the rule, if no site with these columns may be asked so."""
+        self.one.check(columns)
+        self.other.check(columns)
+
+    def disclosed_only(self, describe: Describe) -> Self:
+        """Return the transform restricted to what a site discloses; see `AssignedRows`."""
+        one, other = (each.disclosed_only(describe) for each in (self.one, self.other))
+        return replace(self, one=one, other=other)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the transform as JSON-compatible values."""
+        return {"crossed": [self.one.plain(), self.other.plain()]}
+
+
 def row_transform(content: Mapping[str, Any], steps: wire.Steps = wire.STEPS) -> RowTransform:
-    """Return the transform from its plain form, with one of the steps that a site knows.
+    """Return the transform from its plain form, with steps that a site knows.
 
     Raises
     ------
     ValueError, LookupError, TypeError
         If the content has another form.
     """
+    if "crossed" in content:
+        one, other = (_assigned_rows(each, steps) for each in content["crossed"])
+        return CrossedRows(one, other)
     if "assigned" not in content:
         return Preprocessor.from_plain(content)
+    return _assigned_rows(content, steps)
+
+
+def _assigned_rows(content: Mapping[str, Any], steps: wire.Steps) -> AssignedRows:
     told = content["assigned"]
     arrays = {name: np.array(each, dtype=np.float64) for name, each in told["arrays"].items()}
     if not all(np.isfinite(array).all() for array in arrays.values()):

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
@@ -26,7 +27,7 @@ from fedcluster.io.records import record
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.model.profiles import checked_names
 from fedcluster.options.choices import ASSIGNING, OWN_STEPS, assigning, imported
-from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 
 FORMAT = "fedcluster-model"
@@ -58,6 +59,12 @@ def read(path: Path) -> dict[str, Any]:
             f"{made_by}, this one reads {FORMAT_VERSION}); upgrade fedcluster"
         )
     return content
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Return a hash that tells the clusters of a model file from others, whatever their names."""
+    told = {key: content.get(key) for key in ("columns", "centers", "weights", "memory")}
+    return sha256(json.dumps(told).encode()).hexdigest()
 
 
 def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
@@ -423,6 +430,14 @@ class Model:
         """The assignment of prepared rows to the clusters."""
         m = self.algorithm.get("m")
         return Assignment(self.state, self.assigned_by, None if m is None else float(m))
+
+    @property
+    def by_name(self) -> Preprocessor:
+        """The preparation of rows that finds columns by name; without one, of those as they are.
+
+        It then drops rows with a missing value, which have no cluster.
+        """
+        return self.preprocessor or Preprocessor(tuple(map(NumericColumn, self.columns)), "drop")
 
     @property
     def row_form(self) -> RowForm:

@@ -147,11 +147,6 @@ class Preprocessor:
         return len(self.names_out)
 
     @property
-    def n_columns_assigned(self) -> int:
-        """The number p of prepared columns, which are not changed by assignment to clusters."""
-        return self.n_columns_out
-
-    @property
     def as_found(self) -> Self:
         """Transform that keeps columns in their own units, with gaps, and texts by level."""
         columns = tuple(column.as_found for column in self.columns)
@@ -286,8 +281,9 @@ class Preprocessor:
         return np.concatenate([column.invert(part) for column, part in parts], axis=1)
 
     @property
-    def assigned(self) -> None:
-        """None, as the rows are not assigned to clusters."""
+    def assignments(self) -> tuple[()]:
+        """Nothing, as the rows are not assigned to clusters."""
+        return ()
 
     def check(self, columns: Sequence[str]) -> None:
         """Check, without reading any row, that the preprocessor may be applied.

@@ -156,14 +156,13 @@ class Policy:
 
     def _check_assigned(self, how: RowTransform) -> int:
         """Check the assignment of prepared rows like a question; return its number of values."""
-        if (task := how.assigned) is None:
-            return 0
-        name, sizes = type(task.step).__name__, {"max_clusters": self.limits.max_clusters}
-        try:
-            self._check_task(name, task, {**sizes, "d": how.n_columns_assigned})
-        except ValueError as error:
-            raise PolicyError(f"{name}: {error}") from error
-        return _asked(task)
+        for task, d in how.assignments:
+            name, sizes = type(task.step).__name__, {"max_clusters": self.limits.max_clusters}
+            try:
+                self._check_task(name, task, {**sizes, "d": d})
+            except ValueError as error:
+                raise PolicyError(f"{name}: {error}") from error
+        return sum(_asked(task) for task, _ in how.assignments)
 
     def _check_task(self, name: str, task: Task, sizes: Sizes) -> None:
         """Check one task, whose rows have ``d`` columns."""

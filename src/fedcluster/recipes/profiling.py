@@ -1,4 +1,4 @@
-"""Plan of profiling clusters: two rounds about rows in the units of their columns."""
+"""Plans about the rows of clusters: profiles of their columns, and clusters of another model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, State, Task, coarse
 from fedcluster.metrics.columns import ClusterCells, ClusterColumns, n_texts
+from fedcluster.metrics.external import Agreement
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
-from fedcluster.model.assigned_rows import AssignedRows
+from fedcluster.model.assigned_rows import AssignedRows, CrossedRows
+from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, TextProfile, proposed
 from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.moments import MOST_CELLS, SMALL
@@ -160,6 +162,39 @@ def assigned_rows(
     else:
         asked = Task(Lloyd(), State.at(state.centers))
     return AssignedRows(preprocessor, asked, told)
+
+
+def crossed(one: AssignedRows, other: AssignedRows) -> Plan[Crossing]:
+    """Plan one round that counts the rows in each pair of clusters of two models.
+
+    The weight of all rows is asked for too, so that it is known how many rows limits hide.
+
+    Parameters
+    ----------
+    one, other : AssignedRows
+        How each model prepares and assigns rows; see `assigned_rows`.
+
+    Examples
+    --------
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.rounds import run_plan
+    >>> rows = Client("north", Data(np.array([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]])))
+    >>> two, three = (
+    ...     assigned_rows(State.at(np.array(centers)), None, None)
+    ...     for centers in ([[0.0], [8.0]], [[0.0], [6.5], [9.0]])
+    ... )
+    >>> run_plan(crossed(two, three), LocalEngine([rows])).value.between
+    array([[3., 0., 0.],
+           [0., 1., 2.]])
+    """
+    k, places = one.n_clusters, np.arange(other.n_clusters + 1.0)[:, None]
+    how = CrossedRows(one, other)
+    pairs, every = yield [
+        Task(Agreement(k + 1), State.at(places), preprocessor=how, everyone=True),
+        Task(Agreement(1), State.at(places[:1]), preprocessor=how, everyone=True),
+    ]
+    rows = pairs.total().weights.reshape(k + 1, -1)
+    return Crossing(rows, float(every.total().weights.sum()))
 
 
 def _layout(columns: Sequence[str], told: Preprocessor | None) -> Layout:

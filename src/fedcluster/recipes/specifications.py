@@ -408,6 +408,9 @@ class Evaluate:
         Number of draws of each kind of rows without clusters for comparison; see `docs/metrics.md`.
     profile : bool
         Whether to profile the clusters in the same two rounds.
+    beside : str or Model, optional
+        Another model, or its file: also counts the rows in each pair of clusters, in the same
+        rounds.
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -421,6 +424,7 @@ class Evaluate:
     seed: int = 0
     n_references: int = 20
     profile: bool = False
+    beside: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from fedcluster.core import Floats
 from fedcluster.errors import listed
-from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.indices import CHOOSING
+from fedcluster.model.crossing import Crossing
 from fedcluster.report import charts
 from fedcluster.report._summary import chosen, clusters, label, sure, title_of
 from fedcluster.report.messages import favoured
@@ -125,24 +124,21 @@ MOST_PARTS = 4
 """Number of clusters that are named where the rows of a cluster are in several."""
 
 
-def compared(runs: tuple[Run, Run], rows: Floats | None, n_rows: float) -> Mapping[str, Any]:
+def compared(runs: tuple[Run, Run], crossing: Crossing | None) -> Mapping[str, Any]:
     """Return the sections on two runs by their keys.
 
     Parameters
     ----------
     runs : (Run, Run)
         The runs.
-    rows : ndarray of shape (k, l) or None
-        The rows in each cluster of the first and of the second, as far as limits show them; None
-        if they were not counted.
-    n_rows : float
-        Number of all rows that were counted.
+    crossing : Crossing or None
+        The rows in each cluster of the first and of the second; None if they were not counted.
     """
     one, two = runs
     lead = [
         [html.element("strong", html.named(each.name)), f": {title_of(each)}."] for each in runs
     ]
-    moved = _by_centers(runs) if rows is None else _by_rows(runs, rows, n_rows)
+    moved = _by_centers(runs) if crossing is None else _by_rows(runs, crossing)
     return {
         "found": [html.paragraphs(*lead), *moved],
         "first": [clusters(one)],
@@ -151,24 +147,14 @@ def compared(runs: tuple[Run, Run], rows: Floats | None, n_rows: float) -> Mappi
     }
 
 
-def _by_rows(runs: tuple[Run, Run], rows: Floats, n_rows: float) -> list[Any]:
+def _by_rows(runs: tuple[Run, Run], crossing: Crossing) -> list[Any]:
     """Return where the rows of each cluster are in the other run, as a chart and as tables."""
     one, two = runs
-    counted_rows = float(rows.sum())
-    together = rows[linear_sum_assignment(rows, maximize=True)].sum() / max(counted_rows, 1e-300)
-    told = [
-        f"Matching each cluster with one of the other run, {percent(float(together))} of the rows "
-        f"are in matched clusters (adjusted Rand index {adjusted_rand_index(rows):.2f}).",
-    ]
-    if n_rows - counted_rows >= 1:
-        told.append(
-            f"Not shown: {counted(round(n_rows - counted_rows), 'row')} in no cluster of a run, or "
-            "too few at their site for its limits."
-        )
-    about = f"{number(counted_rows)} rows, from {one.k} clusters to {two.k}."
+    rows = crossing.between
+    about = f"{number(float(rows.sum()))} rows, from {one.k} clusters to {two.k}."
     chart = charts.flow("Where the rows are", about, rows, one.names, two.names)
     return [
-        html.paragraphs(" ".join(told)),
+        html.paragraphs(" ".join(crossing.meaning)),
         html.titled(f"From {one.name} to {two.name}", chart),
         _parts(one, two, rows, f"Where each cluster of {one.name} is in {two.name}"),
         _parts(two, one, rows.T, f"Where each cluster of {two.name} was in {one.name}"),

@@ -14,18 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Floats, Limit
+from fedcluster.core import Limit
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
+from fedcluster.model.crossing import Crossing
 from fedcluster.report import _sections as sections
 from fedcluster.report import charts
 from fedcluster.report._comparison import compared, why
 from fedcluster.report._sections import Content
 from fedcluster.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
-from fedcluster.report.run import NOTHING, Run, damaged, day_of, finite
+from fedcluster.report.run import NOTHING, Run, crossing_of, damaged, day_of, finite
 from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
 
@@ -415,9 +416,7 @@ def report_page(run: Run) -> str:
     )
 
 
-def write_comparison(
-    folder: Path, runs: tuple[Run, Run], rows: Floats | None = None, n_rows: float = 0.0
-) -> str:
+def write_comparison(folder: Path, runs: tuple[Run, Run], crossing: Crossing | None = None) -> str:
     """Write the comparison of two runs into a folder; return the name of the file.
 
     Parameters
@@ -426,10 +425,9 @@ def write_comparison(
         The folder.
     runs : (Run, Run)
         The runs; the title of the first is that of the page.
-    rows : ndarray of shape (k, l), optional
-        The rows in each cluster of the first and of the second, if they were counted.
-    n_rows : float
-        Number of all rows that were counted.
+    crossing : Crossing, optional
+        The rows in each cluster of the first and of the second; by default as an evaluation of
+        one of the runs beside the other counted them, if there is one.
 
     Raises
     ------
@@ -439,15 +437,15 @@ def write_comparison(
     for run in runs:
         if not run.k:
             raise InputError(f"{run.name} has no clusters to compare; name the folder of a fit")
-    return _written(folder, COMPARISON, lambda: _comparison_page(runs, rows, n_rows))
+    return _written(folder, COMPARISON, lambda: _comparison_page(runs, crossing))
 
 
-def _comparison_page(runs: tuple[Run, Run], rows: Floats | None, n_rows: float) -> str:
+def _comparison_page(runs: tuple[Run, Run], crossing: Crossing | None) -> str:
     one, two = (run.name for run in runs)
     names = {"found": "Summary", "first": one, "second": two, "differences": "Differences"}
     parts = {
         key: html.section(key, names[key], *content)
-        for key, content in compared(runs, rows, n_rows).items()
+        for key, content in compared(runs, crossing or crossing_of(*runs)).items()
     }
     return page(runs[0].title or f"{one} and {two}", "two runs compared", parts, names=names)
 

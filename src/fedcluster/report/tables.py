@@ -350,6 +350,7 @@ def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table 
         shown += profile_tables(content["profiles"], width, str(file or "--json"))
     if "stability" in content:
         shown += [stability_table(content["stability"]), *content["stability"]["meaning"]]
+    shown += content.get("beside", {}).get("meaning", ())
     return shown
 
 
