@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from databases import Server, programs, running
@@ -71,6 +73,19 @@ def _commands_are_built_once() -> Iterator[None]:
     """Typer's runner builds all commands anew for each call, which takes as long as a small fit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "_get_command", cache(get_command))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _processes_of_sites_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each would take a second to start."""
+    process = sys.modules.get("fedcluster.site.process")
+    if process is None or find_spec("fcntl") is None or request.module.__name__ == "test_worker":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        way = SimpleNamespace(**vars(subprocess) | {"Popen": import_module("forked").Forked})
+        patch.setattr(process, "subprocess", way)
         yield
 
 

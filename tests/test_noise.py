@@ -254,7 +254,7 @@ def test_rows_of_persons_in_chunks_are_refused_though_their_number_is_bounded():
 
 
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    monkeypatch.setitem(sys.modules, "opendp", None)
     with pytest.raises(InputError, match=r'pip install "fedcluster\[privacy\]"'):
         site().answer(task(1.0))
 

@@ -37,9 +37,9 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
+import scipy
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.merging import total
@@ -651,7 +651,7 @@ def _assign(step: Step, state: State, example: Example) -> None:
     shares, alone = _shares(every, X), _shares(every, X[some])
     assert_array_equal(X, example.data.X, "assign changes the rows")
     assert_allclose(alone, shares[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
-    place = cdist(turned.centers, state.centers).argmin(axis=1)
+    place = scipy.spatial.distance.cdist(turned.centers, state.centers).argmin(axis=1)
     if len(np.unique(place)) == len(place):
         there = _shares(Assignment(turned, step), X)
         assert_allclose(there, shares[:, place], rtol=1e-9, atol=1e-9, err_msg="order of clusters")

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms.merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
@@ -151,7 +151,7 @@ def core_means(H: Floats, seeds: Floats) -> Floats:
     array([[1.],
            [8.]])
     """
-    distance = cdist(H, seeds)
+    distance = scipy.spatial.distance.cdist(H, seeds)
     nearest = distance.argmin(axis=1)
     runner_up = np.partition(distance, 1, axis=1)[:, 1] if len(seeds) > 1 else np.inf
     core = 3.0 * distance[np.arange(len(H)), nearest] <= runner_up

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed
@@ -55,7 +55,7 @@ class ErrorAndUtility:
         summary, second_place = no_rows(k, 2), min(1, k - 1)  # a lone centre has no utility
         for start in range(0, len(data), CHUNK):
             part = data.take(slice(start, start + CHUNK))
-            squared = cdist(part.X, state.centers, "sqeuclidean")
+            squared = scipy.spatial.distance.cdist(part.X, state.centers, "sqeuclidean")
             first, second = np.partition(squared, second_place, axis=1)[:, [0, second_place]].T
             values = np.column_stack([first, second - first])
             summary += by_cluster(part, squared.argmin(axis=1), values, k)

@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.special import ndtr
 
 from fedcluster.algorithms.merging import mean_variance, means, total
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
@@ -191,7 +191,7 @@ def share_below(squared: Floats, scatter: float, d: int, bounds: Floats) -> Floa
     mean = squared + scatter
     ninth = (4 * squared * scatter + 2 * scatter**2) / (9 * d * mean**2)
     roots = np.cbrt(bounds / mean[:, None])
-    shares: Floats = ndtr((roots - 1 + ninth[:, None]) / np.sqrt(ninth[:, None]))
+    shares: Floats = scipy.special.ndtr((roots - 1 + ninth[:, None]) / np.sqrt(ninth[:, None]))
     return shares
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from fedcluster.core import (
     Column,
@@ -159,7 +159,7 @@ def _near(rows: Floats, claims: Floats, tolerance: float) -> NDArray[np.bool_]:
     there = np.flatnonzero(np.isfinite(rows).all(axis=1))
     hit = np.zeros(len(rows), bool)
     if len(there) and len(claims):
-        tree = cKDTree(rows[there])
+        tree = scipy.spatial.cKDTree(rows[there])
         _, place = tree.query(claims, p=np.inf, distance_upper_bound=tolerance * (1 + 1e-9))
         hit[there[place[place < len(there)]]] = True
     return hit

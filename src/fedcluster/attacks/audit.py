@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.spatial import cKDTree
 
 from fedcluster import __version__
 from fedcluster.attacks import _asking as asking
@@ -82,7 +82,7 @@ def membership(play: Play, most: int | None = None) -> Advantage:
     )
     if not len(points):
         return Advantage(0.0, 0.0)
-    tree = cKDTree(points)
+    tree = scipy.spatial.cKDTree(points)
     near = [tree.query(rows)[0] for rows in (mine, others)]
     return _advantage(near[0], near[1])
 

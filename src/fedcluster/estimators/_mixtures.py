@@ -9,8 +9,8 @@ from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -328,7 +328,9 @@ def matrices(factors: Floats, covariance_type: str, numeric: NDArray[Any]) -> li
     [places] = np.nonzero(numeric)
     inner = factors[..., places[:, None], places]
     flat = inner.reshape(-1, *inner.shape[-2:]) if places.size else inner[:0]
-    inverse: Floats = np.array([solve_triangular(each, np.eye(len(each))) for each in flat])
+    inverse: Floats = np.array(
+        [scipy.linalg.solve_triangular(each, np.eye(len(each))) for each in flat]
+    )
     results = []
     roots: list[Floats] = [inner, inverse.reshape(inner.shape).swapaxes(-1, -2)]
     for root in roots:

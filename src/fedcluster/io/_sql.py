@@ -25,6 +25,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._files import connect_duckdb
 from fedcluster.io.cells import column_of
 from fedcluster.io.columns import first_twice
+from fedcluster.io.outputs import as_arrow
 from fedcluster.io.reader import TablePart
 from fedcluster.io.rows import (
     UnreachableError,
@@ -454,6 +455,6 @@ def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Arr
     if place != list(range(len(rows[0]))):
         rows = [[row[j] for j in place] for row in rows]
     try:
-        return [pa.array(column) for column in np.array(rows, dtype=np.float64).T]
+        return [as_arrow(column) for column in np.array(rows, dtype=np.float64).T]
     except (TypeError, ValueError, OverflowError):
         return [column_of(column) for column in zip(*rows, strict=True)]

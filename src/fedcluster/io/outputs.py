@@ -242,15 +242,15 @@ def write_labels(
         file.write(header.getvalue().encode())
         for start in range(0, len(labels), LINES):
             part = slice(start, start + LINES)
-            columns = [_column(each) for each in (_numbers(rows[part]), labels[part])]
-            columns += map(_column, degrees[part].T)
+            columns = [as_arrow(each) for each in (_numbers(rows[part]), labels[part])]
+            columns += map(as_arrow, degrees[part].T)
             if cells is not None:
                 columns.insert(1, cells.slice(start, LINES))
             table = pa.table(columns, names)
             pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
 
 
-def _column(values: NDArray[Any]) -> pa.Array:
+def as_arrow(values: NDArray[Any]) -> pa.Array:
     """Convert numbers to an Arrow array without Arrow's own conversion, which imports pandas."""
     values = np.ascontiguousarray(values)
     kind = pa.from_numpy_dtype(values.dtype)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from math import log, pi
 
 import numpy as np
+import scipy
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array, Box, LineBounds
@@ -366,7 +366,7 @@ def davies_bouldin(points: Floats, spreads: Floats) -> float:
     """
     if len(points) < 2:
         return float("nan")
-    apart = cdist(points, points)
+    apart = scipy.spatial.distance.cdist(points, points)
     if not apart.any() or not spreads.any():
         return 0.0
     apart[apart == 0] = np.inf

@@ -42,9 +42,8 @@ from math import log, pi
 from typing import Literal, Protocol
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.spatial.distance import cdist
-from scipy.special import logsumexp
 
 from fedcluster.core import Data, Floats, Rows, State, Summary, ranges
 from fedcluster.core.ranges import (
@@ -594,8 +593,12 @@ class MixtureLikelihood:
             means, deviations = state.memory["means"][some][:, varied], np.sqrt(columns[varied])
             for part in in_parts(data, 2 * len(sizes) + 2 * len(columns)):
                 scaled = (part.X[:, varied] - means[0]) / deviations
-                squared = cdist(scaled, (means - means[0]) / deviations, "sqeuclidean")
-                total += float(row_weights(part) @ logsumexp(shares - squared / 2, axis=1))
+                squared = scipy.spatial.distance.cdist(
+                    scaled, (means - means[0]) / deviations, "sqeuclidean"
+                )
+                total += float(
+                    row_weights(part) @ scipy.special.logsumexp(shares - squared / 2, axis=1)
+                )
         return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:

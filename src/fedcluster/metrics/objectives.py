@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.spatial.distance import cdist, pdist
 
 from fedcluster.core import Algorithm, Data, Floats, Labels, Metric, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, FUZZIFIER, Allowed, Box, LineBounds
@@ -116,7 +116,7 @@ class FuzzyScatter:
         sums, rows, weight = np.zeros((k, 6)), np.zeros(k), 0.0
         for part in in_parts(data, 4 * k):
             w, u = row_weights(part), memberships(part.X, centers, self.m)
-            apart = cdist(part.X, centers)
+            apart = scipy.spatial.distance.cdist(part.X, centers)
             squared = apart**2
             nearby = np.full(k, w @ apart.min(axis=1) / k)
             over_all = [w @ u, w @ u**2, w @ (u**self.m * squared), w @ apart, w @ squared]
@@ -142,7 +142,7 @@ def xie_beni(state: State, total: Summary) -> float:
     """
     if len(state.centers) < 2:
         return float("nan")
-    closest = pdist(state.centers, "sqeuclidean").min()
+    closest = scipy.spatial.distance.pdist(state.centers, "sqeuclidean").min()
     return _by_n(total.sums[:, 2].sum() / closest, total) if closest else float("inf")
 
 
@@ -180,7 +180,7 @@ def _davies_bouldin_of_all(state: State, total: Summary, distances: Floats) -> f
     """Return FedFuzzyDB from the mean distances of all rows to each centre, (k,)."""
     if len(state.centers) < 2 or not total.weights.any():
         return float("nan")
-    if not pdist(state.centers).all():
+    if not scipy.spatial.distance.pdist(state.centers).all():
         return float("inf")
     return davies_bouldin(state.centers, distances * _means(total.sums[:, 0], total))
 

@@ -42,8 +42,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array
@@ -83,7 +83,7 @@ class SimplifiedSilhouette:
         centers, total = state.centers, 0.0
         if len(centers) > 1:
             for part in moments.in_parts(data, 2 * len(centers)):
-                apart = np.partition(cdist(part.X, centers), 1, axis=1)
+                apart = np.partition(scipy.spatial.distance.cdist(part.X, centers), 1, axis=1)
                 total += float(moments.row_weights(part) @ silhouettes(apart[:, 0], apart[:, 1]))
         return moments.one_line(total, data)
 
@@ -128,7 +128,7 @@ class ClusterSilhouettes:
             labels, squared = clusters_of(part, state.centers)
             s = np.zeros(len(part))
             if k > 1:
-                apart = cdist(part.X, state.centers)
+                apart = scipy.spatial.distance.cdist(part.X, state.centers)
                 apart[np.arange(len(part)), labels] = np.inf
                 s = silhouettes(np.sqrt(squared), apart.min(axis=1))
             summary += moments.by_cluster(part, labels, np.column_stack([s, s**2]), k)
@@ -206,7 +206,7 @@ def _squared_silhouettes(
     X: Rows, labels: Labels, sizes: Floats, means: Floats, variances: Floats
 ) -> Floats:
     """Return the s of each row, from the mean, variance and size of each cluster."""
-    mean_squares = cdist(X, means, "sqeuclidean") + variances
+    mean_squares = scipy.spatial.distance.cdist(X, means, "sqeuclidean") + variances
     own = mean_squares[np.arange(len(X)), labels]
     mean_squares[np.arange(len(X)), labels] = np.inf
     mean_squares[:, sizes <= 0] = np.inf

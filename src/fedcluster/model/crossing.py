@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from fedcluster.core import Floats
 from fedcluster.metrics.external import adjusted_rand_index
@@ -52,7 +52,9 @@ class Crossing:
         if not total:
             told = ["No pair of clusters has enough rows at a site to be shown."]
         else:
-            matched = float(both[linear_sum_assignment(both, maximize=True)].sum()) / total
+            matched = (
+                float(both[scipy.optimize.linear_sum_assignment(both, maximize=True)].sum()) / total
+            )
             told = [
                 f"Matching each cluster with one of the other model, {100 * matched:.3g} % of the "
                 "rows are in matched clusters (adjusted Rand index "

@@ -154,12 +154,12 @@ def _noisy(exact: Floats, sensitivity: float, scale: float) -> Floats:
 def _mechanism(scale: float) -> Any:
     """Return OpenDP's Gaussian mechanism on vectors of whole numbers."""
     try:
-        import opendp.prelude as dp  # an extra, which takes seconds to import
+        from opendp import domains, measurements, metrics, mod  # an extra, slow to import
     except ImportError as error:
         raise InputError('noise needs more packages: pip install "fedcluster[privacy]"') from error
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
+    mod.enable_features("contrib")
+    domain = domains.vector_domain(domains.atom_domain(T="i64"))
+    return measurements.make_gaussian(domain, metrics.l2_distance(T=float), scale=scale)
 
 
 if TYPE_CHECKING:

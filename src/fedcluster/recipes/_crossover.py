@@ -32,9 +32,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.breathing import ErrorAndUtility
@@ -379,7 +378,9 @@ def _child(genes: Sequence[Floats], means: State, rng: Generator) -> Floats:
 
 def crossed(one: Floats, other: Floats, rng: Generator) -> Floats:
     """Return one gene of each pair of centres, matched by least squared distance."""
-    matched = linear_sum_assignment(cdist(one[:, :ERROR], other[:, :ERROR], "sqeuclidean"))[1]
+    matched = scipy.optimize.linear_sum_assignment(
+        scipy.spatial.distance.cdist(one[:, :ERROR], other[:, :ERROR], "sqeuclidean")
+    )[1]
     takes_one: Floats = np.where(rng.random((len(one), 1)) < 0.5, one, other[matched])
     return takes_one
 
@@ -404,7 +405,7 @@ def beside(genes: Floats, rng: Generator) -> Floats:
 
 def at_a_mean(centers: Floats, means: State, rng: Generator) -> Floats:
     """Return a mean (d,), drawn by weight and a power of its distance to the nearest centre."""
-    apart = cdist(means.centers, centers).min(axis=1) ** rng.integers(3)
+    apart = scipy.spatial.distance.cdist(means.centers, centers).min(axis=1) ** rng.integers(3)
     chance = means.weights * apart
     chance = chance if chance.any() else np.ones(len(chance))
     place: Floats = means.centers[rng.choice(len(chance), p=chance / chance.sum())]

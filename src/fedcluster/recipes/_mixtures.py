@@ -39,10 +39,8 @@ from functools import partial
 from math import log
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.linalg import solve_triangular
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms import GaussianMixture, Lloyd
 from fedcluster.core import Floats, Iteration, Result, RowTransform, State, Task
@@ -196,15 +194,17 @@ def crossed(step: GaussianMixture, one: State, other: State, rng: Generator) -> 
     array([4., 2.])
     """
     unit = _units(one.centers)
-    apart = cdist(one.centers / unit, other.centers / unit, "sqeuclidean")
-    places, matched = np.arange(len(one.centers)), linear_sum_assignment(apart)[1]
+    apart = scipy.spatial.distance.cdist(one.centers / unit, other.centers / unit, "sqeuclidean")
+    places, matched = np.arange(len(one.centers)), scipy.optimize.linear_sum_assignment(apart)[1]
     [taken] = np.nonzero(rng.random(len(places)) >= 0.5)
     return _with(step, one, taken, other, matched[taken])
 
 
 def moved(step: GaussianMixture, state: State, means: State, rng: Generator) -> State:
     """Return a mixture with one component removed, and another split or added at a mean."""
-    near = cdist(state.centers / (unit := _units(state.centers)), state.centers / unit)
+    near = scipy.spatial.distance.cdist(
+        state.centers / (unit := _units(state.centers)), state.centers / unit
+    )
     np.fill_diagonal(near, np.inf)
     least = [np.ones(len(near)), state.weights, near.min(axis=1)][rng.integers(3)]
     chance = 1.0 / np.maximum(least, 1e-9 * least.max() or 1.0)
@@ -240,7 +240,7 @@ def split(step: GaussianMixture, state: State, out: int, rng: Generator) -> Stat
 def added(step: GaussianMixture, state: State, out: int, means: State, rng: Generator) -> State:
     """Return a mixture in which ``out`` is at a mean, with the spread of the nearest component."""
     unit, others = _units(state.centers), np.delete(np.arange(len(state.centers)), out)
-    apart = cdist(means.centers / unit, state.centers[others] / unit)
+    apart = scipy.spatial.distance.cdist(means.centers / unit, state.centers[others] / unit)
     chance = means.weights * apart.min(axis=1) ** rng.integers(3)
     chance = chance if chance.any() else np.ones(len(chance))
     place = int(rng.choice(len(chance), p=chance / chance.sum()))
@@ -264,7 +264,7 @@ def drawn(step: GaussianMixture, state: State, component: int, rng: Generator) -
     away, normal = np.zeros(d), rng.normal(size=len(numeric))
     if factor.ndim == 2:
         inner = factor[np.ix_(numeric, numeric)]
-        away[numeric] = solve_triangular(inner, normal, trans="T")
+        away[numeric] = scipy.linalg.solve_triangular(inner, normal, trans="T")
     else:
         away[numeric] = normal / (factor[numeric] if factor.ndim else factor)
     return away

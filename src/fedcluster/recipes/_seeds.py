@@ -22,12 +22,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
+import scipy
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Data, Floats, State
@@ -102,10 +99,14 @@ class _Means:
     def crossed(self, fits: Sequence[LloydFit], rng: Generator) -> Floats:
         """Return the centres (k, d) of two fits, matched and mixed, with one of them moved."""
         one, other = (fits[rng.integers(len(fits), size=2).min()].centers for _ in range(2))
-        matched = other[linear_sum_assignment(cdist(one, other, "sqeuclidean"))[1]]
+        matched = other[
+            scipy.optimize.linear_sum_assignment(
+                scipy.spatial.distance.cdist(one, other, "sqeuclidean")
+            )[1]
+        ]
         centers = np.where(rng.random((len(one), 1)) < 0.5, one, matched)
         rest = np.delete(centers, rng.integers(len(centers)), axis=0)
-        squared = cdist(rest, self.points, "sqeuclidean").min(axis=0)
+        squared = scipy.spatial.distance.cdist(rest, self.points, "sqeuclidean").min(axis=0)
         chance = np.cumsum(self.weights * squared)
         place = np.searchsorted(chance, rng.random() * chance[-1], side="right")
         new = self.points[min(int(place), len(self.points) - 1)]
@@ -187,8 +188,10 @@ def _by_ward(state: State, means: _Means, rng: Generator) -> list[LloydFit]:
     points, weights, pairs = _merges(few)
     q = len(points)
     merged = pairs[: q - means.n_clusters].T
-    _, labels = connected_components(coo_array((np.ones(len(merged[0])), merged), (q, q)), False)
-    sums = coo_array((weights, (labels, np.arange(q)))) @ points
+    _, labels = scipy.sparse.csgraph.connected_components(
+        scipy.sparse.coo_array((np.ones(len(merged[0])), merged), (q, q)), False
+    )
+    sums = scipy.sparse.coo_array((weights, (labels, np.arange(q)))) @ points
     start = sums / np.bincount(labels, weights)[:, None]
     return [lloyd(means.points, start, means.weights, empty="relocate")]
 

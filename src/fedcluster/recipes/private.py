@@ -33,8 +33,8 @@ from math import log2, prod, sqrt
 from typing import Any, Unpack
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.private import (
@@ -395,8 +395,11 @@ def standing_out(counts: Floats, noise: float) -> NDArray[np.bool_]:
     array([False, False, False, False,  True,  True])
     """
     window = counts.ndim * (3,)
-    near = uniform_filter(counts, window, mode="constant") * 3.0**counts.ndim
-    cells = uniform_filter(np.ones_like(counts), window, mode="constant") * 3.0**counts.ndim
+    near = scipy.ndimage.uniform_filter(counts, window, mode="constant") * 3.0**counts.ndim
+    cells = (
+        scipy.ndimage.uniform_filter(np.ones_like(counts), window, mode="constant")
+        * 3.0**counts.ndim
+    )
     alone = counts > STANDING_OUT * noise
     together: NDArray[np.bool_] = near > STANDING_OUT * noise * np.sqrt(cells)
     return alone | together

@@ -39,8 +39,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
+import scipy
 
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans, VarianceTree
 from fedcluster.algorithms.merging import means, total
@@ -350,12 +349,12 @@ class _Beside:
     @property
     def ratio(self) -> float:
         """Return the mean squared distance relative to that of the others."""
-        return self._ratio(cdist(self.points, self.centers, "sqeuclidean"))
+        return self._ratio(scipy.spatial.distance.cdist(self.points, self.centers, "sqeuclidean"))
 
     def mended(self, j: int, zero: float) -> tuple[float, float]:
         """Return the smallest ratio with column j scaled about ``zero``, and the factor."""
         x, c = self.points[:, j, None], self.centers[:, j]
-        rest = cdist(self.points, self.centers, "sqeuclidean") - (x - c) ** 2
+        rest = scipy.spatial.distance.cdist(self.points, self.centers, "sqeuclidean") - (x - c) ** 2
         return min(
             (self._ratio(rest + (zero + factor * (x - zero) - c) ** 2), factor)
             for factor in FACTORS
@@ -368,7 +367,9 @@ class _Beside:
 
 def _nearest_places(centers: Floats, to: Floats) -> Labels:
     """Return the positions of centres in the order of those that they are nearest to, mutually."""
-    places: Labels = linear_sum_assignment(cdist(to, centers))[1]
+    places: Labels = scipy.optimize.linear_sum_assignment(
+        scipy.spatial.distance.cdist(to, centers)
+    )[1]
     return places
 
 
@@ -394,7 +395,7 @@ def _spread(task: Task, answers: Answers, state: State) -> Floats:
         middle = [np.nanmedian(c) if np.isfinite(c).any() else whole for c in columns]
         spread = np.sqrt(np.where(np.array(middle) > 0, middle, whole))
     else:
-        apart = cdist(state.centers, state.centers)
+        apart = scipy.spatial.distance.cdist(state.centers, state.centers)
         np.fill_diagonal(apart, np.inf)
         spread = apart.min(axis=1) / 2 if len(apart) > 1 else np.ones(1)
     positive = spread[np.isfinite(spread) & (spread > 0)]
