@@ -178,7 +178,9 @@ def test_public_bounds_take_the_place_of_the_box() -> None:
 @pytest.mark.parametrize(
     ("X", "k"), [(NESTED, 4), (CLEAR, 3), (SQUARE.X, 4), (ONE, 1)], ids=["4", "3", "square", "1"]
 )
-@pytest.mark.parametrize("n_sites", [1, 2, 5, 10])
+@pytest.mark.parametrize(
+    "n_sites", [1, 5, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 10))]
+)
 def test_every_partition_gives_the_verdict(X: np.ndarray, k: int, n_sites: int) -> None:
     found = select_k(X, range(1, 9), sites=sites(X, n_sites, seed=n_sites), random_state=0)
     assert found.n_clusters == k

@@ -137,10 +137,9 @@ def epsilon_of(rho: float, delta: float) -> float:
         return 0.0
     if rho > MOST_RHO:
         return math.inf
-    # Below the grid of 1e-4, a finer one is needed for small losses.
-    interval = min(1e-4, math.sqrt(2 * rho) * 1e-3)
+    spread = math.sqrt(2 * rho)  # of the loss; by a thousandth of it, epsilon is rounded up
     loss = _distributions().from_gaussian_mechanism(
-        1 / math.sqrt(2 * rho), value_discretization_interval=interval
+        1 / spread, value_discretization_interval=spread * 1e-3
     )
     return float(loss.get_epsilon_for_delta(delta))
 
