@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from federations import labelled
 from numpy.typing import NDArray
-from test_budget import ByHand, responder
+from test_budget import ByHand, ledger, responder
 from typer.testing import CliRunner
 
 from benchmarks.canaries import Understated, lower_bound, mechanism
@@ -28,7 +28,7 @@ from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
@@ -353,8 +353,32 @@ def test_sites_with_a_budget_are_asked_with_noise_and_nothing_else(tmp_path):
     assert report.privacy is not None
     assert report.privacy.epsilon <= 2.0
     assert [told.n_rows for told in report.sites] == [None, None]
-    with pytest.raises(SiteError, match="the privacy budget of epsilon 2 at delta 1e-06 would be"):
+    with pytest.raises(InputError, match=r"'north' has epsilon 0 left .* nothing was asked"):
         execute(job, remote, columns=["x0", "x1"])  # of the next run nothing is left
+
+
+@pytest.mark.parametrize(("first", "second"), [(1.5, 1.5), (2.0, 0.1), (0.0, 2.5)])
+def test_a_run_that_a_budget_would_end_asks_nothing(tmp_path, first, second):
+    """What it had spent until then would be lost; what is left is said, and is enough."""
+    post = ByHand(**{name: site(tmp_path, name) for name in ("north", "south")})
+
+    def fit(epsilon: float) -> JobReport:
+        remote = RemoteEngine(post, ["north", "south"])
+        remote.choose_publicly(["x0", "x1"])
+        bounds = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
+        return execute(Fit(2, epsilon=epsilon, bounds=bounds), remote, columns=["x0", "x1"])
+
+    if first:
+        fit(first)
+    before = [len(ledger(tmp_path / name).charges) for name in ("north", "south")]
+    with pytest.raises(InputError, match=r"site 'north' has epsilon .* nothing was asked") as error:
+        fit(second)
+    assert [len(ledger(tmp_path / name).charges) for name in ("north", "south")] == before
+    left = float(re.findall(r"has epsilon (\S+) left", str(error.value))[0])
+    assert left < second
+    if left:
+        assert fit(left).privacy is not None
+        assert 1.97 < ledger(tmp_path / "south").spent <= 2.0
 
 
 def test_a_plain_fit_is_refused_by_sites_with_a_budget(tmp_path):

@@ -278,6 +278,14 @@ def remote_budget(folder: Path, **_: Any) -> Any:
     execute(Fit(3), RemoteEngine(ByHand(north=site), ["north"]), columns=COLUMNS)
 
 
+def remote_overspent(folder: Path, **_: Any) -> Any:
+    """A fit that takes more than there is of a site's budget."""
+    site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
+    engine = RemoteEngine(ByHand(north=site), ["north"])
+    engine.choose_publicly(COLUMNS)
+    execute(Fit(3, epsilon=2.5, bounds=BOUNDS), engine, columns=COLUMNS)
+
+
 def run_of(job: Any, sites: Iterable[str] = PARTS, **options: Any) -> Callable[..., Any]:
     """A run that is handed to the coordinator of a federation."""
 
@@ -447,6 +455,7 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(wired_of(plain), **PRIVATE),
         fit(wired_of(plain, is_secure=True), **PRIVATE),
     ],
+    "noise-overspent": [remote_overspent],
     "noise-groups": [fit(grouped, **PRIVATE), model(**PRIVATE, protection=Groups())],
     "noise-weights": [
         lambda **_: FederatedKMeans(3, **PRIVATE).fit(

@@ -381,7 +381,8 @@ def test_the_auditor_is_told_all_of_the_question_and_of_what_leaves():
     assert exchange.answers[0].weights.tobytes() == answers["0.weights"].tobytes()
     limits = [{"name": "MinRows", "n": 2}]
     log = "the hash of a line"
-    told_too = {"streams": False, "secure": False, "log": log, "refuses": "noise-unbudgeted"}
+    told_too = {"streams": False, "secure": False, "log": log}
+    told_too |= {"refuses": "noise-unbudgeted", "left": -1.0}
     assert exchange.metadata == {"limits": limits, **told_too}
     site.reply(b"what?")
     assert told.exchanges[1].request.content == b"what?"

@@ -114,7 +114,7 @@ def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many(t
     limits = [{"name": "MinRows", "n": 2}, {"name": "MinClusterSize", "p": 3}]
     _, line = read_log(log.path)
     stated = {"limits": limits, "streams": False, "secure": False, "log": line["previous"]}
-    stated["refuses"] = "noise-unbudgeted"
+    stated |= {"refuses": "noise-unbudgeted", "left": -1.0}
     assert (line["told"], line["round"]) == (stated, 1)
     assert line["described"] == {"number": 2, "texts": 2, "bytes": 60}
     [shown, _] = map(answer_line, answers_of([line]))

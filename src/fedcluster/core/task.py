@@ -161,6 +161,9 @@ class SiteInfo:
     refuses : str
         The reason why its rows cannot be asked with noise, as a key of
         `fedcluster.options.refusals.table`; "" if they can. Ignored in comparisons.
+    left : float
+        The rho that is left of its privacy budget for one record; -1 if it has none, or does not
+        say. Ignored in comparisons.
     """
 
     name: str
@@ -176,6 +179,7 @@ class SiteInfo:
     total_rows: float | None = field(default=None, compare=False)
     log: str = field(default="", compare=False)
     refuses: str = field(default="", compare=False)
+    left: float = field(default=-1.0, compare=False)
 
 
 Look = Callable[[Sequence[Column] | None], Sequence[Task]]

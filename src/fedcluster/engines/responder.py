@@ -494,7 +494,8 @@ class Responder:
         secure = self._secure is not None
         site = known.introduce(**wanted)
         refuses = site.refuses or self._policy.refuses
-        site = replace(site, log=log, secure=secure, refuses=refuses)
+        left = self._policy.left
+        site = replace(site, log=log, secure=secure, refuses=refuses, left=left)
         answers, stated = known.answers(tasks), wire.write_site(site)
         keys = (*wire.STATED, *(key for key in wire.ASKED if key in header))
         metadata = {key: stated[key] for key in keys}

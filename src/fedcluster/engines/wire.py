@@ -499,7 +499,7 @@ STATED = {
 }
 """Facts that every reply states: limits, and scalars of the type of their defaults."""
 
-LATELY = ("refuses",)
+LATELY = ("refuses", "left")
 """Facts that sites of earlier versions do not state, so that defaults apply."""
 
 SAID = {"streams": "whether its rows come in chunks", "labels": "whether it has labels"}

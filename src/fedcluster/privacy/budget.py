@@ -391,6 +391,11 @@ class BudgetLedger:
         return fsum(each.rho for each in self.charges)
 
     @property
+    def left(self) -> float:
+        """Return the rho that is not spent."""
+        return max(self.budget.rho - self.rho, 0.0)
+
+    @property
     def spent(self) -> float:
         """Return the epsilon of all charges, at the delta and for the group size of the budget."""
         return self.budget.spent(self.rho)

@@ -51,6 +51,11 @@ class Policy:
         """Return the key of the combination with noise that is always refused; "" if none is."""
         return "noise-unbudgeted" if self._disclosure.budget is None else ""
 
+    @property
+    def left(self) -> float:
+        """The rho that is left of the privacy budget, -1 without one; it depends on no row."""
+        return -1.0 if self._budget is None else self._budget.left
+
     def check_tasks(self, headers: Any) -> None:
         """Check the number of tasks before any of them is read.
 

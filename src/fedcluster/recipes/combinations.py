@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
+from math import floor, log10
 from numbers import Integral, Number
 from typing import Any
 
@@ -18,6 +19,7 @@ from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
 from fedcluster.options.refusals import refused, table
+from fedcluster.privacy.budget import TOLERANCE, Budget
 from fedcluster.recipes.specifications import FitSpec, distinct_limits
 
 Sites = Sequence[SiteInfo]
@@ -95,6 +97,22 @@ def _few_sites(fit: FitSpec, sites: Sites) -> Mapping[str, int]:
     return {"least": least, "n_sites": len(sites)} if 0 < len(sites) < least else {}
 
 
+def _overspent(job: Any, sites: Sites) -> Mapping[str, Any]:
+    """Return the site whose own budget would end before the job, and what is left, if one would.
+
+    A job that is broken off so has spent what nobody gains anything from.
+    """
+    left = [(site.left, site.name) for site in sites if site.left >= 0]
+    if not left or not _is_private(job, sites):
+        return {}
+    (least, name), budget = min(left), Budget(job.epsilon, job.delta, job.group_size)
+    if budget.rho <= least * (1 + TOLERANCE):
+        return {}
+    most = budget.spent(least)
+    place = 10.0 ** (floor(log10(most)) - 2) if most else 1.0
+    return {"site": name, "left": f"{floor(most / place) * place:.3g}"}
+
+
 def _tell(name: str) -> Condition:
     """Return a condition: a site has a limit of this name."""
     return lambda _, sites: any(
@@ -117,6 +135,7 @@ OF_SITES: Mapping[str, Condition] = {
     "weights": _tell_why("noise-weights"),
     "persons": _tell_why("noise-persons"),
     "unbudgeted": _tell_why("noise-unbudgeted"),
+    "overspent": _overspent,
     "secure": lambda _, sites: any(site.secure for site in sites),
 }
 """Conditions on the sites and on jobs of all kinds."""

@@ -12,6 +12,7 @@ from fedcluster.core import Floats
 from fedcluster.errors import listed
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.model.crossing import Crossing
+from fedcluster.model.file import digest_of
 from fedcluster.report import charts
 from fedcluster.report._summary import chosen, clusters, label, sure, title_of
 from fedcluster.report.messages import favoured
@@ -145,6 +146,17 @@ def compared(runs: tuple[Run, Run], crossing: Crossing | None) -> Mapping[str, A
         "second": [clusters(two)],
         "differences": [_differences(runs)],
     }
+
+
+def crossing_of(one: Run, other: Run) -> Crossing | None:
+    """Return the rows in each pair of clusters, if one run was evaluated beside the other."""
+    models = [digest_of(each.model) for each in (one, other)]
+    for run, digests in ((one, models), (other, models[::-1])):
+        beside = run.scores.get("beside")
+        if beside is not None and list(beside["models"]) == digests:
+            found = Crossing.from_plain(beside)
+            return found if run is one else found.turned
+    return None
 
 
 def _by_rows(runs: tuple[Run, Run], crossing: Crossing) -> list[Any]:

@@ -22,11 +22,11 @@ from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 from fedcluster.model.crossing import Crossing
 from fedcluster.report import _sections as sections
 from fedcluster.report import charts
-from fedcluster.report._comparison import compared, why
+from fedcluster.report._comparison import compared, crossing_of, why
 from fedcluster.report._sections import Content
 from fedcluster.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
-from fedcluster.report.run import NOTHING, Run, crossing_of, damaged, day_of, finite
+from fedcluster.report.run import NOTHING, Run, damaged, day_of, finite
 from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
 

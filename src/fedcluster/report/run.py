@@ -16,8 +16,6 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
-from fedcluster.model.crossing import Crossing
-from fedcluster.model.file import digest_of
 from fedcluster.model.profiles import (
     SLIGHT,
     ColumnProfile,
@@ -304,17 +302,6 @@ def told_apart(run: Run, other: Run, folders: tuple[Path, Path]) -> tuple[Run, R
     if run.name != other.name:
         return run, other
     return replace(run, name=str(folders[0])), replace(other, name=str(folders[1]))
-
-
-def crossing_of(one: Run, other: Run) -> Crossing | None:
-    """Return the rows in each pair of clusters, if one run was evaluated beside the other."""
-    models = [digest_of(each.model) for each in (one, other)]
-    for run, digests in ((one, models), (other, models[::-1])):
-        beside = run.scores.get("beside")
-        if beside is not None and list(beside["models"]) == digests:
-            found = Crossing.from_plain(beside)
-            return found if run is one else found.turned
-    return None
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:
