@@ -1,7 +1,8 @@
-"""The search for a likelier mixture: children of two runs, of which one component moves."""
+"""The search for a likelier mixture: starts from leaves, and children of two runs."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as PooledMixture
 from sklearn.preprocessing import StandardScaler
 
 from fedcluster import FederatedGaussianMixture
 from fedcluster.algorithms import GaussianMixture
-from fedcluster.core import Data, Result, State, Task
+from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
+from fedcluster.jobs import Fit, execute
 from fedcluster.recipes._mixtures import (
     CHILDREN,
     FIRST,
@@ -186,6 +189,80 @@ def test_there_are_no_more_children_where_two_generations_gain_nothing() -> None
     assert len(outcome.communication_rounds) <= max(FIRST) + 2 * ROUNDS + 2
 
 
+def many(apart: float, n: int = 6000, d: int = 3) -> np.ndarray:
+    """Rows of four clouds, about points that are ``apart`` deviations from each other."""
+    rng = np.random.default_rng(3)
+    points = apart * rng.normal(size=(4, d))
+    return points[rng.integers(4, size=n)] + rng.normal(size=(n, d))
+
+
+@every_type
+def test_one_start_is_enough_where_all_mixtures_of_leaves_agree(kind: Any) -> None:
+    X = np.repeat(CENTERS, 1000, axis=0) + np.random.default_rng(0).normal(size=(6000, 2))
+    model = FederatedGaussianMixture(6, covariance_type=kind, random_state=0).fit(X)
+    assert "starts" not in model.stop_reason_
+    assert model.n_iter_ <= 8
+    assert sorted(map(tuple, model.means_.round())) == sorted(map(tuple, CENTERS))
+
+
+@every_type
+@pytest.mark.parametrize(("apart", "d"), [(2.0, 3), (0.0, 3), (1.0, 40)])
+def test_of_many_rows_it_is_as_likely_as_the_best_of_five_pooled_starts(
+    kind: Any, apart: float, d: int
+) -> None:
+    """In 40 columns, leaves have no products of columns."""
+    X = many(apart, d=d)
+    pooled = PooledMixture(4, covariance_type=kind, n_init=5, random_state=0).fit(X)
+    model = FederatedGaussianMixture(4, covariance_type=kind, random_state=0)
+    model.fit(X, sites=np.arange(len(X)) % 3)
+    assert model.score(X) > pooled.score(X) - 1e-4
+
+
+@pytest.mark.parametrize("most", [1, 3, 12])
+def test_a_race_over_many_rows_takes_no_more_rounds_than_it_may(most: int) -> None:
+    model = FederatedGaussianMixture(9, tol=0.0, max_iter=most, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(many(0.0))
+    assert len(model.history_) == most
+    assert model.n_iter_ == 4 + most
+
+
+@pytest.mark.parametrize(
+    ("how", "leaves"),
+    [
+        ({}, True),
+        ({"init": "sums"}, True),
+        ({"sums_only": True}, True),
+        ({"init": "summaries"}, False),
+        ({"init": "random"}, False),
+        ({"n_init": 2}, False),
+        ({"init": ROWS[::40]}, False),
+    ],
+)
+def test_a_start_that_is_stated_is_taken(how: dict[str, Any], leaves: bool) -> None:
+    report = execute(Fit(6, model="mixture", max_iter=2, **how), engine())
+    asked = {step for done in report.outcome.communication_rounds for step in done.steps}
+    assert ("LeafMoments" in asked) == leaves
+
+
+def test_weights_of_any_size_lead_to_the_same_mixture() -> None:
+    one = FederatedGaussianMixture(6, random_state=0).fit(ROWS, sample_weight=np.ones(240))
+    small = FederatedGaussianMixture(6, random_state=0).fit(ROWS, sample_weight=np.full(240, 1e-3))
+    np.testing.assert_allclose(one.means_, small.means_, atol=0.01)
+
+
+@every_type
+@pytest.mark.parametrize("n", [9, 5000])
+def test_there_may_be_fewer_distinct_rows_than_components(kind: Any, n: int) -> None:
+    rows = np.resize([[0.0, 0.0], [0.0, 0.0], [5.0, 1.0]], (n, 2))
+    model = FederatedGaussianMixture(6, covariance_type=kind, random_state=0, max_iter=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(rows)
+    assert np.isfinite(model.lower_bound_)
+    assert set(model.means_[model.weights_ > 0.01].round()[:, 0]) == {0.0, 5.0}
+
+
 def test_a_component_of_too_few_rows_is_not_searched_for() -> None:
     """Of wine, two of 13 columns' components would have 5 and 7 rows."""
     X = StandardScaler().fit_transform(load_wine().data)
@@ -226,6 +303,6 @@ def test_levels_alone_are_crossed_too() -> None:
 def test_of_mixtures_that_differ_by_rounding_the_first_is_a_parent() -> None:
     """They number their components differently, and what is drawn next goes on from one."""
     told = [(0.0, 3.0), (1.0, 2.0), (2.0, 2.0 - 1e-15)]
-    runs = [Result(replace(State.at(np.array([[x]])), inertia=j), (), "") for x, j in told]
-    found = distinct(GaussianMixture(), runs)
+    states = [replace(State.at(np.array([[x]])), inertia=j) for x, j in told]
+    found = distinct(GaussianMixture(), states)
     assert [float(state.centers[0, 0]) for state in found] == [1.0, 0.0]

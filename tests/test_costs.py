@@ -406,7 +406,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "a mixture": (
         "mixtures.md",
-        "compares many starts in the same rounds, 11 to 50",
+        "compares many starts, in 6 to 50 rounds",
         lambda kind: rounds(kind, model="mixture"),
         50,
     ),

@@ -72,7 +72,8 @@ def fitted(kind: Kind, rows: LeafRows, k: int = 3) -> State:
     """A mixture of which each component is one of the clusters that leaves are cut into."""
     count, centers = len(rows.leaves.weights), rows.leaves.means[:k]
     hard = np.eye(k + kind[1])[np.arange(count) % k]
-    return rows.next(rows.table.step(kind), rows.table.start(kind, centers), hard, np.zeros(count))
+    step = rows.table.step(kind)
+    return rows.next(step, rows.table.start(step, centers), hard, np.zeros(count))
 
 
 def same_state(one: State, other: State) -> None:

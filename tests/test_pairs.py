@@ -97,8 +97,8 @@ FEW: dict[str, dict[str, Any]] = {
     },
     "recipes._seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
     "recipes._mixtures": {
-        **{"N_STARTS": 2, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
-        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}},
+        **{"RESTARTS": 3, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
+        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "MANY_ROWS": 150},
     },
     "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
     "recipes.bootstrap": {"REPLICATES": 3},

@@ -49,8 +49,9 @@ class FederatedGaussianMixture(Federated):
         The largest number of rounds of expectation and maximisation.
     n_init : int or "auto", default="auto"
         Number of starts, the best of k-means, in a race in which ever fewer of them share the
-        rounds. "auto" means 8, and 48 random ones, followed by children of the best: these combine
-        two mixtures component by component and move one component.
+        rounds. "auto" means mixtures of leaves, which describe the rows; of fewer than 5,000 rows
+        also 48 random starts, followed by children of the best: these combine two mixtures
+        component by component and move one component.
     weights_init, means_init, precisions_init : array-like, optional
         The start: shares (k,), means (k, d), precisions shaped like ``precisions_``. The others
         require the means; without precisions, each row first belongs to its nearest mean. The order

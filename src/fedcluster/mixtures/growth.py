@@ -17,7 +17,7 @@ from fedcluster.rounds import Plan, gather
 
 GROWTH = (8, 64, 256)
 """Number of leaves in successive rounds."""
-LEAST = 5
+LEAST = 5.0
 """Smallest number of rows in a leaf."""
 MOST_NUMBERS = 100_000
 """Number of values in a round above which leaves have squares only, no products of columns."""
@@ -28,20 +28,28 @@ def leaves_plan(
 ) -> Plan[tuple[Table, LeafRows]]:
     """Plan five rounds that describe the rows and their leaves; a ``noise`` is its volume."""
     table = yield from table_plan(preprocessor, seed)
-    both: list[Any] = yield from gather([with_noise(table, seed), _leaves(table, seed)])
+    both: list[Any] = yield from gather([with_noise(table, seed), grown(table, LEAST, seed)])
     noisy, leaves = both
     if not isinstance(noise, bool):
         noisy = replace(noisy, log_noise=-log(noise))
     return noisy, LeafRows(leaves, noisy)
 
 
-def _leaves(table: Table, seed: int) -> Plan[Leaves]:
-    """Plan the rounds in which leaves are halved, starting from all rows together."""
+def grown(table: Table, least: float, seed: int = 0) -> Plan[Leaves]:
+    """Plan the rounds in which leaves are halved, starting from all rows together.
+
+    Parameters
+    ----------
+    table : Table
+        Facts about the rows.
+    least : float
+        The smallest weight of a leaf.
+    seed : int
+        As in `iterate`.
+    """
     numeric = np.flatnonzero(table.texts == 0)
-    least = min(float(LEAST), table.n)
+    least, products = min(least, table.n), sends_products(table, least)
     most = max(1, int(table.n // least))
-    d, p = len(table.texts), len(numeric)
-    products = min(most, GROWTH[-1]) * (d + 1 + p * (p + 1) // 2) <= MOST_NUMBERS
     step = LeafMoments(products, table.has_gaps)
     leaves = Leaves(np.array([table.n]), table.mean[None], table.covariance[None])
     for goal in GROWTH:
@@ -55,3 +63,9 @@ def _leaves(table: Table, seed: int) -> Plan[Leaves]:
             raise HeldBackError(NOT_DESCRIBED)
         leaves = Leaves.from_total(step, state, total, table.covariance, least)
     return leaves
+
+
+def sends_products(table: Table, least: float) -> bool:
+    """Return whether leaves have products of columns, or squares only as they are too many."""
+    most, p = table.n // min(least, table.n), table.n_numbers
+    return min(most, GROWTH[-1]) * (len(table.texts) + 1 + p * (p + 1) // 2) <= MOST_NUMBERS

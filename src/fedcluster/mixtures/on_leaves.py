@@ -151,6 +151,27 @@ class LeafRows:
         layout = Layout(step, k, len(self.table.texts), self.numeric)
         return self.table.with_common(step.updated(state, sums, layout))
 
+    def started(self, step: GaussianMixture, k: int, labels: np.ndarray) -> State:
+        """Return the mixture in which each component is a cluster of leaves, by labels (L,)."""
+        hard = np.zeros((len(labels), k + (step.log_noise is not None)))
+        hard[np.arange(len(labels)), labels] = 1.0
+        weighed = self.leaves.weights[:, None] * hard[:, :k]
+        sums = weighed.T @ self.leaves.means
+        state = self.table.start(step, sums / np.maximum(weighed.sum(axis=0), 1e-300)[:, None])
+        return self.next(step, state, hard, np.zeros(len(labels)))
+
+    def iterated(self, step: GaussianMixture, state: State, most: int) -> State:
+        """Return a mixture after some iterations, its inertia being minus its log likelihood."""
+        state = replace(state, inertia=np.nan)
+        for _ in range(most):
+            if not state.weights.any():
+                return state  # all components were too small
+            state = self.next(step, state, *self.posteriors(step, state))
+            if state.converged:
+                break
+        _, likelihood = self.posteriors(step, state)
+        return replace(state, inertia=-float(self.leaves.weights @ likelihood))
+
     def _products(self, own: Floats, raw: Floats, mu: Floats, *, tied: bool) -> Floats:
         """Return products about the means: (k, p, p), or (p, p) over all components."""
         a, b = self.upper
@@ -194,18 +215,11 @@ class Search:
 
     def _best(self, kind: Kind, k: int, starts: Sequence[np.ndarray]) -> OnLeaves:
         """Return a mixture from the likelier of several starts, after a few iterations."""
-        each = [self._iterated(kind, k, self._started(kind, k, labels), 1) for labels in starts]
+        each = [
+            self._iterated(kind, k, self.rows.started(self.table.step(kind), k, labels), 1)
+            for labels in starts
+        ]
         return self._carried_on(max(each, key=lambda mixture: mixture.bic), BRIEF - 1)
-
-    def _started(self, kind: Kind, k: int, labels: np.ndarray) -> State:
-        """Return the mixture in which each component is a cluster of leaves."""
-        rows = self.rows
-        hard = np.zeros((len(labels), k + kind[1]))
-        hard[np.arange(len(labels)), labels] = 1.0
-        weighed = rows.leaves.weights[:, None] * hard[:, :k]
-        centers = weighed.T @ rows.leaves.means / np.maximum(weighed.sum(axis=0), 1e-300)[:, None]
-        state = self.table.start(kind, centers)
-        return rows.next(self.table.step(kind), state, hard, np.zeros(len(labels)))
 
     def _carried_on(self, mixture: OnLeaves, most: int) -> OnLeaves:
         return self._iterated(mixture.kind, mixture.k, mixture.state, most)
@@ -213,16 +227,10 @@ class Search:
     def _iterated(self, kind: Kind, k: int, state: State, most: int) -> OnLeaves:
         """Return a mixture after some iterations, with its likelihood."""
         step = self.table.step(kind)
-        state = replace(state, inertia=np.nan)
-        for _ in range(most):
-            if not state.weights.any():
-                return OnLeaves(kind, k, state, -np.inf)  # all components were too small
-            state = self.rows.next(step, state, *self.rows.posteriors(step, state))
-            if state.converged:
-                break
-        _, likelihood = self.rows.posteriors(step, state)
-        total = float(self.rows.leaves.weights @ likelihood)
-        state = pruned(step, state)
+        state = self.rows.iterated(step, state, most)
+        if not state.weights.any():
+            return OnLeaves(kind, k, state, -np.inf)
+        total, state = -state.inertia, pruned(step, state)
         bic = coarse(np.array(self.table.bic(kind, state, total)), self.table.n)
         return OnLeaves(kind, k, state, float(bic))
 

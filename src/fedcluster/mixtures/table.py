@@ -21,7 +21,7 @@ from fedcluster.metrics.columns import ON_GRID, AxisCounts, ColumnShape, Shapes,
 from fedcluster.metrics.gaussians import CovarianceType
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing.moments import Covariance
+from fedcluster.preprocessing.moments import ColumnMoments, Covariance
 from fedcluster.rounds import Plan
 
 FEWEST = 6
@@ -90,6 +90,22 @@ class Table:
     scale: Floats
     preprocessor: RowTransform | None
 
+    @classmethod
+    def by_column(
+        cls, texts: Floats, told: ColumnMoments, preprocessor: RowTransform | None
+    ) -> Table:
+        """Return the facts of which only moments of single columns are known."""
+        d, numbers = len(texts), texts == 0
+        return cls(
+            float(told.weights.max()), texts, told.mean, told.variance, np.zeros(d),
+            np.diag(told.variance[numbers]), 0.0, np.zeros(d), np.ones(d), preprocessor,
+        )  # fmt: skip
+
+    def with_products(self, total: Summary) -> Table:
+        """Return the table with the covariance of columns, from products about their means."""
+        covariance, numbers = _covariance(total, np.zeros(len(self.mean))), self.texts == 0
+        return replace(self, covariance=covariance[np.ix_(numbers, numbers)])
+
     @property
     def has_gaps(self) -> bool:
         """Whether mixtures are fitted to rows with missing values."""
@@ -122,10 +138,10 @@ class Table:
             floors=True,
         )
 
-    def start(self, kind: Kind, centers: Floats) -> State:
-        """Return a state from which a mixture of a kind starts, at means (k, d)."""
-        given = {"texts": self.texts} if (self.texts > 0).any() else {}
-        return self.step(kind).start(centers, floors=self.floors, **given)
+    def start(self, step: GaussianMixture, centers: Floats) -> State:
+        """Return a state from which a mixture starts, at means (k, d)."""
+        given = {"texts": self.texts} if step.levels else {}
+        return step.start(centers, floors=self.floors, **given)
 
     @property
     def unit(self) -> Floats:

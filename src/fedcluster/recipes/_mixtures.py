@@ -23,32 +23,41 @@ Components of very few rows are excluded. The covariance of at most as many rows
 singular, and its likelihood depends on ``reg_covar`` only: at 1e-6, a row gains about 7 nats for
 each missing direction. Runs are compared without that gain.
 
-The plan: many different starts, a race, crossings, and the winner until convergence.
+The rows are described by leaves with second moments, to which the server fits k-means and mixtures
+without a round. Of many rows, the likeliest mixtures of leaves are nearly as good as can be, and
+one is enough if all starts lead to it; a few race over the rows.
 
-The best clusters of k-means are rarely the best start of a mixture: the log likelihood of a row is
-then up to 0.07 less than from the best of scikit-learn's ten starts. Diverse starts help: runs of
-k-means from drawn seeds, stopped early, some of them sooner than others. They share their rounds;
-after some rounds, the likeliest continue and are crossed.
+Few rows have more local maxima than leaves show, and the best clusters of k-means are rarely the
+best start. Diverse starts help: runs of k-means of leaves from drawn seeds, stopped early, some of
+them sooner than others. They share their rounds with the mixtures of leaves; after some rounds, the
+likeliest continue and are crossed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import log
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.random import Generator
 
 from fedcluster.algorithms import GaussianMixture, Lloyd
-from fedcluster.core import Floats, Iteration, Result, RowTransform, State, Task
+from fedcluster.core import Floats, Iteration, Labels, Result, RowTransform, State, Task
 from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans_plusplus
+from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 from fedcluster.metrics.gaussians import is_fitted, texts_of
+from fedcluster.mixtures.agglomeration import agglomerated
+from fedcluster.mixtures.growth import grown, sends_products
+from fedcluster.mixtures.on_leaves import LeafRows
+from fedcluster.mixtures.table import REGULARISED, SETTLED, Table
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Category, Preprocessor
+from fedcluster.preprocessing.moments import ColumnMoments, Covariance
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.recipes.fit import (
@@ -57,6 +66,7 @@ from fedcluster.recipes.fit import (
     description,
     description_step,
     drawn_starts,
+    from_leaves,
 )
 from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, gather, reason
@@ -109,13 +119,14 @@ def search(
     raced = yield from race(
         step, starts, seed=seed, max_rounds=first, keep=FIRST, meet=False, rank=rank
     )
-    runs, history, idle = distinct(step, raced), raced[0].history, 0
+    runs, history, idle = distinct(step, [run.state for run in raced]), raced[0].history, 0
     generations = 0 if _agreed(step, raced, runs[0]) else min(GENERATIONS, left // ROUNDS)
     for _ in range(generations):
         best, left = rank(runs[0]), left - ROUNDS
         children = [bred(step, runs, means, rng) for _ in range(CHILDREN)]
         raced = yield from race(step, [*runs, *children], seed=seed, max_rounds=ROUNDS, rank=rank)
-        runs, history = distinct(step, raced), history + raced[0].history
+        runs = distinct(step, [run.state for run in raced])
+        history += raced[0].history
         idle += best - rank(runs[0]) < step.tol * runs[0].weights.sum()
         if idle == PATIENCE:
             break
@@ -153,20 +164,28 @@ def supported(step: GaussianMixture, state: State) -> float:
     return state.inertia + GAIN * float(weights @ lacking)
 
 
-def distinct(step: GaussianMixture, runs: Sequence[Result]) -> list[State]:
-    """Return the indices of the best runs, best first, only one of several that are alike.
+def _alike(one: State, other: State) -> bool:
+    """Return whether two runs have the same likelihood."""
+    return bool(abs(one.inertia - other.inertia) <= ALIKE * abs(one.inertia))
+
+
+def distinct(
+    step: GaussianMixture,
+    states: Sequence[State],
+    same: Callable[[State, State], bool] = _alike,
+) -> list[State]:
+    """Return the best mixtures, best first, only one of several that are the same.
 
     Examples
     --------
     >>> state = State.at(np.zeros((1, 1)))
     >>> each = [replace(state, inertia=inertia) for inertia in (3.0, 2.0, 2.0 + 1e-9)]
-    >>> runs = [Result(state, (), "") for state in each]
-    >>> [state.inertia for state in distinct(GaussianMixture(), runs)]
+    >>> [state.inertia for state in distinct(GaussianMixture(), each)]
     [2.0, 3.0]
     """
-    kept, states = list[State](), [run.state for run in runs]
+    kept = list[State]()
     for state in (states[i] for i in places_by_rise([supported(step, each) for each in states])):
-        if not kept or not abs(state.inertia - kept[-1].inertia) <= ALIKE * abs(state.inertia):
+        if not any(same(state, other) for other in kept):
             kept.append(state)
     return kept[:POPULATION]
 
@@ -300,12 +319,32 @@ def _units(centers: Floats) -> Floats:
     return np.where(sd > 0, sd, 1.0)
 
 
-N_STARTS, N_DRAWN = 8, 48
-"""Numbers of starts: the best of k-means, and random ones."""
+RESTARTS, N_STARTS, N_DRAWN = 16, 8, 48
+"""Numbers of runs of k-means of leaves, of the best ones over rows, and of those that are stopped
+early."""
 REFINED, BRIEFLY = 6, 2
-"""Rounds of k-means for the starts, and for half of the random ones, to make these diverse."""
-KEEP = {6: 40, 10: 28, 15: 20, 25: 10}
-"""Number of runs that continue after each of these rounds if they are not crossed."""
+"""Rounds of k-means for the starts, and for half of the drawn ones, to make these diverse."""
+BRIEF, LONG, WHOLE = 5, 20, 300
+"""Iterations of each mixture of leaves, and of the distinct ones; and leaves up to which clusters
+of theirs are joined by likelihood, too."""
+ROWS_EACH = 2
+"""Smallest number of rows of a leaf."""
+MANY_ROWS = 5_000
+"""Number of rows from which on mixtures of leaves are searched instead of mixtures of the rows."""
+N_FOUND, N_HARD = 3, 4
+"""Numbers of mixtures of leaves that race over many rows, and of clusters of k-means."""
+SOON, KEEP = {10: 3, 18: 1}, {6: 40, 10: 28, 15: 20, 25: 10}
+"""Number of runs that continue after each of these rounds over many rows, and of stated starts."""
+TOLD = 0.05
+"""Gain of a row's log likelihood in a mixture of leaves, as a share of log k, from which on leaves
+tell the components, so that no clusters of k-means need to race."""
+BEHIND = 0.1
+"""Difference of a row's log likelihood from which on a mixture of leaves is not continued."""
+SAME_LEAVES, SAME_SHARES = 1e-3, 1e-2
+"""Differences up to which two mixtures of leaves are the same: of the log likelihood of a row, and
+of the share of a component."""
+SETTLING = 0.1
+"""Share of ``tol`` at which a run of several has converged: they differ by less than ``tol``."""
 
 
 def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Result]:
@@ -320,57 +359,40 @@ def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Res
     preprocessor : Preprocessor, optional
         The preparation of the rows, which shows which columns are levels of texts.
     """
-    step = algorithm_of(spec)
+    step, means = algorithm_of(spec), State()
     assert isinstance(step, GaussianMixture)  # or it was refused
-    starts, history, means = yield from _starts(spec)
-    texts = text_columns(preprocessor, starts[0].centers.shape[1])
-    step = replace(step, levels=bool(texts.any()))
-    if spec.noise:
+    history: tuple[Iteration, ...] = ()
+    many = from_leaves(spec) and not spec.noise and sum(spec.site_rows) >= MANY_ROWS
+    if from_leaves(spec):
+        step, begun, means = yield from _from_leaves(step, spec, preprocessor, many)
+    else:
+        starts, history, means = yield from _starts(spec)
+        texts = text_columns(preprocessor, starts[0].centers.shape[1])
+        step = replace(step, levels=bool(texts.any()))
         step = replace(step, log_noise=(yield from _log_noise(step, spec, starts[0], texts)))
-    about = {"texts": texts} if step.levels else {}
-    begun = [step.start(each.centers, each.weights, **about, **each.memory) for each in starts]
-    result = yield from _best(step, begun, means, spec)
+        begun = [_begun(step, each, texts) for each in starts]
+    result = yield from _best(step, begun, means, spec, many)
     given = spec.start is not None or isinstance(spec.init, np.ndarray)
     state = result.state if given else canonical(result.state, step)
     return replace(result, state=state, history=history + result.history, algorithm=step)
 
 
 def _best(
-    step: GaussianMixture, begun: Sequence[State], means: State, spec: FitSpec
+    step: GaussianMixture, begun: Sequence[State], means: State, spec: FitSpec, many: bool
 ) -> Plan[Result]:
     """Plan the best mixture from the starts.
 
     With limits there is no search, as it would favour mixtures whose unlikely rows are held back.
     """
-    if len(begun) > 1 < spec.n_clusters and not spec.n_init and spec.smallest == 1:
-        return (yield from search(step, begun, means, seed=spec.seed, max_rounds=spec.max_iter))
-    runs = yield from race(step, begun, seed=spec.seed, max_rounds=spec.max_iter, keep=KEEP)
+    how: dict[str, Any] = {"seed": spec.seed, "max_rounds": spec.max_iter}
+    if len(begun) > 1 < spec.n_clusters and not spec.n_init and spec.smallest == 1 and not many:
+        return (yield from search(step, begun, means, **how))
+    if many and len(begun) > 1:
+        finer, rank = replace(step, tol=SETTLING * step.tol), partial(supported, step)
+        runs = yield from race(finer, begun, keep=SOON, rank=rank, **how)
+    else:
+        runs = yield from race(step, begun, keep=KEEP, **how)
     return runs[0]  # the best, also where all settled before one was chosen
-
-
-def text_columns(preprocessor: RowTransform | None, d: int) -> Floats:
-    """Return, for each prepared column, the number of its text if it is a level; else 0.
-
-    Raises
-    ------
-    InputError
-        If levels of a text have weights, as a share of rows has no scale.
-
-    Examples
-    --------
-    >>> from fedcluster.preprocessing import NumericColumn
-    >>> text_columns(Preprocessor((NumericColumn("age"), Category("sex", ("F", "M")))), 3)
-    array([0., 1., 1.])
-    """
-    if not isinstance(preprocessor, Preprocessor) or preprocessor.principal is not None:
-        return np.zeros(d)
-    texts: list[float] = []
-    for column in preprocessor.columns:
-        is_text = isinstance(column, Category)
-        if isinstance(column, Category) and column.scale != 1.0:
-            raise refused("mixture-weight", column=column.name)
-        texts += [max(texts, default=0.0) + 1.0 if is_text else 0.0] * len(column.names)
-    return np.array(texts)
 
 
 def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
@@ -409,11 +431,128 @@ def _seeds(means: State, spec: FitSpec) -> list[State]:
     return [State.at(points[places]) for places in drawn]
 
 
-def _log_noise(step: GaussianMixture, spec: FitSpec, start: State, texts: Floats) -> Plan[float]:
-    """Plan the log density of noise, -log V, with V given or that of a box fitted to the rows.
+def _from_leaves(
+    step: GaussianMixture, spec: FitSpec, preprocessor: RowTransform | None, many: bool
+) -> Plan[tuple[GaussianMixture, list[State], State]]:
+    """Plan the starts that leaves give; return the step, the starts, and the leaves' means."""
+    step, rows = yield from _described(step, spec, preprocessor)
+    k, rng, table = spec.n_clusters, stream(spec.seed, 3_000_000), rows.table
+    hard = _clustered(rows, k, 0 if many else N_DRAWN, rng)
+    found, starts = _likely(rows, step, k, [fit.labels for fit in hard[:RESTARTS]])
+    if many:
+        found = found[:N_FOUND]
+    else:
+        starts = [State(fit.centers * table.unit, fit.weights) for fit in hard]
+    begun = [_begun(step, each, table.texts) for each in [*found, *starts]]
+    return step, begun, State(rows.leaves.means, rows.leaves.weights)
+
+
+def _described(
+    step: GaussianMixture, spec: FitSpec, preprocessor: RowTransform | None
+) -> Plan[tuple[GaussianMixture, LeafRows]]:
+    """Plan the description of the rows by leaves of two rows or more, at least one for each k."""
+    told = yield from ColumnMoments.unknown()
+    texts = text_columns(preprocessor, len(told.mean))
+    step = replace(step, levels=bool(texts.any()))
+    if step.covariance_type == "spherical" and not texts.all():  # numbers have one unit
+        told = replace(told, variance=np.full(len(texts), told.variance[texts == 0].mean()))
+    table, center = Table.by_column(texts, told, preprocessor), State.at(told.mean[None])
+    least = ROWS_EACH * table.n / max(sum(spec.site_rows), 1.0)
+    if not sends_products(table, least):
+        [answers] = yield [Task(Covariance(), center, spec.seed)]
+        table = table.with_products(answers.total())
+    noise = _log_noise(step, spec, center, texts)
+    both: list[Any] = yield from gather([noise, grown(table, least, spec.seed)])
+    log_noise, leaves = both
+    while len(leaves.weights) < spec.n_clusters:
+        leaves = leaves.halves(table.unit, np.flatnonzero(texts == 0))
+    return replace(step, log_noise=log_noise), LeafRows(leaves, table)
+
+
+def _clustered(rows: LeafRows, k: int, n_drawn: int, rng: Generator) -> list[LloydFit]:
+    """Return k-means of leaves, best first, and runs that are stopped early."""
+    points, weights = rows.leaves.means / rows.table.unit, rows.leaves.weights
+    fits = kmeans_runs(points, k, weights, rng=rng, n_runs=RESTARTS)
+    fits = [fits[i] for i in places_by_rise([fit.inertia for fit in fits])]
+    for i in range(n_drawn):
+        start = points[kmeans_plusplus(points, k, weights, rng=rng, n_local_trials=1)]
+        fits.append(lloyd(points, start, weights, max_iter=(REFINED, BRIEFLY)[i % 2]))
+    return fits
+
+
+def _likely(
+    rows: LeafRows, step: GaussianMixture, k: int, labels: Sequence[Labels]
+) -> tuple[list[State], list[State]]:
+    """Return likely mixtures of leaves, likeliest first, and clusters if leaves hardly tell."""
+    finer, table = rows.finer(), rows.table
+    n = float(rows.leaves.weights.sum())
+    least = step.reg_covar or REGULARISED * float(table.variance.mean())
+    step = replace(step, floors=True, tol=SETTLED, reg_covar=least)
+
+    def carried_on(states: Sequence[State], most: int) -> list[State]:
+        each = [finer.iterated(step, state, most) for state in states]
+        found = distinct(step, [state for state in each if np.isfinite(state.inertia)], _same)
+        return [state for state in found if state.inertia <= found[0].inertia + BEHIND * n]
+
+    begun = [finer.started(step, k, np.tile(each, 2)) for each in labels]
+    found = carried_on(carried_on(begun, BRIEF), LONG)
+    if len(found) > 1 < k < len(labels[0]) <= WHOLE and step.covariance_type == "full":
+        joined = agglomerated(rows.parts(), "likelihood", k)[k]
+        found = carried_on([*found, finer.started(step, k, np.tile(joined, 2))], LONG)
+    one = finer.started(step, 1, np.zeros(2 * len(labels[0]), dtype=int))
+    apart = finer.iterated(step, one, 1).inertia - min((s.inertia for s in found), default=np.inf)
+    return found, begun[:N_HARD] if apart < TOLD * log(k) * n else []
+
+
+def _same(one: State, other: State) -> bool:
+    """Return whether two mixtures of leaves have the same likelihood and shares."""
+    n = max(float(one.weights.sum()), 1e-300)
+    apart = np.abs(np.sort(one.weights) - np.sort(other.weights)).max()
+    return abs(one.inertia - other.inertia) <= SAME_LEAVES * n and bool(apart <= SAME_SHARES * n)
+
+
+def _begun(step: GaussianMixture, start: State, texts: Floats) -> State:
+    """Return the state from which a run over the rows starts."""
+    known = step.allowed.memory.keys()
+    memory = {name: array for name, array in start.memory.items() if name in known}
+    memory |= {"texts": texts} if step.levels else {}
+    return step.start(start.centers, start.weights, **memory)
+
+
+def text_columns(preprocessor: RowTransform | None, d: int) -> Floats:
+    """Return, for each prepared column, the number of its text if it is a level; else 0.
+
+    Raises
+    ------
+    InputError
+        If levels of a text have weights, as a share of rows has no scale.
+
+    Examples
+    --------
+    >>> from fedcluster.preprocessing import NumericColumn
+    >>> text_columns(Preprocessor((NumericColumn("age"), Category("sex", ("F", "M")))), 3)
+    array([0., 1., 1.])
+    """
+    if not isinstance(preprocessor, Preprocessor) or preprocessor.principal is not None:
+        return np.zeros(d)
+    texts: list[float] = []
+    for column in preprocessor.columns:
+        is_text = isinstance(column, Category)
+        if isinstance(column, Category) and column.scale != 1.0:
+            raise refused("mixture-weight", column=column.name)
+        texts += [max(texts, default=0.0) + 1.0 if is_text else 0.0] * len(column.names)
+    return np.array(texts)
+
+
+def _log_noise(
+    step: GaussianMixture, spec: FitSpec, start: State, texts: Floats
+) -> Plan[float | None]:
+    """Plan the log density of noise, if any: -log V, V being given or of a box fitted to the rows.
 
     A box with sides a has the variances a^2 / 12, so V^2 = 12^p |S|.
     """
+    if not spec.noise:
+        return None
     if not isinstance(spec.noise, bool):
         return -log(spec.noise)
     one = replace(step, covariance_type="full")

@@ -65,6 +65,7 @@ from fedcluster.core import (
 from fedcluster.core.ranges import allowed_of
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
+from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.model.assignment import Assignment
 from fedcluster.options.choices import builder, imported
 from fedcluster.options.refusals import refused
@@ -322,7 +323,7 @@ def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
     algorithm = algorithm_of(spec)
     if spec.model == "mixture":
         started = spec.start is not None or _given_start(spec) is not None
-        return [algorithm] if started else [Lloyd(), algorithm]
+        return [algorithm] if started or from_leaves(spec) else [Lloyd(), algorithm]
     if isinstance(algorithm, TrimmedLloyd):
         return [algorithm]
     objective = algorithm.objective()
@@ -470,11 +471,26 @@ def description_step(spec: FitSpec) -> Description | None:
     return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
 
 
+def from_leaves(spec: FitSpec) -> bool:
+    """Return whether a mixture starts from leaves: unless its start is stated, or limits hide rows.
+
+    Examples
+    --------
+    >>> [from_leaves(FitSpec(3, **how)) for how in ({}, {"n_init": 4}, {"smallest": 5})]
+    [True, False, False]
+    """
+    stated = spec.start is not None or spec.n_init is not None
+    auto = isinstance(spec.init, str) and spec.init in ("auto", "sums")
+    return auto and not stated and spec.smallest == 1
+
+
 def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
     """Return the step by which sites are asked for a start; None if there is none."""
     given = spec.start is not None or isinstance(spec.init, np.ndarray)
     if given or not algorithm.needs_centers:
         return None
+    if spec.model == "mixture" and from_leaves(spec):
+        return LeafMoments()
     return description_step(spec) or FKM(spec.n_clusters)
 
 
