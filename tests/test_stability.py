@@ -35,6 +35,7 @@ from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.privacy import MinClusterSize
 from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.bootstrap import MOST_ROUNDS, compared, replicated
@@ -171,6 +172,20 @@ def test_repeated_rows_of_a_sample_are_no_clusters() -> None:
     clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
     report = execute(Fit("auto", stability=5, seed=0), LocalEngine(clients))
     assert {len(each.state.centers) for each in report.outcome.value.replicates} == {3}
+
+
+def test_leaves_are_large_enough_for_the_limits_of_each_site() -> None:
+    """Leaves of five rows in all were held back at every site: one cluster of three was found."""
+    rng = np.random.default_rng(0)
+    rows = np.array([[0.0] * 4, [9.0] * 4, [0.0, 9.0] * 2])[np.arange(900) % 3]
+    rows = rows + rng.normal(size=rows.shape)
+    clients = [Client(f"s{i}", Data(rows[i::4]), (MinClusterSize(15),)) for i in range(4)]
+    report = execute(Fit("auto", stability=5, seed=0), LocalEngine(clients))
+    assert report.outcome.value.n_clusters == 3
+    assert report.stability is not None
+    assert (report.stability.jaccards > 0.98).all()
+    [said] = report.outcome.value.warnings
+    assert said.startswith("limits of the sites hide clusters of fewer than about 180 rows")
 
 
 def test_gaps_are_compared_as_gaps() -> None:
