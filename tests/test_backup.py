@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import stat
 import sys
 import tarfile
@@ -144,6 +145,7 @@ def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(
     assert (status, "is not an empty folder" in said) == (2, True), said
     status, said = invoke("federation", "restore", tmp_path / "file", tmp_path / "new", *how)
     assert (status, "federation start" in said) == (0, True), said
+    assert re.search(r", with (1 site|\d+ sites)\. End", said)
 
 
 def test_no_path_of_a_run_is_that_of_a_folder(federation: Federation) -> None:

@@ -67,17 +67,21 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
 def test_clusters_are_compared_with_the_labels_of_the_sites(
     running: RunningFederation, tmp_path: Path
 ) -> None:
-    """The scores are those of the same site files on one machine."""
-    file = tmp_path / "model.json"
+    """And with those of another model, as of the same site files on one machine."""
+    file, second = tmp_path / "model.json", tmp_path / "other.json"
+    other = ["--beside", second]
     Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(file)
-    run = running.run("evaluate", file, "--labels", *WAIT, "--out", tmp_path / "scores")
+    Model(np.array([[0.0], [7.0], [9.0]]), np.ones(3), ("x",)).save(second)
+    run = running.run("evaluate", file, *other, "--labels", *WAIT, "--out", tmp_path / "scores")
     assert run.wait() == 0, run.said()
     tomls = [running.site(name) / "site.toml" for name in ROWS]
-    here = running.command("evaluate", file, *tomls, "--json", name="evaluate")
+    here = running.command("evaluate", file, *tomls, *other, "--json", name="evaluate")
     assert here.wait() == 0, here.said()
     found = read_json(tmp_path / "scores" / "scores.json")
     said = here.said()
-    assert found["scores"] == json.loads(said[said.index("{") :])["scores"]
+    for part in ("scores", "beside"):
+        assert found[part] == json.loads(said[said.index("{") :])[part]
+    assert np.sum(found["beside"]["rows"]) > 0
     assert found["classes"] == ["left", "right"]
     assert 0 < found["scores"]["ari"] <= 1
 

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from fedcluster.cli import app
 from fedcluster.coordinator import run_job
 from fedcluster.coordinator.service_client import Coordinator
-from fedcluster.jobs import Fit, Job, SelectK
+from fedcluster.jobs import Evaluate, Fit, Job, SelectK
+from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.transports.flare.coordinator import FlareCarrier, session
@@ -120,6 +121,24 @@ def here_too(job: Job, arguments: list[object], out: Path) -> None:
         how = ["fit", "-k", job.n_clusters, *([] if job.prepare else ["--scale", "none"])]
     ran = CliRunner().invoke(app, [*map(str, how), *map(str, arguments), "--out", str(out)])
     assert ran.exit_code == 0, ran.output
+
+
+def test_two_models_are_crossed_with_the_same_counts(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{name}.json" for name in ("one", "other")]
+    Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(files[0])
+    Model(np.array([[0.0], [7.0], [9.0]]), np.ones(3), ("x",)).save(files[1])
+    job = Evaluate(str(files[0]), beside=str(files[1]))
+    over = over_flare if isinstance(running, RunningFlare) else over_flower
+    over(running, {"crossed": job}, tmp_path)
+    tomls = [running.site(name) / "site.toml" for name in ROWS]
+    given = [files[0], *tomls, "--beside", files[1], "--json"]
+    ran = CliRunner().invoke(app, ["evaluate", *map(str, given)])
+    assert ran.exit_code == 0, ran.output
+    here = json.loads(ran.output[ran.output.index("{") :])["beside"]
+    assert read_json(tmp_path / "crossed" / "scores.json")["beside"] == here
+    assert np.sum(here["rows"]) > 0
 
 
 def told(job: Job, folder: Path) -> dict[str, Any]:

@@ -474,9 +474,10 @@ def remove_site(folder: Folder, site: Site) -> None:
     """
     federation_at(folder)
     from fedcluster.coordinator import lifecycle
+    from fedcluster.report.tables import counted
 
     federation = lifecycle.remove_site(folder, site)
-    say(f"Removed {site}; the federation has {len(federation.sites)} sites.")
+    say(f"Removed {site}; the federation has {counted(len(federation.sites), 'site')}.")
     _await_notice(federation)
 
 

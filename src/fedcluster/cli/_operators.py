@@ -356,6 +356,7 @@ def restore(
     """
     needs("pyrage", "flower")
     from fedcluster.coordinator.backup import restore as restored
+    from fedcluster.report.tables import counted
 
     federation = restored(file, folder, _passphrase(passphrase_file, is_new=False))
     start = f"federation start {folder}"
@@ -366,7 +367,8 @@ def restore(
         server = federation.file("flare", "server")
         harden(server, "../..")
         start = f"flare start {server}"
-    say(f"Wrote {folder}, with {len(federation.sites)} sites. End the coordinator elsewhere first;")
+    sites = counted(len(federation.sites), "site")
+    say(f"Wrote {folder}, with {sites}. End the coordinator elsewhere first;")
     say(f"then: fedcluster {start}")
 
 
