@@ -122,15 +122,16 @@ its neighbour: the others may be parts of larger clusters.
         apart + words.count("doubtful"),
         f"if the rows are drawn again {replicates} times",
     )
+    every = "Both" if k == 2 else f"All {k}"
     if apart == k:
-        return f"All {k} clusters are found again {drawn}, and stand apart from each other."
+        return f"{every} clusters are found again {drawn}, and stand apart from each other."
     if not found:
         return f"No cluster is found again {drawn}: do not rely on them."
     if found < k:
         some = f"Of {k} clusters, {found} {'is' if found == 1 else 'are'} found again {drawn}"
         some += "; do not rely on the others."
     else:
-        some = f"All {k} clusters are found again {drawn}."
+        some = f"{every} clusters are found again {drawn}."
     if apart == found:
         return some
     if not apart:

@@ -305,14 +305,15 @@ def clusters_of(
 
 def _pairs(mixture: Mixture) -> list[str]:
     """Return a sentence if two components that overlap little are one cluster."""
-    single = _overlap(mixture.overlaps, mixture.weights)
+    single, sizes = _overlap(mixture.overlaps, mixture.weights), mixture.weights
     pairs = [group for group in clusters_of(mixture)[0] if len(group) == 2]
-    shared = [float(single[a, b]) for a, b in pairs if single[a, b] < MERGED_NORMAL]
-    if not shared:
+    least, a, b = min(((float(single[a, b]), a, b) for a, b in pairs), default=(1.0, 0, 0))
+    if least >= MERGED_NORMAL:
         return []
+    own = 100 * float((sizes[a] + sizes[b]) / sizes.sum())
     return [
-        f"a cluster has two components that share {100 * min(shared):.0f} % of their rows: it may "
-        "be two that overlap"
+        f"the cluster with {own:.0f} % of the rows has two components that share {100 * least:.0f} "
+        "% of theirs: it may be two that overlap"
     ]
 
 
