@@ -57,7 +57,7 @@ near: .venv/ready ## Run the tests that stand nearest to FILE=src/fedcluster/...
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m "network and not long" tests
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m "network and not long" $$(grep -l mark.network tests/test_*.py)
 
 oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
 	@mkdir -p .cache/tmp

@@ -31,13 +31,15 @@ for name, examples in {"quick": 20, "thorough": 150}.items():
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+collect_ignore = ["forked_modules.py"]  # which a server imports: it would compute at once
+
 if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new versions of others
     NEEDS_FLOWER = re.compile(
         r"^(from|import) (flwr|fedcluster\.(federation|secure|transports)|grids|secure_sites"
         r"|(test_)?federation\w*|flares|nvflare)\b",
         re.M,
     )
-    collect_ignore = [
+    collect_ignore += [
         path.name
         for path in Path(__file__).parent.glob("*.py")
         if NEEDS_FLOWER.search(path.read_text("utf-8"))

@@ -35,7 +35,10 @@ BETAS = ("0.1", "1", "10")
 CELLS = [
     pytest.param(beta, noise, marks=marks)
     for beta in BETAS
-    for noise, marks in (("1", pytest.mark.long if beta == "1" else ()), ("1.5", pytest.mark.long))
+    for noise, marks in (
+        ("1", () if beta == "0.1" else pytest.mark.long),
+        ("1.5", pytest.mark.long),
+    )
 ]
 FKM_ROUNDS = (1, 5, 100)
 FKM_RUNS = 40
@@ -147,7 +150,9 @@ def older_split(reference: Path, beta: str) -> Sites:
 
 
 @pytest.mark.parametrize("informed", [False, True])
-@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize(
+    "beta", ["0.1", *(pytest.param(beta, marks=pytest.mark.long) for beta in BETAS[1:])]
+)
 def test_kfed_has_the_median_of_figure_1b(
     results: pd.DataFrame, reference: Path, beta: str, informed: bool
 ) -> None:
@@ -274,11 +279,11 @@ def clearly_ordered(points: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series
 # FFCM, as the authors' program of 2021
 
 
-LATE = [pytest.param(case, marks=pytest.mark.long) for case in ("3b", "3d")]
+FIRST, *LATE = cases.TABLES
 
 
 @pytest.mark.parametrize(
-    "case", [*(each for each in cases.TABLES if each not in ("3b", "3d")), *LATE]
+    "case", [FIRST, *(pytest.param(case, marks=pytest.mark.long) for case in LATE)]
 )
 def test_the_program_of_2021_has_the_numbers_of_ffcm_s_tables(case: str) -> None:
     """Tables 2 to 4, every number; ten runs on either side, or 10 %. And avg_2 is better."""

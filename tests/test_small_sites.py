@@ -86,14 +86,21 @@ STEPS: list[Step] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "weighted"),
+    [
+        (np.float64, False),
+        (np.float32, True),
+        pytest.param(np.float64, True, marks=pytest.mark.long),
+        pytest.param(np.float32, False, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize(
     "limits", [(), (MinRows(2),), (MinRows(9), MinClusterSize(3)), (MinClusterSize(40),)]
 )
 @pytest.mark.parametrize("step", STEPS)
 def test_all_at_once_are_each_by_itself(
-    step: Step, limits: tuple[Filter, ...], weighted: bool, dtype: Any
+    step: Step, limits: tuple[Filter, ...], dtype: Any, weighted: bool
 ) -> None:
     tasks = [Task(step, state) for state in states(step)]
     clients = sites(limits, weighted=weighted, dtype=dtype)
