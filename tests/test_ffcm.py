@@ -265,6 +265,9 @@ def test_avg_2_reseeded_starts_anew_in_every_round_and_keeps_the_order() -> None
     state = merged(ffcm, State(np.array([[9.0, 0.0], [7.0, 0.0]]), np.ones(2), round=1), message)
     assert_allclose(state.centers, [[3, 1], [3, 1]])
     assert_array_equal(state.weights, [3.5, 3.5])
+    long_sides = np.array([[1.6, 0.0], [1.6, 2.0]])  # where k-means from the old centres stays
+    state = merged(ffcm, State(long_sides, np.ones(2), round=1), message)
+    assert_allclose(state.centers, [[3, 1], [3, 1]])
 
 
 def test_the_text_and_the_program_of_2021() -> None:
