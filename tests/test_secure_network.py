@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from federations import RunningFederation, in_one_process, read_json
 
@@ -27,22 +28,29 @@ ROWS = {
 WAIT = ["--deadline", 900]
 
 
+def keys(federation: RunningFederation) -> list[str]:
+    """The public keys of sites that answer with secure sums from now on."""
+    lines = []
+    for name in ROWS:
+        toml = federation.site(name) / "site.toml"
+        toml.write_text(
+            toml.read_text()
+            .replace("# secure = true", "secure = true")
+            .replace("# allow_", "allow_")
+        )
+        shown = federation.command("site", "key", toml, name="key")
+        assert shown.wait() == 0, shown.said()
+        lines.append(shown.said().splitlines()[0])
+    return lines
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
     """Sites make keys, pass them on, and start."""
     federation = RunningFederation(tmp_path_factory.mktemp("secure"), ROWS)
     try:
-        lines = []
-        for name in ROWS:
-            toml = federation.site(name) / "site.toml"
-            toml.write_text(
-                toml.read_text()
-                .replace("# secure = true", "secure = true")
-                .replace("# allow_", "allow_")
-            )
-            shown = federation.command("site", "key", toml, name="key")
-            assert shown.wait() == 0, shown.said()
-            lines.append(shown.said().splitlines()[0])
+        lines = keys(federation)
+        toml = federation.site("east") / "site.toml"
         early = federation.command("site", "start", toml, name="early")
         assert early.wait() != 0
         assert "peers.toml is missing" in early.said()
@@ -71,6 +79,46 @@ def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
     assert model["weights"] == found.state.weights.tolist()
     assert {(site["weight"], site["secure"]) for site in history["sites"]} == {(None, True)}
     assert "not told" in run.said()
+
+
+def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(tmp_path: Path) -> None:
+    federation = RunningFederation(tmp_path, ROWS)
+    tomls = [federation.site(name) / "site.toml" for name in ROWS]
+    try:
+        for least, (toml, X) in enumerate(zip(tomls, ROWS.values(), strict=True), start=5):
+            with_texts_and_dates(toml, X, least)
+        lines = keys(federation)
+        for name in ROWS:
+            (federation.site(name) / "peers.toml").write_text("\n".join(lines))
+        federation.start()
+        federation.join(*ROWS)
+        run = federation.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "there")
+        assert run.wait() == 0, run.said()
+    finally:
+        federation.end()
+        assert not federation.left_over()
+    here = federation.command("fit", *tomls, "-k", 3, "--sums-only", "--out", tmp_path / "here")
+    assert here.wait() == 0, here.said()
+    there, plain = (read_json(tmp_path / side / "model.json") for side in ("there", "here"))
+    assert there["columns"] == plain["columns"] == ["x", "y", "ward", "seen"]
+    np.testing.assert_allclose(there["centers"], plain["centers"], rtol=0, atol=1e-9)
+    assert there["weights"] == plain["weights"]
+
+
+def with_texts_and_dates(toml: Path, X: np.ndarray, least: int) -> None:
+    """Give a site a column of texts, one of dates, gaps, and limits of its own."""
+    rng = np.random.default_rng(len(X))
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(1500, size=len(X)), "D")
+    wards = rng.choice(["A", "B", "C"], size=len(X), p=[0.5, 0.3, 0.2])
+    frame = pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "ward": wards, "seen": days, "side": "left"})
+    for column in ("x", "ward"):
+        frame.loc[rng.choice(len(X), 5, replace=False), column] = None
+    frame.to_csv(toml.with_name("rows.csv"), index=False, date_format="%Y-%m-%d")
+    limits = f"\n[limits]\nmin_rows = {5 * least}\nmin_cluster_size = {least}\n"
+    dates = '\n[dates]\nseen = "age:2024-12-31"\n'
+    text = toml.read_text().replace('protection = "groups"', 'protection = "limits"')
+    assert text != toml.read_text()
+    toml.write_text(text + limits + dates)
 
 
 def test_a_run_without_masks_is_refused_by_the_sites(
