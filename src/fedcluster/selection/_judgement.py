@@ -1,8 +1,8 @@
 """Plan of a choice of k by likelihood, and of the clusters that were judged.
 
 The result is what was judged: the clusters of the likeliest mixture, which are sets of its
-components, or those of k-means if both agree. K-means with the likely numbers of clusters shares
-its rounds with the mixtures.
+components, or those of k-means if both agree and its centres rest by then. K-means with the likely
+numbers of clusters shares its rounds with the mixtures.
 """
 
 from __future__ import annotations
@@ -205,9 +205,11 @@ def _clusters_of(
         merged = _merged(verdict, table)
     if spec.model == "auto":
         own = by_means.get(k)
-        if own is not None and (merged is None or _agree(rows, verdict, own) >= AGREE):
+        if own is not None and merged is None:
             settled = yield from _settled(own, spec)
             return Judgement(verdict, settled, verdict.warnings)
+        if own is not None and own.state.converged and _agree(rows, verdict, own) >= AGREE:
+            return Judgement(verdict, own, verdict.warnings)
         if merged is not None:
             return Judgement(verdict, merged, verdict.warnings)
     chosen = replace(spec, n_clusters=k)
