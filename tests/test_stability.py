@@ -185,7 +185,7 @@ def test_leaves_are_large_enough_for_the_limits_of_each_site() -> None:
     assert report.stability is not None
     assert (report.stability.jaccards > 0.98).all()
     [said] = report.outcome.value.warnings
-    assert said.startswith("limits of the sites hide clusters of fewer than about 180 rows")
+    assert said.startswith("limits of the sites may hide clusters of fewer than about 450 rows")
 
 
 def test_gaps_are_compared_as_gaps() -> None:

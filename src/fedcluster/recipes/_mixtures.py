@@ -52,7 +52,7 @@ from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 from fedcluster.metrics.gaussians import is_fitted, texts_of
 from fedcluster.mixtures.agglomeration import agglomerated
-from fedcluster.mixtures.growth import grown, passing, sends_products
+from fedcluster.mixtures.growth import grown, sends_products
 from fedcluster.mixtures.on_leaves import LeafRows
 from fedcluster.mixtures.table import REGULARISED, SETTLED, Table
 from fedcluster.options.refusals import refused
@@ -457,8 +457,7 @@ def _described(
     if step.covariance_type == "spherical" and not texts.all():  # numbers have one unit
         told = replace(told, variance=np.full(len(texts), told.variance[texts == 0].mean()))
     table, center = Table.by_column(texts, told, preprocessor), State.at(told.mean[None])
-    rows = max(ROWS_EACH, passing(spec.smallest, spec.site_rows))
-    least = rows * table.n / max(sum(spec.site_rows), 1.0)
+    least = ROWS_EACH * table.n / max(sum(spec.site_rows), 1.0)
     if not sends_products(table, least):
         [answers] = yield [Task(Covariance(), center, spec.seed)]
         table = table.with_products(answers.total())

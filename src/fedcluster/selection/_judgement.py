@@ -24,7 +24,7 @@ from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import adjusted_rand_index
-from fedcluster.mixtures.growth import LEAST, leaves_plan, passing
+from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.on_leaves import LeafRows
 from fedcluster.mixtures.table import KINDS, Table
 from fedcluster.recipes import FitSpec, clustering, mixture
@@ -36,10 +36,8 @@ from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, landscape, li
 
 AGREE = 0.95
 """Adjusted Rand index, over leaves, from which on k-means has the judged clusters."""
-AT_LEAST, NOT_SMALL = 2, 0.05
-"""Leaves of a cluster that is seen, and the share of the rows from which on a cluster is missed."""
-DISTINCT = 2 * (1 - np.exp(-1))
-"""Rows of a bootstrap sample that differ, by their weight; see `_drawn`."""
+LEAVES_EACH, MANY_LEAVES = 2, 40
+"""Leaves of a cluster that is seen, and of all rows, from which on only small clusters are not."""
 REPLICATED = 4
 """Number of mixtures of a bootstrap sample that are fitted to its rows."""
 RESTARTS = 10
@@ -96,10 +94,8 @@ def judged_plan(
     draws : sequence of int
         Seeds of bootstrap samples of the rows, which are judged in the same rounds.
     """
-    least = max(LEAST, passing(spec.smallest, spec.site_rows))
-    leaves = partial(leaves_plan, preprocessor, noise=spec.noise)
-    described: list[Plan[Any]] = [leaves(spec.seed, least=least)]
-    described += [_drawn(leaves(i, least=max(LEAST, least / DISTINCT)), i) for i in draws]
+    leaves = partial(leaves_plan, preprocessor, noise=spec.noise, smallest=spec.smallest)
+    described: list[Plan[Any]] = [leaves(spec.seed), *(_drawn(leaves(i), i) for i in draws)]
     (table, rows), *again = yield from everyone(gather(described))
     kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
     likely, counts = likely_mixtures(rows, ks, kinds)
@@ -122,20 +118,21 @@ def judged_plan(
     ]
     return replace(
         judgement,
-        warnings=(*judgement.warnings, *_unseen(least, table.n)),
+        warnings=(*judgement.warnings, *(_unseen(rows) if spec.smallest > 1 else [])),
         beside=beside,
         replicates=tuple(drawn),
         gaps=gaps_of(judgement, table) if draws else None,
     )
 
 
-def _unseen(least: float, n: float) -> list[str]:
-    """Return a sentence if limits hide clusters that are not small."""
-    if least == LEAST or AT_LEAST * least < NOT_SMALL * n:
+def _unseen(rows: LeafRows) -> list[str]:
+    """Return a sentence if limits of the sites hide clusters that are not small."""
+    if len(rows.leaves.weights) > MANY_LEAVES:
         return []
+    fewest = LEAVES_EACH * rows.table.n / len(rows.leaves.weights)
     return [
-        f"limits of the sites hide clusters of fewer than about {AT_LEAST * least:.0f} rows; "
-        "limits that let smaller groups pass would show them"
+        f"limits of the sites may hide clusters of fewer than about {fewest:.0f} rows; limits that "
+        "let smaller groups pass would show them"
     ]
 
 
