@@ -130,7 +130,7 @@ CALLS_A_KERNEL = """
 import sys, tempfile
 import numba.core.caching as caching, numpy as np
 
-anywhere, own = tempfile.TemporaryFile, sys.argv[1]
+anywhere, (own, shared) = tempfile.TemporaryFile, sys.argv[1:]
 
 def only_in_own(dir):
     if not str(dir).startswith(own):
@@ -138,9 +138,10 @@ def only_in_own(dir):
     return anywhere(dir=dir)
 
 caching.tempfile.TemporaryFile = only_in_own
-from fedcluster.kernels.runtime import announcer, compiled_mark
+from fedcluster.kernels.runtime import SHARED, announcer, compiled_mark
 from fedcluster.kernels.seeding import _draw
 
+SHARED[:] = [folder for folder in SHARED if str(folder).startswith(shared)]  # not this checkout's
 _draw(np.array([1.0, 2.0]), 0.5)
 print(announcer.compiled, compiled_mark())
 """
@@ -152,7 +153,7 @@ def test_what_one_account_compiled_serves_another_that_may_not_write_there(tmp_p
 
     def called(own: Path) -> list[str]:
         given = {"NUMBA_CACHE_DIR": str(shared), "XDG_CACHE_HOME": str(home)}
-        command = [sys.executable, "-c", CALLS_A_KERNEL, str(own)]
+        command = [sys.executable, "-c", CALLS_A_KERNEL, str(own), str(shared)]
         ran = subprocess.run(
             command, env=os.environ | given, capture_output=True, text=True, check=True
         )
