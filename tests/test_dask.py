@@ -369,6 +369,19 @@ def test_a_command_fits_parquet_files_on_a_cluster(
     }
 
 
+def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).uniform(size=(60, 2))
+    for i in range(2):
+        pd.DataFrame(rows[i::2], columns=["a", "b"]).to_parquet(tmp_path / f"{i}.parquet")
+    cluster = f"dask={threads.scheduler.address}"
+    chosen = ("-k", "auto", "--json", "--out", tmp_path / "out", "--engine", cluster)
+    ran = command(f"{tmp_path}/*.parquet", *chosen)
+    assert ran.exit_code == 0, ran.output
+    told = json.loads(ran.stdout)
+    assert told["selection"]["warnings"]
+    assert {*told["selection"]["warnings"]} <= {*told["warnings"]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -32,11 +32,11 @@ from fedcluster.privacy import Grouping, Groups
 pd = pytest.importorskip("pandas")
 algorithm = import_module("fedcluster.transports.vantage6.algorithm")
 functions = import_module("fedcluster.transports.vantage6._functions")
-versions = import_module("fedcluster.transports.vantage6._versions")
 questions = import_module("fedcluster.transports.vantage6._questions")
 
 STORE = Path(__file__).parents[1] / "packaging" / "vantage6"
 MODULE = "fedcluster.transports.vantage6.algorithm"
+pytestmark = pytest.mark.filterwarnings("ignore:no picture of the curves")  # nodes draw nothing
 PINNED = "vantage6 pins packages that do not go with the others here"
 PLANTED = 7654.32109875, "Ottokar von Planted"
 """Values of one row, which no result may hold."""
@@ -63,7 +63,7 @@ class Network:
     def __init__(self, rows: list[Any]) -> None:
         pytest.importorskip("vantage6.algorithm.tools", reason=PINNED)
         self.results: list[Any] = []
-        if versions.SESSIONS:
+        if functions.SESSIONS:
             from vantage6.algorithm.mock.network import MockNetwork
 
             datasets = [{"rows": {"database": frame}} for frame in rows]
@@ -82,7 +82,7 @@ class Network:
 
     def __call__(self, method: str, **arguments: Any) -> Any:
         """Carry out a central function at the first organisation."""
-        if versions.SESSIONS:
+        if functions.SESSIONS:
             databases = [{"type": "dataframe", "dataframe_id": 1}]
             task = self.client.task.create(
                 organizations=[1], method=method, arguments=arguments, databases=databases
@@ -147,6 +147,11 @@ def test_all_jobs_are_carried_out_in_few_exchanges() -> None:
         done = network(job, model=model)
         assert done["exchanges"] <= 3
         assert done["files"]
+    compared = network("evaluate", model=model, beside=model)
+    rows = np.array(compared["files"]["scores.json"]["beside"]["rows"])
+    assert compared["exchanges"] <= 3
+    assert rows.sum() == 3 * 400
+    np.testing.assert_array_equal(rows, np.diag(rows.diagonal()))
 
 
 def numbers_in(content: Any) -> list[float]:
@@ -200,7 +205,7 @@ def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
     assert {*questions.KINDS, "fit", "select_k", "evaluate", "profile"} < declared
     there = {name for name, each in vars(algorithm).items() if callable(each)}
     session = {"group_rows", "read_table"}
-    assert there == (declared if versions.SESSIONS else declared - session)
+    assert there == (declared if functions.SESSIONS else declared - session)
     for each in stored["functions"]:
         arguments = [argument["name"] for argument in each["arguments"]]
         assert len(set(arguments)) == len(arguments)

@@ -69,7 +69,7 @@ def fit(
             from fedcluster.cli import _runs as runs
 
             fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
-            content, written = runs.write_fit(out, fitted, joining=joined, report=report)
+            fitted, content, written = runs.write_fit(out, fitted, joining=joined, report=report)
         else:
             address = cli.check_engine(engine, rows, join, min_cluster_size, report=report)
             from fedcluster.cli import _dask as on_dask
@@ -205,7 +205,7 @@ def demo(
         screen.doing("comparing with pooled k-means and with each site alone")
         compared = screen.wait_for(lambda: digits.compare(sites, centers, seed))
         screen.doing("drawing")
-        content, written = runs.write_fit(
+        _, content, written = runs.write_fit(
             out,
             fitted,
             draw=lambda folder: digits.draw(folder, fitted.records, centers, sites),

@@ -6,25 +6,25 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._progress import TimedEngine, watching
-from fedcluster.cli._runs import FittedSites, of_earlier_run
+from fedcluster.cli._runs import FittedSites, write_fit
 from fedcluster.cli._screen import Doing
 from fedcluster.core import Labels
 from fedcluster.engines import DaskEngine
 from fedcluster.errors import InputError
 from fedcluster.io.columns import column_list
-from fedcluster.io.outputs import atomic_folder, label_files, write_labels
+from fedcluster.io.outputs import label_files, write_labels
 from fedcluster.jobs import Fit, JobReport
 from fedcluster.kernels.threads import thread_count
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
 from fedcluster.report.records import SiteRecord, site_record
-from fedcluster.report.run import Run
 
 AHEAD = 2
 """Number of partitions that each worker may label before their labels are written."""
@@ -39,30 +39,29 @@ def fit(
     import distributed
 
     with ExitStack() as started:
-        doing("starting the Dask cluster" if not address else "connecting to the Dask cluster")
+        doing("connecting to the Dask cluster" if address else "starting the Dask cluster")
+        local = {"n_workers": thread_count(), "threads_per_worker": 1, "silence_logs": "ERROR"}
+        where = {"address": address} if address else {**local, "dashboard_address": ":0"}
         try:
-            here: Any = address or started.enter_context(_workers())
-            client = started.enter_context(distributed.Client(here))
+            client = started.enter_context(distributed.Client(**where))
         except OSError as error:
-            kind = type(error).__name__
-            raise InputError(
-                f"no Dask scheduler answers at {address or 'this machine'} ({kind})"
-            ) from None
+            at = f"at {address or 'this machine'} ({type(error).__name__})"
+            raise InputError(f"no Dask scheduler answers {at}") from None
         doing("reading the files")
         engine = _engine(files, rows, client)
         timed = TimedEngine(engine)
         columns = [column.name for column in engine.introduce(columns=True)[0].columns]
         report = jobs.execute(job, timed, columns=columns, watch=watching(doing, timed))
-        return _written(report, engine, client, out, doing)
+        model = jobs.model_of(report)
+        fitted = FittedSites(report, model, {}, {}, ())
 
+        def labelled(folder: Path) -> FittedSites:
+            records = tuple(_labelled(model, report, engine, client, folder, doing))
+            none = {record.name: record.rows - sum(record.clusters) for record in records}
+            doubts = [f"{n:,} rows of {at} are in no cluster (-1)" for at, n in none.items() if n]
+            return replace(fitted, records=records, doubts=doubts)
 
-def _workers() -> Any:
-    """Return local workers, one for each core."""
-    from distributed import LocalCluster
-
-    return LocalCluster(
-        n_workers=thread_count(), threads_per_worker=1, dashboard_address=":0", silence_logs="ERROR"
-    )
+        return write_fit(out, fitted, label=labelled)
 
 
 def _engine(files: Sequence[str], rows: FileOptions, client: Any) -> DaskEngine:
@@ -96,28 +95,6 @@ def _engine(files: Sequence[str], rows: FileOptions, client: Any) -> DaskEngine:
     )
 
 
-def _written(
-    report: JobReport, engine: DaskEngine, client: Any, out: Path, doing: Doing
-) -> tuple[FittedSites, dict[str, Any], list[str]]:
-    """Write the outputs of a fit; see `fedcluster.cli._runs.write_fit`."""
-    model = jobs.model_of(report)
-    with atomic_folder(out, obsolete=of_earlier_run(out)) as folder:
-        records = tuple(_labelled(model, report, engine, client, folder, doing))
-        none = {record.name: record.rows - sum(record.clusters) for record in records}
-        unlabelled = [
-            f"{n:,} rows of {name} are in no cluster (-1)" for name, n in none.items() if n
-        ]
-        doubts = [*report.fit_report.doubts, *jobs.doubts_of(report), *unlabelled]
-        content = jobs.content_of(report, records) | {"warnings": doubts}
-        fitted = FittedSites(report, model, {}, {}, records)
-        drawn = [] if fitted.selection is None else jobs.write_selection(folder, report)
-        model.save(folder / "model.json")
-        files = ["model.json", "history.json", *drawn, *(record.labels for record in records)]
-        page = Run(out.resolve().name, model.plain())
-        files = jobs.write_history(folder, report, content, files, page)
-    return fitted, content, files
-
-
 def _labelled(
     model: Model, report: JobReport, engine: DaskEngine, client: Any, folder: Path, doing: Doing
 ) -> Iterator[SiteRecord]:
@@ -126,7 +103,7 @@ def _labelled(
     degrees = (
         engine.parts(engine.label(model, memberships=True)) if model.fuzzy else [None] * len(parts)
     )
-    sent, files = report.outcome.values_sent(), label_files(engine.names)
+    sent, files, k = report.outcome.values_sent(), label_files(engine.names), len(model.weights)
     (folder / "labels").mkdir()
     each = zip(engine.names, _computed(zip(parts, degrees, strict=True), client), strict=True)
     for i, (name, (labels, shares)) in enumerate(each, 1):
@@ -136,12 +113,7 @@ def _labelled(
         write_labels(folder / files[name], range(1, len(found) + 1), found, memberships)
         held = len(found) * len(report.columns)
         yield site_record(
-            name,
-            found,
-            len(model.weights),
-            files[name],
-            values_sent=sent.get(name, 0),
-            values_held=held,
+            name, found, k, files[name], values_sent=sent.get(name, 0), values_held=held
         )
 
 

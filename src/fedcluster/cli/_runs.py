@@ -262,6 +262,8 @@ class FittedSites:
         The cluster of each row, by site.
     records : tuple of SiteRecord
         What each site holds and sent.
+    doubts : sequence of str
+        Doubts about the labels.
     """
 
     report: JobReport
@@ -269,6 +271,7 @@ class FittedSites:
     tables: Mapping[str, SiteRows]
     labels: Mapping[str, Labels]
     records: tuple[SiteRecord, ...]
+    doubts: Sequence[str] = ()
 
     @property
     def selection(self) -> Selection | None:
@@ -279,9 +282,9 @@ class FittedSites:
     @property
     def warnings(self) -> list[str]:
         """Doubts about the result."""
-        doubts = jobs.doubts_of(self.report, self.labels)
+        doubts = jobs.doubts_of(self.report, self.labels or None)
         chosen = self.selection.warnings if self.selection else ()
-        return [*self.report.fit_report.doubts, *doubts, *chosen]
+        return [*self.report.fit_report.doubts, *doubts, *chosen, *self.doubts]
 
     def shown(self, width: int, out: Path) -> list[Table | str]:
         """Return the choice of k, the preparation of the rows, and the centres in units.
@@ -319,11 +322,12 @@ def write_fit(
     out: Path,
     fitted: FittedSites,
     *,
+    label: Callable[[Path], FittedSites] | None = None,
     draw: Callable[[Path], list[str]] | None = None,
     joining: Joining | None = None,
     report: bool = True,
     **more: Any,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[FittedSites, dict[str, Any], list[str]]:
     """Write the outputs of a fit.
 
     Parameters
@@ -332,6 +336,9 @@ def write_fit(
         The folder.
     fitted : FittedSites
         The fit.
+    label : callable, optional
+        ``label(folder)`` labels rows that are in no table, writes the labels, and returns the fit
+        with its records.
     draw : callable, optional
         ``draw(folder)`` writes further files, and returns their names.
     joining : Joining, optional
@@ -343,15 +350,19 @@ def write_fit(
 
     Returns
     -------
+    fitted : FittedSites
+        The fit, with its records.
     content : dict
         The content of ``history.json``, without the rounds.
     files : list of str
         The files that were written, relative to the folder.
     """
     joining = joining or Joining()
-    labels = {record.name: record.labels for record in fitted.records}
-    content = jobs.content_of(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
     with atomic_folder(out, obsolete=of_earlier_run(out)) as folder:
+        fitted = fitted if label is None else label(folder)
+        labels = {record.name: record.labels for record in fitted.records}
+        content = jobs.content_of(fitted.report, fitted.records)
+        content |= {"warnings": fitted.warnings, **more}
         drawn = [] if fitted.selection is None else jobs.write_selection(folder, fitted.report)
         drawn += [] if draw is None else draw(folder)
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
@@ -360,7 +371,7 @@ def write_fit(
         files += joining.files(list(labels.values()))
         page = Run(out.resolve().name, fitted.model.plain()) if report else None
         files = jobs.write_history(folder, fitted.report, content, files, page)
-    return content, files
+    return fitted, content, files
 
 
 def of_earlier_run(out: Path) -> list[str]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any, Unpack
 from zlib import crc32
 
@@ -141,7 +141,7 @@ class DaskEngine:
         if not sites:
             raise InputError("no partition has a row of positive weight")
         if (column := self._how.roles.group) is not None:
-            persons = [delayed(_persons)(part) for part in self._opened.values()]
+            persons = [delayed(attrgetter("persons"))(part) for part in self._opened.values()]
             if self._gathered({column: delayed(_have_common)(persons)})[column]:
                 raise refused("dask-persons", column=column)
         return sites
@@ -170,15 +170,16 @@ class DaskEngine:
             parts = (level[i : i + self._fan_in] for i in range(0, len(level), self._fan_in))
             level = self._dask.compute([*map(add, parts)])
         [joint] = self._results(level)
-        leaves, places = dict(zip(asked, given, strict=True)), np.arange(len(asked))
+        every, places = cache(partial(self._results, given)), np.arange(len(asked))
+
+        def of_each(t: int, task: Task) -> AnswersOfEach:
+            found = {name: _Answered(every, i, t) for i, name in enumerate(asked)}
+            return AnswersOfEach(found, task, {})
+
         return [
             Answers(each, missing)
             if isinstance(each, dict)
-            else BatchedAnswers(
-                AnswersOfEach(leaves, task, _Given(self._results, leaves, t)),
-                missing,
-                parts=[(places, each)],
-            )
+            else BatchedAnswers(of_each(t, task), missing, parts=[(places, each)])
             for t, (task, each) in enumerate(zip(tasks, joint, strict=True))
         ]
 
@@ -324,10 +325,6 @@ def _facts(part: Opened) -> tuple[SiteInfo | None, str]:
     return None if part.client is None else part.client.site, part.digest
 
 
-def _persons(part: Opened) -> NDArray[np.int64]:
-    return part.persons
-
-
 def _have_common(numbers: Sequence[NDArray[np.int64]]) -> bool:
     """Return whether arrays, each of distinct numbers, have a number in common."""
     every = np.concatenate(numbers)
@@ -390,30 +387,18 @@ def _together(parts: Sequence[Joint]) -> Joint:
     ]
 
 
-class _Given(Mapping[str, Summary]):
-    """Mapping of partitions to their answers to a task, each fetched when it is looked up."""
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """Answer of a partition to a task; those of all are fetched when the first is looked up."""
 
-    def __init__(
-        self, results: Callable[[Sequence[Any]], Any], futures: Mapping[str, Any], place: int
-    ) -> None:
-        self._results, self._futures, self._place = results, futures, place
+    every: Callable[[], Sequence[Any]]
+    place: int
+    task: int
 
-    @cached_property
-    def _every(self) -> dict[str, Summary]:
-        joints = self._results([*self._futures.values()])
-        return {
-            name: joint[self._place].summary
-            for name, joint in zip(self._futures, joints, strict=True)
-        }
-
-    def __getitem__(self, name: str) -> Summary:
-        return self._every[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._futures)
-
-    def __len__(self) -> int:
-        return len(self._futures)
+    def computed(self, _task: Task) -> Summary:
+        """Return the answer."""
+        answer: Summary = self.every()[self.place][self.task].summary
+        return answer
 
 
 @dataclass(frozen=True)

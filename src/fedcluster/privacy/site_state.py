@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -83,6 +84,7 @@ class SiteState:
             file.execute("PRAGMA page_size = 512")  # there may be many sites in one process
             file.executescript(TABLES)
             self._memory = file, Lock()
+            weakref.finalize(self, file.close)
 
     @property
     def is_there(self) -> bool:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from fedcluster.coordinator.run_job import run_job
+from fedcluster.coordinator.run_job import MODEL_FILES, run_job
 from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
@@ -47,17 +47,99 @@ from fedcluster.transports.vantage6._questions import (
     question_of,
     write_numbers,
 )
-from fedcluster.transports.vantage6._versions import (
-    begin,
-    central_function,
-    extraction_function,
-    partial_function,
-    preprocessing_function,
-    site_name,
-)
+
+try:
+    from vantage6.algorithm.decorator import (
+        algorithm_client,
+        central,
+        data_extraction,
+        dataframe,
+        federated,
+        preprocessing,
+    )
+
+    SESSIONS = True
+except ImportError:
+    SESSIONS = False
+    try:
+        from vantage6.algorithm.tools.decorators import algorithm_client, data
+    except ImportError:  # without vantage6 the functions are what they are
+
+        def algorithm_client(function: Any) -> Any:
+            """Return a function as it is."""
+            return function
+
+        def data(_n_databases: int) -> Any:
+            """Return what returns a function as it is."""
+            return algorithm_client
+
+
+__all__ = [
+    "cluster_scores",
+    "cluster_sums",
+    "column_sums",
+    "evaluate",
+    "fit",
+    "profile",
+    "profiles",
+    "row_summaries",
+    "select_k",
+    "site_facts",
+]
+if SESSIONS:  # they make the means in a session; version 4 would run them without stages
+    __all__ += ["group_rows", "read_table"]
 
 FOLDERS = ("SESSION_FOLDER", "TEMPORARY_FOLDER")
 """Variables with the folder that a node keeps for the tasks of a session, or of a job."""
+
+
+def central_function(function: Any) -> Any:
+    """Let a function run once, with a client for starting tasks as its first argument."""
+    run = algorithm_client(function)
+    return central(run) if SESSIONS else run
+
+
+def partial_function(function: Any) -> Any:
+    """Let a function run at each organisation, with its name and data frame."""
+    if SESSIONS:
+
+        @wraps(function)
+        def answer(frame: Any, **arguments: Any) -> Any:
+            return function(site_name(int(os.environ["ORGANIZATION_ID"])), frame, **arguments)
+
+        return federated(dataframe(1)(answer))
+
+    @wraps(function)
+    def answer_of(frame: Any, client: Any, **arguments: Any) -> Any:
+        return function(site_name(client.organization_id), frame, **arguments)
+
+    return algorithm_client(data(1)(answer_of))
+
+
+def extraction_function(function: Any) -> Any:
+    """Let a function read the data of a session; version 4 has no sessions."""
+    return data_extraction(function) if SESSIONS else function
+
+
+def preprocessing_function(function: Any) -> Any:
+    """Let a function change the data frame of a session; version 4 has no sessions."""
+    return preprocessing(function) if SESSIONS else function
+
+
+def site_name(organization: int) -> str:
+    """Return the site name of an organisation."""
+    return f"organization {organization}"
+
+
+def begin(
+    client: Any, function: str, arguments: Mapping[str, Any], organizations: Sequence[int]
+) -> Callable[[], Sequence[Any]]:
+    """Start a task; return a function that waits for its results."""
+    asked = {"method": function, "kwargs": arguments}
+    given = {"method": function, "arguments": arguments} if SESSIONS else {"input_": asked}
+    name = f"fedcluster {function}"
+    task = client.task.create(organizations=list(organizations), name=name, **given)
+    return lambda: client.wait_for_results(task_id=task["id"])
 
 
 @extraction_function
@@ -149,36 +231,53 @@ class _Engine(RemoteEngine):
 
 OWN = ("algorithms", "metrics")
 """Parameters of jobs that name users' own code, which is not in the image."""
+PREPARED: Mapping[str, Any] = {"fit": {"prepare": {}}, "select-k": {"prepare": {}}}
+"""Parameters of jobs that prepare rows, unless options say otherwise."""
+
+
+class Terms(TypedDict, total=False):
+    """What each job may be asked with."""
+
+    columns: Sequence[str] | None
+    organizations: Sequence[int] | None
+    quorum: int | None
+    seed: int
+    options: Mapping[str, Any] | None
 
 
 def _carried_out(
     client: Any,
     job: str,
     parameters: Mapping[str, Any],
-    options: Mapping[str, Any] | None,
-    terms: dict[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    organizations: Sequence[int] | None = None,
+    quorum: int | None = None,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Carry a job out; return its files, and the number of exchanges."""
-    options = dict(options or {})
+    options = options or {}
     if {*OWN} & {*options} or "." in str(options.get("algorithm")):
         raise InputError("options name code of your own, which is not in the image")
-    known = terms["organizations"] or [each["id"] for each in client.organization.list()]
+    known = organizations or [each["id"] for each in client.organization.list()]
     sites = {site_name(int(each)): int(each) for each in known}
     transport = Vantage6Transport(partial(begin, client), sites)
-    engine = _Engine(transport, sites, quorum=terms["quorum"])
+    engine = _Engine(transport, sites, quorum=quorum)
     with TemporaryDirectory() as name:
-        model, out = Path(name, "model.json"), Path(name, "result")
-        parameters = {**options, **parameters, "seed": terms["seed"]}
-        if "model" in parameters:
-            model.write_text(json.dumps(parameters["model"]), encoding="utf-8")
-            parameters["model"] = str(model)
-        content: dict[str, Any] = {
+        out, asked = Path(name, "result"), {**PREPARED.get(job, {}), **options, **parameters}
+        for key in {*MODEL_FILES} & {*parameters}:
+            model = Path(name, MODEL_FILES[key])
+            model.write_text(json.dumps(parameters[key]), encoding="utf-8")
+            asked[key] = str(model)
+        content = {
             "job": job,
-            "parameters": parameters,
+            "parameters": {**asked, "seed": seed},
             "sites": sorted(sites),
             "out": str(out),
+            "columns": columns,
+            "quorum": quorum,
         }
-        content |= {"columns": terms.get("columns"), "quorum": terms["quorum"]}
         outcome = run_job(engine, content, Path(name, "run"))
         files = {path.name: json.loads(path.read_text("utf-8")) for path in out.glob("*.json")}
     shown = {key: value for key, value in outcome.items() if key not in ("out", "files")}
@@ -186,60 +285,32 @@ def _carried_out(
 
 
 @central_function
-def fit(
-    client: Any,
-    n_clusters: int,
-    columns: Sequence[str] | None = None,
-    organizations: Sequence[int] | None = None,
-    quorum: int | None = None,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def fit(client: Any, n_clusters: int, **terms: Unpack[Terms]) -> dict[str, Any]:
     """Cluster the rows of all organisations; options are further parameters of a fit."""
-    terms = {"organizations": organizations, "quorum": quorum, "seed": seed, "columns": columns}
-    parameters = {"n_clusters": n_clusters}
-    return _carried_out(client, "fit", parameters, {"prepare": {}, **(options or {})}, terms)
+    return _carried_out(client, "fit", {"n_clusters": n_clusters}, **terms)
 
 
 @central_function
 def select_k(
-    client: Any,
-    k_min: int = 1,
-    k_max: int | None = None,
-    columns: Sequence[str] | None = None,
-    organizations: Sequence[int] | None = None,
-    quorum: int | None = None,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
+    client: Any, k_min: int = 1, k_max: int | None = None, **terms: Unpack[Terms]
 ) -> dict[str, Any]:
     """Choose the number of clusters; options are further parameters of a choice."""
-    terms = {"organizations": organizations, "quorum": quorum, "seed": seed, "columns": columns}
-    parameters = {"k_min": k_min, "k_max": k_max}
-    return _carried_out(client, "select-k", parameters, {"prepare": {}, **(options or {})}, terms)
+    return _carried_out(client, "select-k", {"k_min": k_min, "k_max": k_max}, **terms)
 
 
 @central_function
 def evaluate(
     client: Any,
     model: Mapping[str, Any],
-    organizations: Sequence[int] | None = None,
-    quorum: int | None = None,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
+    beside: Mapping[str, Any] | None = None,
+    **terms: Unpack[Terms],
 ) -> dict[str, Any]:
-    """Score the clusters of a model, given as the content of ``model.json``."""
-    terms = {"organizations": organizations, "quorum": quorum, "seed": seed}
-    return _carried_out(client, "evaluate", {"model": model}, options, terms)
+    """Score the clusters of a model, the content of ``model.json``; compare it with another."""
+    models = {"model": model} | ({} if beside is None else {"beside": beside})
+    return _carried_out(client, "evaluate", models, **terms)
 
 
 @central_function
-def profile(
-    client: Any,
-    model: Mapping[str, Any],
-    organizations: Sequence[int] | None = None,
-    quorum: int | None = None,
-    seed: int = 0,
-) -> dict[str, Any]:
+def profile(client: Any, model: Mapping[str, Any], **terms: Unpack[Terms]) -> dict[str, Any]:
     """Profile the clusters of a model, given as the content of ``model.json``."""
-    terms = {"organizations": organizations, "quorum": quorum, "seed": seed}
-    return _carried_out(client, "profile", {"model": model}, None, terms)
+    return _carried_out(client, "profile", {"model": model}, **terms)

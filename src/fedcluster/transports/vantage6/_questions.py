@@ -161,8 +161,9 @@ class Vantage6Transport:
         for name, message in messages.items():
             asked.setdefault(message, []).append(name)
         begun = [
-            (message, arguments, numbers, self._create(kind, arguments, self._ids(names)))
+            (message, arguments, numbers, self._create(kind, arguments, ids))
             for message, names in asked.items()
+            for ids in [[self._organizations[name] for name in names]]
             for kind, (arguments, numbers) in parts_of(message).items()
         ]
         came: dict[str, list[tuple[bytes, Sequence[int]]]] = {}
@@ -176,9 +177,6 @@ class Vantage6Transport:
             if len(came.get(name, ())) == len(parts_of(message))
         }
         return replies, {n: "no result that can be read" for n in messages if n not in replies}
-
-    def _ids(self, names: Sequence[str]) -> list[int]:
-        return [self._organizations[name] for name in names]
 
 
 def _replies(results: Sequence[Any], question: str) -> dict[str, bytes]:
