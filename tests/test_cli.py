@@ -26,7 +26,7 @@ from fedcluster.cli import _reading as reading
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._screen import Screen, silent
+from fedcluster.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, silent
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
 from fedcluster.io.outputs import write_labels
@@ -710,6 +710,15 @@ def test_help_shows_an_example_of_each_command():
         assert "\\[" not in run(command, "--help").stdout
         assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
     assert "--install-completion" in shown
+
+
+@pytest.mark.parametrize("group", [(), ("federation",), ("site",), ("flare",)])
+def test_help_lists_commands_in_the_order_of_use_and_advanced_ones_apart(group):
+    shown = run(*group, "--help").stdout.partition("Commands:")[2]
+    usual, advanced = (re.findall(r"^  (\S+)", part, re.M) for part in shown.split("\nAdvanced:"))
+    assert usual == sorted(usual, key=IN_ORDER_OF_USE.index)
+    assert advanced == sorted(advanced, key=ADVANCED.index)
+    assert usual[0] in ("demo", "new", "start", "kit")
 
 
 @pytest.mark.parametrize(

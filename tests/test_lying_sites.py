@@ -79,13 +79,13 @@ def test_a_federation_without_bounds_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--rows", "west:50"], "rows of 'west': the federation has no such site"),
-        (["--rows", "north:0"], "rows of 'north' must be a number above 0"),
-        (["--rows", "north"], "--rows 'north' must be SITE:ROWS, as in north:5000"),
-        (["--rows", "north:nan"], "rows of 'north' must be a number above 0"),
-        (["--range", "age:0"], "--range 'age:0' must be COLUMN:LOW:HIGH, as in age:0:120"),
-        (["--range", "age:120:0"], "the range of 'age' must go up, not from 120 to 0"),
-        (["--range", "age:0:inf"], "the range of 'age' must be two numbers"),
+        (["--rows", "west=50"], "rows of 'west': the federation has no such site"),
+        (["--rows", "north=0"], "rows of 'north' must be a number above 0"),
+        (["--rows", "north"], "--rows 'north' must be a site with a number"),
+        (["--rows", "north=nan"], "rows of 'north' must be a number above 0"),
+        (["--bounds", "age=0"], "--bounds 'age=0' must be a column with two numbers"),
+        (["--bounds", "age=120:0"], "the bounds of 'age' must go up, not from 120 to 0"),
+        (["--bounds", "age=0:inf"], "the bounds of 'age' must be numbers"),
     ],
 )
 def test_bounds_that_mean_nothing_are_refused(options, reason, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_bounds_that_mean_nothing_are_refused(options, reason, tmp_path: Path) -
 def test_bounds_are_stated_and_changed_by_commands(tmp_path: Path) -> None:
     folder = tmp_path / "f"
     new = ("federation", "new", folder, "--sites", "north,south", "--insecure")
-    assert invoke(*new, "--rows", "north:5000,south:80", "--range", "age:0:120")[0] == 0
-    status, said = invoke("federation", "bounds", folder, "--rows", "south:90")
+    assert invoke(*new, "--rows", "north=5000,south=80", "--bounds", "age=0:120")[0] == 0
+    status, said = invoke("federation", "bounds", folder, "--rows", "south=90")
     assert (status, said.splitlines()) == (
         0,
         ["north: at most 5,000 rows", "south: at most 90 rows", "age: from 0 to 120"],
@@ -284,7 +284,7 @@ def test_sums_that_no_rows_within_the_ranges_have_are_refused(factor, scale) -> 
     engine.choose(None, raw=True)
     report = execute(Fit(2, prepare=spec), engine)
     assert {refusal.site for refusal in engine.refusals} == {"b"}
-    assert "the ranges of the columns are stated" in engine.refusals[0].reason
+    assert "the bounds of the columns are stated" in engine.refusals[0].reason
     honest = {name: rows[name] for name in "acd"}
     alone = RemoteEngine(Postman(responders(honest)), honest, bounds=believed)
     alone.choose(None, raw=True)
@@ -314,7 +314,7 @@ def test_lines_that_share_no_row_weigh_no_more_than_all_rows() -> None:
 @pytest.mark.parametrize(
     ("believed", "reason"),
     [
-        (ReplyBounds(rows={"b": 50}, remedy="say {rows}"), "at most 50 are stated; say b:60"),
+        (ReplyBounds(rows={"b": 50}, remedy="say {rows}"), "at most 50 are stated; say b=60"),
         (ReplyBounds(first={"b": 49}), "it told of 49 at first"),
         (ReplyBounds(first={"b": 50}), None),
         (ReplyBounds(rows={"b": 60}, first={"b": 10}), None),
@@ -352,7 +352,7 @@ def test_a_site_of_a_thousand_million_rows_moves_nothing(stated) -> None:
     if not stated:
         line = (
             "site 'b' tells of 1,000,000,000 rows, the others together of 180, and with a quorum "
-            "it is not believed to outweigh them; state --rows a:60,b:1000000000,c:60,d:60"
+            "it is not believed to outweigh them; state --rows a=60,b=1000000000,c=60,d=60"
         )
         with pytest.raises(SiteError, match=f"^{line}$"):
             execute(Fit(2, prepare=spec), engine)

@@ -36,9 +36,9 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     below = getattr(command, "commands", {})
     if not below:
         yield name, command
-    for part, each in below.items():
-        if not each.hidden:
-            yield from commands(each, f"{name} {part}")
+    for part in command.list_commands(None) if below else ():
+        if not below[part].hidden:
+            yield from commands(below[part], f"{name} {part}")
 
 
 def row(parameter: Any) -> str:

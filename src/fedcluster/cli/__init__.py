@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from typer.models import CommandInfo
 
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import _federation  # noqa: F401 - it adds commands
@@ -23,20 +22,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-IN_ORDER_OF_USE = (
-    *("new", "start", "show", "runs", "cancel", "result", "doctor", "log", "verify_log"),
-    *("backup", "restore", "prune", "permit", "bounds", "add_site", "remove_site", "rotate_key"),
-    *("revoke", "renew_certificates", "address", "csr", "certificate"),
-)
-"""Functions of a coordinator's commands as the help lists them; a new one comes last."""
-
-
-def _place(command: CommandInfo) -> int:
-    name = getattr(command.callback, "__name__", "")
-    return (*IN_ORDER_OF_USE, name).index(name)
-
-
-federation_app.registered_commands.sort(key=_place)
 app.add_typer(federation_app, name="federation")
 app.add_typer(site.app, name="site")
 app.add_typer(flare.app, name="flare")

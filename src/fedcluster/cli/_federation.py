@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +37,7 @@ from fedcluster.cli._options import (
     Shaping,
     ShowOptions,
     argument,
+    by_name,
     check_options,
     option,
     preparation,
@@ -45,7 +46,7 @@ from fedcluster.cli._options import (
     with_fuzzifier,
     with_options,
 )
-from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling
+from fedcluster.cli._screen import Commands, Format, LogFormat, Screen, needs, say, telling
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, RunOptions, SelectK
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
 
 
 run_app = typer.Typer(
-    help="Run a job at the sites of a federation.", no_args_is_help=True, rich_markup_mode=None
+    cls=Commands,
+    help="Run a job at the sites of a federation.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(run_app, name="run")
 app.add_typer(operator_app, name="operator")
@@ -61,17 +65,17 @@ app.add_typer(operator_app, name="operator")
 MostRows = Annotated[
     list[str] | None,
     option(
-        "SITE:ROWS,...",
+        "SITE=ROWS,...",
         "The most rows that a site can have; without it, what the site says first.",
         "--rows",
     ),
 ]
-Ranges = Annotated[
+Bounds = Annotated[
     list[str] | None,
     option(
-        "COLUMN:LOW:HIGH,...",
-        "Public range of a column. Sums that rows within it cannot have are refused.",
-        "--range",
+        "A=LOW:HIGH,...",
+        "Public bounds of columns. Sums that rows within them cannot have are refused.",
+        "--bounds",
     ),
 ]
 
@@ -92,7 +96,7 @@ def new(
         typer.Option("--insecure", help="No encryption and no keys; for trials on one machine."),
     ] = False,
     rows: MostRows = None,
-    ranges: Ranges = None,
+    bounds: Bounds = None,
     bind: Annotated[
         str | None, option("NUMBER", "Number of its machine that the coordinator listens at.")
     ] = None,
@@ -107,15 +111,15 @@ def new(
     README describes the next steps.
     """
     needs("flwr", "flower")
-    from fedcluster.coordinator.folder import create, ranges_from_options, rows_from_options
+    from fedcluster.coordinator.folder import create
 
     federation = create(
         folder,
         sites.split(","),
         address,
         insecure=insecure,
-        rows=rows_from_options(rows or ()),
-        ranges=ranges_from_options(ranges or ()),
+        rows=_stated("rows", rows),
+        ranges=_stated("bounds", bounds),
         bind=bind,
         authority_key=authority_key,
     )
@@ -125,18 +129,21 @@ def new(
     say(f"How to go on is written in {folder / 'README.md'}.")
 
 
-@app.command(epilog="Example: fedcluster federation bounds trial --rows north:8000")
-def bounds(folder: Folder, rows: MostRows = None, ranges: Ranges = None) -> None:
-    """Show or change what the coordinator believes: most rows of sites, ranges of columns.
+def _stated(option: str, given: list[str] | None) -> dict[str, Any]:
+    return by_name(option, ",".join(given) if given else None)
+
+
+@app.command("bounds", epilog="Example: fedcluster federation bounds trial --rows north=8000")
+def bounds_of(folder: Folder, rows: MostRows = None, bounds: Bounds = None) -> None:
+    """Show or change what the coordinator believes: most rows of sites, bounds of columns.
 
     Without options, show them. Changes apply to runs that begin later.
     """
     federation = _loaded(folder)
-    from fedcluster.coordinator.folder import bound, ranges_from_options, rows_from_options
+    from fedcluster.coordinator.folder import bound
 
-    if rows or ranges:
-        given = rows_from_options(rows or ()), ranges_from_options(ranges or ())
-        federation = bound(federation, *given)
+    if rows or bounds:
+        federation = bound(federation, _stated("rows", rows), _stated("bounds", bounds))
     for site in federation.sites:
         most = federation.rows.get(site)
         say(f"{site}: {'no limit stated' if most is None else f'at most {most:,.0f} rows'}")

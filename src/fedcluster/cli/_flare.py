@@ -9,9 +9,10 @@ import typer
 
 from fedcluster.cli._operators import Folder
 from fedcluster.cli._options import AsJson, argument, option
-from fedcluster.cli._screen import Screen, needs, private, say
+from fedcluster.cli._screen import Commands, Screen, needs, private, say
 
 app = typer.Typer(
+    cls=Commands,
     help="Cluster over a network by NVIDIA FLARE.",
     callback=private,
     no_args_is_help=True,

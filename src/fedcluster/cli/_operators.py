@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.cli._options import AsJson, Plugin, Quiet, ShowOptions, argument, option
-from fedcluster.cli._screen import TRANSPORTS, Screen, diagnosed, needs, private, say
+from fedcluster.cli._screen import TRANSPORTS, Commands, Screen, diagnosed, needs, private, say
 from fedcluster.recipes.specifications import RunOptions
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
+    cls=Commands,
     help="Cluster over a network: for the coordinator.",
     callback=private,
     no_args_is_help=True,
@@ -96,7 +97,7 @@ def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], o
 
 
 operator_app = typer.Typer(
-    help="Say who may start runs.", no_args_is_help=True, rich_markup_mode=None
+    cls=Commands, help="Say who may start runs.", no_args_is_help=True, rich_markup_mode=None
 )
 
 SOON = 60

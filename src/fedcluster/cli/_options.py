@@ -549,8 +549,8 @@ def preparation(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHA
             if categories in (None, "auto", "none")
             else column_list(categories, "--categories") or (),
             log=column_list(shaping.log, "--log") or (),
-            bounds=_by_column("bounds", shaping.bounds),
-            weights=_by_column("weight", shaping.weight),
+            bounds=by_name("bounds", shaping.bounds),
+            weights=by_name("weight", shaping.weight),
             pca=shaping.pca,
             columns=column_list(columns),
             then=scaling.prepare,
@@ -581,21 +581,21 @@ def with_columns(
     options["scale"] = None if scaling.scale == "standard" else scaling.scale
     if fitted := [name for name, value in options.items() if value is not None]:
         raise refused("epsilon-prepare", command=True, option=fitted[0])
-    bounds = _by_column("bounds", shaping.bounds) or None
+    bounds = by_name("bounds", shaping.bounds) or None
     named = columns if columns is not None or bounds is None else ",".join(bounds)
     return replace(job, bounds=bounds), named
 
 
-def _by_column(option: str, text: str | None) -> dict[str, Any]:
-    """Return, by column, the pairs or numbers from A=LOW:HIGH or A=FACTOR, separated by commas.
+def by_name(option: str, text: str | None) -> dict[str, Any]:
+    """Return, by name, the pairs or numbers from A=LOW:HIGH or A=NUMBER, separated by commas.
 
     Examples
     --------
-    >>> _by_column("bounds", "age=0:120"), _by_column("weight", "sex=0.5, ward=2")
+    >>> by_name("bounds", "age=0:120"), by_name("weight", "sex=0.5, ward=2")
     ({'age': (0.0, 120.0)}, {'sex': 0.5, 'ward': 2.0})
     """
     n, what, example = _VALUES[option]
-    by_column: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for part in [] if text is None else text.split(","):
         name, _, values = part.rpartition("=")
         try:
@@ -604,15 +604,16 @@ def _by_column(option: str, text: str | None) -> dict[str, Any]:
             numbers = ()
         if not name.strip() or len(numbers) != n:
             raise InputError(
-                f"--{option} {text!r} must be a column with {what}, or several of them with "
+                f"--{option} {text!r} must be {what}, or several of them with "
                 f"commas between, as in {example}"
             )
-        by_column[name.strip()] = numbers if n > 1 else numbers[0]
-    return by_column
+        found[name.strip()] = numbers if n > 1 else numbers[0]
+    return found
 
 
 _VALUES = {
-    "bounds": (2, "two numbers", "age=0:120,bmi=10:60"),
-    "weight": (1, "a number", "sex=0.5,ward=2"),
+    "bounds": (2, "a column with two numbers", "age=0:120,bmi=10:60"),
+    "rows": (1, "a site with a number", "north=5000,south=800"),
+    "weight": (1, "a column with a number", "sex=0.5,ward=2"),
 }
-"""Numbers that a column has in an option: how many, their names, and an example."""
+"""Numbers that a name has in an option: how many, in words, and an example."""

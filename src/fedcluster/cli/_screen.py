@@ -265,7 +265,41 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 """Objects that a command keeps until it ends; None outside a command."""
 
 
-class OneLine(TyperGroup):
+IN_ORDER_OF_USE = (
+    *("demo", "kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
+    *("predict", "federation", "site", "watch", "new", "start", "doctor", "show", "run", "runs"),
+    *("result", "cancel", "reload", "log", "verify-log", "budget", "evidence", "permit", "key"),
+    *("operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site", "rotate-key"),
+    *("accept", "revoke", "renew-certificates"),
+)
+ADVANCED = (
+    *("warm-up", "audit", "flare", "address", "csr", "certificate", "groups", "new-key", "harden"),
+    *("job",),
+)
+"""Commands as help lists them; advanced ones by themselves, and those of neither list last."""
+
+
+class Commands(TyperGroup):
+    """Group of commands whose help lists them in the order of use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands."""
+        order = (*IN_ORDER_OF_USE, *ADVANCED)
+        return sorted(super().list_commands(ctx), key=lambda name: (*order, name).index(name))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line for each command."""
+        names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+        least = formatter.width - 6 - max(map(len, names))
+        for heading, advanced in (("Commands", False), ("Advanced", True)):
+            chosen = [name for name in names if (name in ADVANCED) is advanced]
+            lines = [(name, self.commands[name].get_short_help_str(least)) for name in chosen]
+            if lines:
+                with formatter.section(heading):
+                    formatter.write_dl(lines)
+
+
+class OneLine(Commands):
     """Group of commands that shows a user's error in one line and exits with its status."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:

@@ -17,6 +17,7 @@ from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import (
     REFUSALS,
     TRANSPORTS,
+    Commands,
     Format,
     LogFormat,
     Screen,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fedcluster.texts.html import Table
 
 app = typer.Typer(
+    cls=Commands,
     help="Cluster over a network: for a site.",
     callback=private,
     no_args_is_help=True,
@@ -329,7 +331,10 @@ def new_key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
 
 
 permit_app = typer.Typer(
-    help="Permits of studies: show, accept, revoke.", no_args_is_help=True, rich_markup_mode=None
+    cls=Commands,
+    help="Permits of studies: show, accept, revoke.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(permit_app, name="permit")
 

@@ -1,7 +1,4 @@
-"""Bounds on the sites' numbers of rows, and the public ranges of columns.
-
-The folder of a federation: certificates, keys, instructions, and a folder for each site.
-"""
+"""The folder of a federation: certificates, keys, instructions, and a folder for each site."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,13 +30,13 @@ MOST_ROWS = 1e12
 def check_bounds(
     rows: Mapping[str, float], ranges: Mapping[str, tuple[float, float]], sites: Collection[str]
 ) -> None:
-    """Check the largest numbers of rows of sites and the ranges of columns.
+    """Check the largest numbers of rows of sites and the bounds of columns.
 
     Raises
     ------
     InputError
-        If a site does not exist, a number of rows is not valid, or a range is not two finite
-        numbers in increasing order.
+        If a site does not exist, a number of rows is not valid, or the bounds of a column are not
+        two finite numbers in increasing order.
     """
     for site, most in rows.items():
         if site not in sites:
@@ -48,9 +45,9 @@ def check_bounds(
             raise InputError(f"rows of {site!r} must be a number above 0, not {most!r}")
     for column, (low, high) in ranges.items():
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise InputError(f"the range of {column!r} must be two numbers, not {[low, high]}")
+            raise InputError(f"the bounds of {column!r} must be numbers, not {[low, high]}")
         if low >= high:
-            raise InputError(f"the range of {column!r} must go up, not from {low:g} to {high:g}")
+            raise InputError(f"the bounds of {column!r} must go up, not from {low:g} to {high:g}")
 
 
 def first_rows(path: Path) -> dict[str, float]:
@@ -70,49 +67,6 @@ def keep_first_rows(path: Path, rows: Mapping[str, float]) -> None:
     before = first_rows(path)
     if rows.keys() - before.keys():
         write_json(path, {**rows, **before})
-
-
-def rows_from_options(options: Iterable[str]) -> dict[str, float]:
-    """Return the numbers of rows from options SITE:ROWS, possibly separated by commas.
-
-    Examples
-    --------
-    >>> rows_from_options(["north:5000,south:800"])
-    {'north': 5000.0, 'south': 800.0}
-    """
-    pairs: list[Any] = [
-        _split(part, 1, "--rows", "SITE:ROWS, as in north:5000") for part in _parts(options)
-    ]
-    return dict(pairs)
-
-
-def ranges_from_options(options: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Return the ranges from options COLUMN:LOW:HIGH, possibly separated by commas.
-
-    Examples
-    --------
-    >>> ranges_from_options(["age:0:120"])
-    {'age': (0.0, 120.0)}
-    """
-    form = "COLUMN:LOW:HIGH, as in age:0:120"
-    triples = [_split(part, 2, "--range", form) for part in _parts(options)]
-    return {column: (low, high) for column, low, high in triples}
-
-
-def _parts(options: Iterable[str]) -> list[str]:
-    return [part.strip() for text in options for part in text.split(",")]
-
-
-def _split(text: str, n: int, option: str, form: str) -> tuple[Any, ...]:
-    """Return the name and the n numbers of an option."""
-    name, *numbers = text.rsplit(":", n)
-    try:
-        values = tuple(map(float, numbers))
-    except ValueError:
-        values = ()
-    if not name or len(values) != n:
-        raise InputError(f"{option} {text!r} must be {form}")
-    return name, *values
 
 
 CANCEL = "cancel"
@@ -157,7 +111,7 @@ class Federation:
     rows : mapping of str to float
         The largest number of rows, for each site for which one is stated.
     ranges : mapping of str to (float, float)
-        The public ranges of columns, in their own units, if any.
+        The public bounds of columns, in their own units, if any.
     bind : str, optional
         The IP address at which the coordinator listens; for the default see `Address`.
     service : str

@@ -110,7 +110,7 @@ class ReplyBounds:
         Traceback (most recent call last):
         fedcluster.errors.SiteError: site 'west' tells of 1,000,000,000 rows, the others
         together of 1,600, and with a quorum it is not believed to outweigh them; state --rows
-        east:900,north:700,west:1000000000
+        east=900,north=700,west=1000000000
         >>> ReplyBounds(rows={"west": 1e9}).check_together(sizes, 1)
         """
         known = {**self.first, **sizes}
@@ -131,7 +131,7 @@ class ReplyBounds:
 
     def _remedy(self, rows: Mapping[str, float]) -> str:
         """Return advice on sites with these numbers of rows."""
-        stated = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
+        stated = ",".join(f"{name}={most:.0f}" for name, most in sorted(rows.items()))
         return f"; {self.remedy.format(rows=stated)}" if self.remedy else ""
 
     def box(self, task: Task, names: Sequence[str]) -> Box:
@@ -210,7 +210,7 @@ def check_answer(
             f"its lines weigh {weights.sum():g} together, but all rows of the site {most:g}"
         )
     if of_lines is not None and (beyond := of_lines.beyond(summary)):
-        raise WireError(f"it tells of {beyond}: the ranges of the columns are stated")
+        raise WireError(f"it tells of {beyond}: the bounds of the columns are stated")
 
 
 def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
