@@ -6,25 +6,19 @@ import copy
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from peer import KNOWN as KNOWN
+from peer import STEPS as STEPS
 
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
-from fedcluster.engines.wire import steps_by_name
-from fedcluster.model.assigned_rows import row_transform
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.transports import flower
 from fedcluster.transports.flower._transport import client_app
-
-STEPS = steps_by_name(PREPARATION)
-KNOWN: dict[str, Any] = {"steps": STEPS, "preprocessors": partial(row_transform, steps=STEPS)}
-"""What every site of a federation knows."""
 
 
 @contextmanager

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from grids import KNOWN
-from test_site_worker import ByHand
+from installed import installed
+from peer import ROWS, ByHand, asking, received, sent, site, spoken
 
 from fedcluster import __version__
 from fedcluster.algorithms import FFCM, Lloyd
-from fedcluster.core import Column, Data, SiteInfo, State, Task
-from fedcluster.engines.client import Client
+from fedcluster.core import SiteInfo, State, Task
 from fedcluster.engines.remote import Question, RemoteEngine, read_reply
-from fedcluster.engines.responder import Responder
-from fedcluster.engines.wire import pack, read_tasks, unpack
+from fedcluster.engines.wire import PROTOCOL, pack, read_tasks, unpack
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.preprocessing import PreprocessingSpec
@@ -27,18 +29,7 @@ from fedcluster.preprocessing import PreprocessingSpec
 RECORDED = Path(__file__).with_name("protocol_1.json")
 """Questions, and the replies of a site of 12 whole numbers, as protocol 1 began."""
 
-ROWS = np.array([[1.0, 2], [1, 3], [2, 2], [8, 9], [9, 9], [9, 8]])
-
-
-def site() -> Responder:
-    columns = (Column("age"), Column("stay"))
-    client = Client("north", Data(ROWS, columns=columns))
-
-    def choose(names: tuple[str, ...], *, raw: bool = False) -> Client:
-        places = [("age", "stay").index(name) for name in names]
-        return Client("north", Data(ROWS[:, places], columns=tuple(columns[j] for j in places)))
-
-    return Responder(client, columns=("age", "stay"), choose=choose, **KNOWN)
+HERE = Path(__file__).parent
 
 
 def exchanges() -> list[tuple[bytes, bytes]]:
@@ -158,3 +149,32 @@ def test_a_coordinator_names_both_versions(changes, reason):
         f"; the coordinator has fedcluster {__version__}, the site 0.0.1: install the same at both"
     )
     assert f"{reason}{ends}" in str(raised.value)
+
+
+def with_peer(folder: Path, version: str, protocol: int) -> tuple[bytes, bytes]:
+    """What this version finds at a site of another, and what the other finds here."""
+    env = os.environ | {"PYTHONPATH": f"{installed(folder, version, protocol)}:{HERE}"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, HERE / "peer.py"], env=env, **pipes) as peer:
+        assert peer.stdin is not None
+        assert peer.stdout is not None
+        end, answering = (peer.stdin, peer.stdout), site()
+        here = spoken(asking(end))
+        sent(end[0], b"")
+        while question := received(end[1]):
+            sent(end[0], answering.reply(question))
+        return here, received(end[1])
+
+
+def test_two_installed_versions_find_the_same_bits(tmp_path):
+    expected = spoken(site().reply)
+    assert len(expected) == ROWS[:2].nbytes
+    assert with_peer(tmp_path, "9.9", PROTOCOL) == (expected, expected)
+
+
+def test_two_installed_versions_of_other_protocols_name_both(tmp_path):
+    here, there = with_peer(tmp_path, "9.9", PROTOCOL + 1)
+    for said, coordinator, at_site in ((here, __version__, "9.9"), (there, "9.9", __version__)):
+        assert said.decode().count("\n") == 0
+        ends = f"; the coordinator has fedcluster {coordinator}, the site {at_site}: install the"
+        assert f"{ends} same at both" in said.decode()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,19 @@ def test_a_site_with_files_of_an_earlier_version_says_what_to_do(site, name):
     assert shown.exit_code == 2
     assert f"{name} was written by an earlier fedcluster" in " ".join(shown.output.split())
     assert not (folder / STATE_FILE).exists()
+
+
+def test_the_state_of_a_newer_version_is_neither_read_nor_changed(site):
+    with started(site):
+        pass
+    path = site.path.parent / STATE_FILE
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA user_version = 1")
+    before = path.read_bytes()
+    told = f"{path} was written by a newer fedcluster: go on with that one"
+    with pytest.raises(InputError, match=re.escape(told)), started(site):
+        pass
+    assert path.read_bytes() == before
 
 
 def test_reading_makes_no_state(site):

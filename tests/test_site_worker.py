@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from federations import labelled
 from grids import KNOWN
+from peer import ByHand
 from typer.testing import CliRunner
 
 from fedcluster.algorithms import FKM, FedAvg, Lloyd
@@ -80,20 +81,6 @@ def question(*tasks: Task, run: str = "r", exchange: int = 0, **more: Any) -> by
 def in_this_process(site: SiteFile) -> Responder:
     columns = tuple(site.opened(raw=True).columns)
     return Responder(site.client(columns), columns=columns, choose=site.client, **KNOWN)
-
-
-class ByHand:
-    """A transport to one site in this process."""
-
-    def __init__(self, reply: Callable[[bytes], bytes]) -> None:
-        self.reply = reply
-        self.replies: list[bytes] = []
-
-    def exchange(self, messages, enough):
-        del enough
-        came = {name: self.reply(message) for name, message in messages.items()}
-        self.replies += came.values()
-        return came, {}
 
 
 def test_a_job_has_the_same_bytes_with_and_without_the_process(site, monkeypatch):

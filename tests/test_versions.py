@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import labelled
-from test_site_worker import START, ByHand, question, started
+from peer import ByHand
+from test_site_worker import START, question, started
 from typer.testing import CliRunner
 
 from fedcluster.algorithms import Lloyd

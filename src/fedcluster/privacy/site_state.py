@@ -38,6 +38,9 @@ STATE_FILE = "site.db"
 EARLIER = ("cohorts.sqlite", "privacy.sqlite", "asked.json")
 """Files in which an earlier version kept this state."""
 
+FORMAT = 0
+"""SQLite's ``user_version`` of the file; a higher one is of a newer fedcluster, and not used."""
+
 WAIT = 60.0
 """Seconds to wait for another process that is writing."""
 
@@ -156,6 +159,11 @@ class SiteState:
                 closing(sqlite3.connect(where, WAIT, isolation_level=None, uri=True)) as file,
                 file,
             ):
+                [newest] = file.execute("PRAGMA user_version").fetchone()
+                if newest > FORMAT:
+                    raise InputError(
+                        f"{self.path} was written by a newer fedcluster: go on with that one"
+                    )
                 file.execute("PRAGMA synchronous = EXTRA")
                 file.execute("BEGIN IMMEDIATE")
                 yield file
