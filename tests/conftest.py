@@ -1,11 +1,12 @@
 """What all tests share."""
 
+import gc
 import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -30,6 +31,22 @@ for name, examples in {"quick": 20, "thorough": 150}.items():
         suppress_health_check=list(HealthCheck),
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+gc.disable()  # until all tests are collected: little of what that makes is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Let no later collection of garbage go through all the modules that are there now."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no examples in the docstrings of tests, which takes seconds."""
+    found = yield
+    return [each for each in found if type(each) is pytest.Module]
+
 
 collect_ignore = ["forked_modules.py"]  # which a server imports: it would compute at once
 

@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyrage
@@ -111,16 +112,16 @@ def packed(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "word", "said"),
     [
-        (pyrage.passphrase.encrypt(b"", WORD), "another", "the passphrase is another one"),
-        (b"no backup", WORD, "or it is no backup"),
-        (packed("../beside"), WORD, "'../beside', which is no file of a backup"),
-        (packed("/tmp/beside"), WORD, "which is no file of a backup"),
+        (lambda: packed("x"), "another", "the passphrase is another one"),
+        (lambda: b"no backup", WORD, "or it is no backup"),
+        (lambda: packed("../beside"), WORD, "'../beside', which is no file of a backup"),
+        (lambda: packed("/tmp/beside"), WORD, "which is no file of a backup"),
     ],
 )
 def test_what_is_no_backup_writes_nothing(
-    content: bytes, word: str, said: str, tmp_path: Path
+    content: Callable[[], bytes], word: str, said: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "file").write_bytes(content)
+    (tmp_path / "file").write_bytes(content())
     with pytest.raises(InputError, match=said):
         restore(tmp_path / "file", tmp_path / "elsewhere", word)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

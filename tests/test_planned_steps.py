@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -126,25 +126,28 @@ REMEDY = "a step of your own must be named in steps under [federation] in its si
 # Before the first question about rows
 
 
-def own_model(algorithm: Any = None) -> Model:
-    fit = FederatedKMeans(2, random_state=0).fit(ROWS)
-    return replace(Model.from_estimator(fit), assigned_by=algorithm)
+@cache
+def own_model() -> Model:
+    return Model.from_estimator(FederatedKMeans(2, random_state=0).fit(ROWS))
 
 
-JOBS = {
+JOBS: dict[str, tuple[Any, str]] = {  # those of a model are made where they are needed
     "an algorithm": (MINE, "Mine"),
     "its objective": (MINE, "Absolute"),
     "of prepared rows": (replace(MINE, prepare=PreprocessingSpec(scale="standard")), "Absolute"),
     "of a choice of k": (replace(MINE, n_clusters=[2, 3]), "Absolute"),
     "of replicates": (replace(MINE, stability=3), "Absolute"),
     "of a sample of the sites": (replace(MINE, participation=0.5), "Absolute"),
-    "a metric": (Evaluate(own_model(), metrics=[Absolute()]), "Absolute"),
-    "a metric by its name": (Evaluate(own_model(), metrics=[f"{__name__}.Absolute"]), "Absolute"),
-    "scores": (Evaluate(own_model()), "SquaredSilhouette"),
-    "scores with labels": (Evaluate(own_model(), labels=True), "SiteARI"),
+    "a metric": (lambda: Evaluate(own_model(), metrics=[Absolute()]), "Absolute"),
+    "a metric by its name": (
+        lambda: Evaluate(own_model(), metrics=[f"{__name__}.Absolute"]),
+        "Absolute",
+    ),
+    "scores": (lambda: Evaluate(own_model()), "SquaredSilhouette"),
+    "scores with labels": (lambda: Evaluate(own_model(), labels=True), "SiteARI"),
     "profiles of a fit": (Fit(2, profile=True), "ClusterColumns"),
-    "profiles of scores": (Evaluate(own_model(), profile=True), "ClusterSilhouettes"),
-    "profiles": (Profile(own_model()), "ClusterColumns"),
+    "profiles of scores": (lambda: Evaluate(own_model(), profile=True), "ClusterSilhouettes"),
+    "profiles": (lambda: Profile(own_model()), "ClusterColumns"),
     "stability": (Fit(2, stability=2), "Agreement"),
     "principal components": (Fit(2, prepare=PreprocessingSpec(pca=1)), "Covariance"),
     "a mixture": (Fit(2, model="mixture"), "GaussianMixture"),
@@ -152,9 +155,13 @@ JOBS = {
 }
 
 
+def made(job: Any) -> Any:
+    return job() if callable(job) else job
+
+
 @pytest.mark.parametrize(("job", "step"), JOBS.values(), ids=JOBS)
 def test_a_job_ends_before_any_row_is_asked_about(job, step):
-    wire = federation({"b": [step], "c": [step]})
+    job, wire = made(job), federation({"b": [step], "c": [step]})
     raw = getattr(job, "prepare", None) is not None
     with pytest.raises(SiteError) as raised:
         execute(job, engine_of(wire, raw=raw), columns=["x", "y"])
@@ -444,7 +451,11 @@ def test_a_site_of_an_older_version_answers_as_before():
 # What is told is what is asked
 
 
-MIXED = Model.from_estimator(FederatedGaussianMixture(2, random_state=0).fit(ROWS))
+@cache
+def mixed() -> Model:
+    return Model.from_estimator(FederatedGaussianMixture(2, random_state=0).fit(ROWS))
+
+
 STANDARD = PreprocessingSpec(scale="standard")
 BOXED: dict[str, Any] = {"epsilon": 50.0, "bounds": {"x": (-3, 9), "y": (-3, 9)}}
 KINDS: dict[str, Any] = {
@@ -479,18 +490,18 @@ KINDS: dict[str, Any] = {
     "fuzzy-db": SelectK(k_max=3, rule="fuzzy-db"),
     "own choice": replace(MINE, n_clusters=[2, 3], rule=Rule("squared-silhouette")),
     "likelihood": SelectK(k_max=3),
-    "scores": Evaluate(own_model(), profile=True, metrics=[Absolute()]),
-    "scores with labels": Evaluate(own_model(), labels=True),
-    "fuzzy scores": Evaluate(replace(own_model(), algorithm={"name": "FFCM", "m": 2.0})),
-    "scores of a mixture": Evaluate(MIXED),
-    "profiles of a mixture": Profile(MIXED),
+    "scores": lambda: Evaluate(own_model(), profile=True, metrics=[Absolute()]),
+    "scores with labels": lambda: Evaluate(own_model(), labels=True),
+    "fuzzy scores": lambda: Evaluate(replace(own_model(), algorithm={"name": "FFCM", "m": 2.0})),
+    "scores of a mixture": lambda: Evaluate(mixed()),
+    "profiles of a mixture": lambda: Profile(mixed()),
 }
 
 
 @pytest.mark.parametrize("job", KINDS.values(), ids=KINDS)
 def test_what_sites_are_told_is_what_they_are_asked(job):
     """A step too many would shut out a site that may not answer it, though nobody asks."""
-    seen: list[Task] = []
+    job, seen = made(job), list[Task]()
 
     class Seeing(LocalEngine):
         def ask(self, tasks: Any, sites: Any = None) -> Any:
