@@ -9,7 +9,7 @@ A run is right if its centres are, to the last bit, those of the same clustering
 with the same sites missing in the same rounds. Every other run prepares its rows. The runs have
 the seeds SEED (0), SEED + 1, ...: so that some may be added later.
 
-With --kills, over Flower: in each run, any program is killed at any moment, and started again in
+With --kills: in each run, any program is killed at any moment, and started again in
 any way, by its command alone. All sites are needed. A run that says that it was broken off is
 resumed. Nothing may be left after ten seconds that no command has started.
 """
@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import Command, RunningFederation, federation, in_one_process, read_json
 from flares import flare
-from kills import Kill, resumed
+from kills import FLARE, FLOWER, Kill, Programs, resumed
 
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
@@ -107,8 +108,8 @@ def coordinator_killed(running: RunningFederation, site: str, seed: int, out: Pa
     return verdict(running, seed, out, again.wait(), again.said())
 
 
-def killed(running: RunningFederation, _site: str, seed: int, out: Path) -> str:
-    kill = Kill(seed, sorted(ROWS), ROUNDS)
+def killed(programs: Programs, running: RunningFederation, _site: str, seed: int, out: Path) -> str:
+    kill = Kill(seed, sorted(ROWS), ROUNDS, programs)
     begin(running, seed, out, len(ROWS))
     wrong = kill.carry_out(running) or resumed(running, out) or verdict(running, seed, out)
     return f"{kill}: {wrong}" if wrong else ""
@@ -157,7 +158,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="?", type=int, default=20)
     parser.add_argument("--transport", choices=["flower", "flare"], default="flower")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first run")
-    parser.add_argument("--kills", action="store_true", help="of any program, over Flower")
+    parser.add_argument("--kills", action="store_true", help="of any program")
     given = parser.parse_args()
     runs, started = given.runs, {"flower": federation, "flare": flare}[given.transport]
     faults: dict[str, Fault] = {
@@ -167,7 +168,8 @@ def main() -> None:
         "the coordinator is killed and resumed": coordinator_killed,
     }
     if given.kills:
-        faults = {"any program is killed": killed}
+        programs = {"flower": FLOWER, "flare": FLARE}[given.transport]
+        faults = {"any program is killed": partial(killed, programs)}
     here(0), here(1)  # compiles what the sites will need: that shall not count against a deadline
     sys.exit(bool(all_tried(faults, given.first, runs, started)))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from federations import RunningFederation
@@ -22,25 +25,50 @@ WAYS = {
 }
 """Ways of starting a program; in the background of a script, it ignores interrupts."""
 
-PROGRAMS = {"coordinator": "", "superlink": "_launcher.py", "run": "_app"}
-AT_SITES = {"site": "", "supernode": "_launcher.py", "worker": "serve()"}
-"""Programs, by a word in the arguments of those that others have started."""
+
+@dataclass(frozen=True)
+class Programs:
+    """Programs of a transport, by a word in the arguments of those that others have started."""
+
+    of_coordinator: Mapping[str, str]
+    of_site: Mapping[str, str]
+    ending: frozenset[str]
+    """Those with which the command ends that started them, so that it is to be given again."""
+
+
+FLOWER = Programs(
+    {"coordinator": "", "superlink": "_launcher.py", "run": "_app"},
+    {"site": "", "supernode": "_launcher.py", "worker": "serve()"},
+    frozenset({"coordinator", "superlink", "site"}),
+)
+FLARE = Programs(
+    {"server": "", "run": "runner_process", "command": ""},
+    {"site": "", "worker": "worker_process"},
+    frozenset({"server", "site"}),
+)
 
 
 class Kill:
     """A kill that is drawn from a seed: what, after which exchange and how much later."""
 
-    def __init__(self, seed: int, sites: list[str], rounds: int) -> None:
-        draw = random.Random(seed)
-        self.what = draw.choice([*PROGRAMS, *AT_SITES])
+    def __init__(
+        self, seed: int, sites: list[str], rounds: int, programs: Programs = FLOWER
+    ) -> None:
+        draw, self.programs = random.Random(seed), programs
+        self.what = draw.choice([*programs.of_coordinator, *programs.of_site])
         self.site = draw.choice(sites)
         self.exchange, self.later = draw.randrange(rounds), draw.uniform(0, 0.5)
         self.way = draw.choice(list(WAYS))
 
     def __str__(self) -> str:
-        where = f" of {self.site}" if self.what in AT_SITES else ""
+        where = f" of {self.site}" if self.at_site else ""
         when = f"{self.later:.2f} s after exchange {self.exchange}"
         return f"{self.what}{where}, {when}, started again by {self.way}"
+
+    @property
+    def at_site(self) -> bool:
+        """Whether the program belongs to a site."""
+        return self.what in self.programs.of_site
 
     def carry_out(self, running: RunningFederation) -> str:
         """Kill a program and start again, by its command alone, what has ended; say what is wrong.
@@ -49,38 +77,50 @@ class Kill:
         """
         running.wait_for_exchange(self.exchange)
         time.sleep(self.later)
-        at_site = self.what in AT_SITES
-        command = running.sites[self.site] if at_site else running.coordinator
-        word = {**PROGRAMS, **AT_SITES}[self.what]
+        command = running.sites[self.site] if self.at_site else running.coordinator
+        if self.what == "command":  # of who asked for the run, which carries it out over FLARE
+            command = running.asked
+        word = {**self.programs.of_coordinator, **self.programs.of_site}[self.what]
         victims = running.children(command, word) if word else [command.process.pid]
         for victim in victims:  # none where the run has not begun, or is over
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         killed = time.monotonic()
-        if self.what in {"coordinator", "superlink", "site"}:
-            command.process.wait(60)
         running.way = WAYS[self.way]
-        if self.what in {"coordinator", "superlink"}:
-            running.start()
-        elif self.what == "site":
-            running.join(self.site)
+        if self.what in self.programs.ending:
+            command.process.wait(60)
+            if self.at_site:
+                running.join(self.site)
+            else:
+                running.start()
         time.sleep(max(0.0, killed + ORPHAN - time.monotonic()))
         orphans = self._orphans(running)
         return f"orphans: {orphans}" if orphans else ""
 
     def _orphans(self, running: RunningFederation) -> list[str]:
-        """What runs without a command that has started it."""
+        """What runs without a command that has started it.
+
+        What writes labels outlives its program, and ends by itself.
+        """
         family = {pid for command in running.commands for pid in running.programs(command)}
         found = []
         for pid in set(running.pids()) - family:
             with suppress(OSError):
-                found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[-200:])
+                line = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+                if line and not re.search(r"serve\(\) \d+ 0$", line):
+                    found.append(line[-200:])
         return found
 
 
 def resumed(running: RunningFederation, out: Path) -> str:
-    """Go on as a run that was broken off says, until it is done; say what is wrong."""
+    """Go on as a run that was broken off says, until it is done; say what is wrong.
+
+    A command that was killed itself says nothing; then the list of runs tells its name.
+    """
     said = running.asked.said() if running.asked.wait() else ""
+    if running.asked.process.returncode == -signal.SIGKILL:
+        [*_, last] = runs(Federation.load(running.folder))
+        said = f"federation run {running.folder} resume {last.name}"
     for _ in range(3):
         if not said:
             break

@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import time
@@ -323,3 +324,15 @@ def test_a_site_that_is_absent_at_submission_is_named(
     name = run.said().split()[-1]
     again = running.command("federation", "run", running.folder, "resume", name)
     assert again.wait() == 0, again.said()
+
+
+@pytest.mark.long
+def test_what_is_written_while_it_runs_is_for_its_owner_only(running: RunningFlare) -> None:
+    """By both ends and FLARE's programs, whatever the umask; the test's own files aside."""
+    walked = [path for path in running.folder.rglob("*") if not path.is_symlink()]
+    assert len(walked) > 100
+    for path in walked:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if path.name not in {"rows.csv", "site.toml"}:
+            assert mode & 0o077 == 0, path
+        assert path.is_dir() or path.suffix == ".sh" or not mode & 0o111, path

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from federations import RunningFederation, in_one_process, read_json
+from flares import RunningFlare
 
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
@@ -81,8 +82,11 @@ def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
     assert "not told" in run.said()
 
 
-def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(tmp_path: Path) -> None:
-    federation = RunningFederation(tmp_path, ROWS)
+@pytest.mark.parametrize("transport", [RunningFederation, RunningFlare], ids=["flower", "flare"])
+def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(
+    transport: type[RunningFederation], tmp_path: Path
+) -> None:
+    federation = transport(tmp_path, ROWS)
     tomls = [federation.site(name) / "site.toml" for name in ROWS]
     try:
         for least, (toml, X) in enumerate(zip(tomls, ROWS.values(), strict=True), start=5):

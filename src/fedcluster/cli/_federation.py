@@ -146,7 +146,7 @@ def bounds_of(folder: Folder, rows: MostRows = None, bounds: Bounds = None) -> N
         federation = bound(federation, _stated("rows", rows), _stated("bounds", bounds))
     for site in federation.sites:
         most = federation.rows.get(site)
-        say(f"{site}: {'no limit stated' if most is None else f'at most {most:,.0f} rows'}")
+        say(f"{site}: {'no bound stated' if most is None else f'at most {most:,.0f} rows'}")
     for column, (low, high) in federation.ranges.items():
         say(f"{column}: from {low:g} to {high:g}")
 
