@@ -267,14 +267,13 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 
 IN_ORDER_OF_USE = (
     *("demo", "kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
-    *("predict", "federation", "site", "watch", "new", "start", "doctor", "show", "run", "runs"),
-    *("result", "cancel", "reload", "log", "verify-log", "budget", "evidence", "permit", "key"),
-    *("operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site", "rotate-key"),
-    *("accept", "revoke", "renew-certificates"),
+    *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
+    *("runs", "result", "cancel", "reload", "log", "verify-log", "budget", "evidence", "permit"),
+    *("key", "operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site"),
+    *("rotate-key", "accept", "revoke", "renew-certificates"),
 )
 ADVANCED = (
-    *("warm-up", "audit", "flare", "address", "csr", "certificate", "groups", "new-key", "harden"),
-    *("job",),
+    *("warm-up", "audit", "address", "csr", "certificate", "groups", "new-key", "harden", "job"),
 )
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
 
