@@ -1,18 +1,23 @@
 """Processes that hold a site's rows, forked from a server that has imported what they need.
 
 That, with the start of numba, takes each a second of its own otherwise. `test_worker` starts them
-as sites do.
+as sites do. Commands that need a process of their own are forked likewise.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from fedcluster.site.process import serve
@@ -41,6 +46,37 @@ class Forked:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+def run_command(*arguments: str, folder: Path | None = None, path: str = "") -> Any:
+    """Return the status and the output of a command, which looks for modules in a path, too."""
+    if os.name != "posix":
+        program = Path(sys.executable).with_name("fedcluster")
+        env = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(
+            [program, *arguments], text=True, capture_output=True, cwd=folder, env=env
+        )
+    with TemporaryDirectory() as made:
+        said = [Path(made, name) for name in ("stdout", "stderr")]
+        given = (arguments, str(folder or Path.cwd()), path, [*map(str, said)])
+        looked = os.pathsep.join(filter(None, sys.path))
+        process = _server(looked).Process(target=_command, args=given)
+        process.start()
+        process.join()
+        stdout, stderr = (each.read_text("utf-8") for each in said)
+    return SimpleNamespace(returncode=process.exitcode, stdout=stdout, stderr=stderr)
+
+
+def _command(arguments: Sequence[str], folder: str, path: str, said: Sequence[str]) -> None:
+    from fedcluster.cli import app
+
+    for stream, name in enumerate(said, 1):
+        os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY, 0o600), stream)
+    if path:
+        sys.path.insert(0, path)
+    sys.argv[:] = ["fedcluster", *arguments]
+    with chdir(folder):
+        app()
 
 
 @cache

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from federations import RunningFederation, federation, labelled, read_json
+from forked import run_command
 
 PARTY = '''
 import json
@@ -170,15 +171,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str, fails: bool = False, path: str = "") -> str:
-    paths = filter(None, [path, os.environ.get("PYTHONPATH")])
-    ran = subprocess.run(
-        [Path(sys.executable).parent / "fedcluster", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )
+    ran = run_command(*arguments, folder=folder, path=path)
     assert ran.returncode == 2 * fails, ran.stderr
     return ran.stderr if fails else ran.stdout
 

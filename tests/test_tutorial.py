@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import run_command
 
 TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial.md"
 BLOCKS = re.findall(r"```(python|console)\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.S)
@@ -31,14 +33,15 @@ def run_python(text: str, name: str, scope: dict[str, object]) -> None:
     assert runner.tries > 0
 
 
+def started(program: str, *arguments: str) -> Any:
+    place = Path(sys.executable).with_name(program)
+    return subprocess.run([place, *arguments], capture_output=True, text=True, check=False)
+
+
 def run_commands(text: str, name: str, scope: dict[str, object]) -> None:
     for shown in re.split(r"^\$ ", text, flags=re.M)[1:]:
         command, _, expected = shown.partition("\n")
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / command.split()[0]), *command.split()[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        program, *arguments = command.split()
+        done = run_command(*arguments) if program == "fedcluster" else started(program, *arguments)
         assert done.returncode == 0, f"{name}: {command}: {done.stderr}"
         assert doctest.OutputChecker().check_output(expected, done.stdout, FLAGS), done.stdout
