@@ -105,10 +105,11 @@ class _Means:
             )[1]
         ]
         centers = np.where(rng.random((len(one), 1)) < 0.5, one, matched)
-        rest = np.delete(centers, rng.integers(len(centers)), axis=0)
+        gone = rng.integers(len(centers))
+        rest = np.concatenate([centers[:gone], centers[gone + 1 :]])
         squared = scipy.spatial.distance.cdist(rest, self.points, "sqeuclidean").min(axis=0)
-        chance = np.cumsum(self.weights * squared)
-        place = np.searchsorted(chance, rng.random() * chance[-1], side="right")
+        chance = (self.weights * squared).cumsum()
+        place = chance.searchsorted(rng.random() * chance[-1], side="right")
         new = self.points[min(int(place), len(self.points) - 1)]
         return np.concatenate([rest, new[None]])
 

@@ -221,9 +221,9 @@ def check(
     RefusedError
         With the message of the first combination in the table that applies.
     """
-    sites = tuple(sites)
+    sites, known = tuple(sites), frozenset(conditions)
     for row in table().values():
-        if not row.when or not set(row.when) <= set(conditions):
+        if not row.when or not known.issuperset(row.when):
             continue
         values: dict[str, Any] = {}
         for name in row.when:
