@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import RunningFederation, federation, in_one_process, labelled, read_json
+from test_federation import invoke
 
 from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data
@@ -35,6 +37,17 @@ ROWS = {
 
 # A site that does not answer within a third of it is asked again, and answers twice.
 WAIT = ["--deadline", 900]
+
+
+def done(*arguments: object) -> str:
+    """What a command says that starts no other program, in this process and without any umask."""
+    before = os.umask(0)
+    try:
+        status, said = invoke(*arguments)
+    finally:
+        left = os.umask(before)
+    assert (status, left) == (0, 0), said
+    return said
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +88,8 @@ def test_clusters_are_compared_with_the_labels_of_the_sites(
     run = running.run("evaluate", file, *other, "--labels", *WAIT, "--out", tmp_path / "scores")
     assert run.wait() == 0, run.said()
     tomls = [running.site(name) / "site.toml" for name in ROWS]
-    here = running.command("evaluate", file, *tomls, *other, "--json", name="evaluate")
-    assert here.wait() == 0, here.said()
     found = read_json(tmp_path / "scores" / "scores.json")
-    said = here.said()
+    said = done("evaluate", file, *tomls, *other, "--json")
     for part in ("scores", "beside"):
         assert found[part] == json.loads(said[said.index("{") :])[part]
     assert np.sum(found["beside"]["rows"]) > 0
@@ -91,15 +102,10 @@ def test_a_permit_with_the_usual_steps_covers_other_fits(
 ) -> None:
     """A mixture, and k-means without outliers."""
     terms = ["--purpose", "Groups", "--columns", "x,y", "--rounds", 200, "--end", "2090-12-31"]
-    granted = running.command("federation", "permit", running.folder, "usual", *terms)
-    assert granted.wait() == 0, granted.said()
+    done("federation", "permit", running.folder, "usual", *terms)
     permit = running.folder / "permits" / "usual.toml"
-    accepted = [
-        running.command("site", "permit", "accept", running.site(name) / "site.toml", permit)
-        for name in ROWS
-    ]
-    for each in accepted:
-        assert each.wait() == 0, each.said()
+    for name in ROWS:
+        done("site", "permit", "accept", running.site(name) / "site.toml", permit)
     asked: list[tuple[list[object], dict[str, Any]]] = [
         (["--model", "mixture", "--n-init", 2], {"model": "mixture", "n_init": 2}),
         (["--trim", 0.1], {"trim": 0.1}),
@@ -214,43 +220,36 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
     }.items():
         assert refused[name].wait() == 2, name
         assert reason in refused[name].said()
-    show = running.command("federation", "show", running.folder, name="show")
-    assert show.wait() == 0
-    assert show.said().count(" connected") == len(ROWS)
+    assert done("federation", "show", running.folder).count(" connected") == len(ROWS)
 
 
 def test_what_either_end_writes_is_for_its_owner_only(
     running: RunningFederation, tmp_path: Path
 ) -> None:
-    """By commands that are started without any umask; after all that the tests above have done."""
+    """Without any umask; after all that the tests above have done."""
     word, toml = tmp_path / "word", running.site("north") / "site.toml"
     word.write_text("correct horse")
     word.chmod(0o600)
     new, copy = tmp_path / "new", tmp_path / "copy"
-    status = [
-        running.command(*command).wait()
-        for command in (
-            ("federation", "operator", "add", running.folder, "ada"),
-            ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
-            ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
-            ("federation", "address", copy, "127.0.0.1:9443"),
-            ("federation", "csr", copy),
-            ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
-            ("federation", "add-site", new, "c"),
-            ("federation", "rotate-key", new, "a"),
-            ("federation", "revoke", new, "b"),
-            ("federation", "renew-certificates", new, "--new-authority"),
-            ("federation", "doctor", running.folder),
-            ("federation", "prune", running.folder, "--keep", 0),
-            ("site", "reload", toml),
-            ("site", "log", toml),
-            ("site", "doctor", toml),
-            ("site", "new-key", new / "sites" / "a" / "site.toml"),
-        )
-    ]
-    doctor = running.command("site", "doctor", toml)
-    doctor.wait()
-    assert status == [0] * len(status), doctor.said()
+    for command in (
+        ("federation", "operator", "add", running.folder, "ada"),
+        ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
+        ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
+        ("federation", "address", copy, "127.0.0.1:9443"),
+        ("federation", "csr", copy),
+        ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
+        ("federation", "add-site", new, "c"),
+        ("federation", "rotate-key", new, "a"),
+        ("federation", "revoke", new, "b"),
+        ("federation", "renew-certificates", new, "--new-authority"),
+        ("federation", "doctor", running.folder),
+        ("federation", "prune", running.folder, "--keep", 0),
+        ("site", "reload", toml),
+        ("site", "log", toml),
+        ("site", "doctor", toml),
+        ("site", "new-key", new / "sites" / "a" / "site.toml"),
+    ):
+        done(*command)
     run = running.run("fit", "-k", 2, "--max-iter", 2, *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     written = (running.folder, new, copy, tmp_path / "file", tmp_path / "out")
