@@ -83,7 +83,11 @@ def test_attacks_read_the_rows_of_a_site_with_limits(tmp_path) -> None:
     assert {name: n for name, n in read.items() if n < STRONG[name]} == {}
 
 
-@pytest.mark.parametrize("protection", [PROTECTIONS[1], GROUPS], ids=lambda p: p.name)
+LARGER = pytest.param(GROUPS, marks=pytest.mark.long)
+"""Groups of five, which the attacks meet also in rows of persons."""
+
+
+@pytest.mark.parametrize("protection", [PROTECTIONS[1], LARGER], ids=lambda p: p.name)
 def test_no_attack_reads_a_row_of_a_site_with_groups(protection, tmp_path) -> None:
     protected = [attack for attack in ATTACKS if attack.protected]
     assert set(reads(simulated(200, 1), protection, tmp_path, protected).values()) == {0}

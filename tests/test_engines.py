@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from grids import flower_engine
@@ -21,7 +24,7 @@ from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec, clustering
-from fedcluster.rounds import gather, iterate, run_plan, with_preprocessing
+from fedcluster.rounds import Plan, gather, iterate, run_plan, with_preprocessing
 from fedcluster.selection.sweep import select_k_plan
 
 RNG = np.random.default_rng(5)
@@ -66,6 +69,23 @@ PLANS = {
     "tree": lambda: iterate(VarianceTree(9), seed=6),
 }
 engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+MOST = [
+    pytest.param(engine, marks=[pytest.mark.long] if name == "recorded-flower" else [], id=name)
+    for name, engine in ENGINES.items()
+]
+"""What records over Flower, too, is left to `make long` where it would be another draw only."""
+
+
+FOUND: dict[tuple[Any, int], Any] = {}
+
+
+def locally(
+    find: Callable[..., Any], what: Any, given: Callable[[], list[Client]] = clients
+) -> Any:
+    """What a function finds with the sites of this process, once for all other engines."""
+    if (key := (find, id(what))) not in FOUND:
+        FOUND[key] = find(LocalEngine(given()), what)
+    return FOUND[key]
 
 
 class Chunks:
@@ -107,7 +127,14 @@ def raw_clients() -> list[Client]:
     return given
 
 
-@engines
+def prepared(engine: Engine, wish: PreprocessingSpec) -> Any:
+    told = disclosed_columns(engine)
+    before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
+    plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_iter=9))
+    return told, before, run_plan(with_preprocessing(plan, before.value.preprocessor), engine)
+
+
+@pytest.mark.parametrize("engine", MOST)
 @pytest.mark.parametrize(
     "wish",
     [
@@ -120,16 +147,8 @@ def raw_clients() -> list[Client]:
 )
 def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
     """What is described, fitted and then clustered; every reply passes the checks."""
-
-    def found(engine):
-        told = disclosed_columns(engine)
-        before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
-        plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_iter=9))
-        after = run_plan(with_preprocessing(plan, before.value.preprocessor), engine)
-        return told, before, after
-
-    told, before, after = found(LocalEngine(raw_clients()))
-    there = found(engine(raw_clients(), tmp_path))
+    told, before, after = locally(prepared, wish, given=raw_clients)
+    there = prepared(engine(raw_clients(), tmp_path), wish)
     assert told == there[0]
     assert list(told) == list(there[0]) == sorted(ROWS)
     assert before.value.preprocessor == there[1].value.preprocessor
@@ -148,15 +167,18 @@ def bits(found: Result) -> object:
     return [a.tobytes() for a in arrays], repr(history), repr(state.inertia), found.reason
 
 
-@engines
+def planned(engine: Engine, plan: Callable[[], Plan[Any]]) -> Any:
+    return run_plan(plan(), engine)
+
+
+@pytest.mark.parametrize("engine", MOST)
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.usefixtures("impatient")
 def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
     """Centres, weights, history and what was exchanged."""
-    here = run_plan(plan(), LocalEngine(clients()))
-    there = run_plan(plan(), engine(clients(), tmp_path))
-    assert bits(here.value) == bits(there.value)
-    assert here.communication_rounds == there.communication_rounds
+    one, other = locally(planned, plan), planned(engine(clients(), tmp_path), plan)
+    assert bits(one.value) == bits(other.value)
+    assert one.communication_rounds == other.communication_rounds
 
 
 DEFAULTS = {
@@ -195,23 +217,28 @@ QUICK = [
 ]
 
 
-@engines
+def too_many() -> list[Client]:
+    many = Client("east", TooMany(Data(ROWS["east"])))
+    return [many, *(client for client in clients() if client.name != "east")]
+
+
+def by_default(engine: Engine, plan: Callable[..., Plan[Any]]) -> Any:
+    sites = engine.introduce()
+    return sites, run_plan(plan(sites), engine)
+
+
+@pytest.mark.parametrize("engine", MOST)
 @pytest.mark.parametrize("plan", QUICK)
 def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_path):
     """Every engine knows of them before the start is chosen, and finds the same bits."""
-
-    def given() -> list[Client]:
-        many = Client("east", TooMany(Data(ROWS["east"])))
-        return [many, *(client for client in clients() if client.name != "east")]
-
-    here, there = LocalEngine(given()), engine(given(), tmp_path)
-    assert here.introduce() == there.introduce()
-    assert [site.name for site in there.introduce() if site.streams] == ["east"]
-    found = run_plan(plan(here.introduce()), here), run_plan(plan(there.introduce()), there)
-    results = [getattr(each.value, "results", {0: each.value}) for each in found]
+    known, one = locally(by_default, plan, given=too_many)
+    told, other = by_default(engine(too_many(), tmp_path), plan)
+    assert known == told
+    assert [site.name for site in told if site.streams] == ["east"]
+    results = [getattr(each.value, "results", {0: each.value}) for each in (one, other)]
     for k, result in results[0].items():
         assert bits(result) == bits(results[1][k])
-    assert found[0].communication_rounds == found[1].communication_rounds
+    assert one.communication_rounds == other.communication_rounds
 
 
 def test_a_start_that_was_asked_for_stays():

@@ -222,7 +222,7 @@ EXAMPLES = settings().max_examples
 
 
 @by_name(STEPS)
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=EXAMPLES // 4)
 @given(case=cases())
 def test_every_law_holds(step: Step, case: Case) -> None:
     """On whole-numbered rows with ties and twins, at offsets, with weights or without."""
@@ -238,7 +238,7 @@ REGULAR = ("precision", "memory")
 
 
 @by_name(STEPS)
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=EXAMPLES // 6)
 @given(case=cases())
 def test_laws_that_take_many_answers_hold(step: Step, case: Case) -> None:
     check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1, laws=REPEATED)
@@ -248,14 +248,14 @@ EXACT = ("server_additive", "answer_shape", "purity", "wire")
 
 
 @by_name(ALGORITHMS)
-@settings(max_examples=EXAMPLES // 3)
+@settings(max_examples=EXAMPLES // 5)
 @given(case=cases())
 def test_laws_that_touch_no_bit_hold_over_several_rounds(step: Algorithm, case: Case) -> None:
     """With the memory that a few rounds gave to the state."""
     check_laws(step, example(case), [asked(step, case.centers)], n_rounds=4, laws=EXACT)
 
 
-SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 5))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))]
 
 
 @by_name(ALGORITHMS)
