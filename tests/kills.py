@@ -128,6 +128,11 @@ def resumed(running: RunningFederation, out: Path) -> str:
             running.asked = running.command(*running.asked.arguments)
             said = running.asked.said() if running.asked.wait() else ""
             continue
+        if "federation result DIR " in said:  # it has ended meanwhile
+            fetch = ("federation", "result", running.folder, said.split()[-1], "--out", out)
+            again = running.command(*fetch)
+            said = again.said() if again.wait() else ""
+            continue
         advice, _, name = said.strip().rpartition("resume ")
         if not advice.endswith(f"federation run {running.folder} "):
             return f"no advice: {said}"

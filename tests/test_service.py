@@ -370,7 +370,10 @@ def test_a_run_that_ends_without_a_word_has_failed(coordinator: Operated, monkey
     coordinator.carrier.wait_for(name, name)
     coordinator.carrier.finish(name)
     owner.wait_until(name, "done")
-    assert "has ended" in owner.post(f"/runs/{name}/resume", status=400)["error"]
+    ended = owner.post(f"/runs/{name}/resume", status=400)["error"]
+    assert ended.endswith(
+        f"has ended; fetch its result with fedcluster federation result DIR {name}"
+    )
 
 
 def test_a_queue_goes_on_where_a_coordinator_was_killed(federation: Federation) -> None:

@@ -423,7 +423,8 @@ class RunQueue:
             run = Run.load(folder)
             if run.state == State.DONE:
                 raise InputError(
-                    f"run {name!r} has ended; fetch its result with fedcluster federation result"
+                    f"run {name!r} has ended; fetch its result with fedcluster federation result "
+                    f"DIR {name}"
                 )
             if run.state not in GOING:
                 begin_anew(folder)
