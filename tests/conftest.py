@@ -32,13 +32,16 @@ for name, examples in {"quick": 20, "thorough": 150}.items():
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-gc.disable()  # until all tests are collected: little of what that makes is garbage
 
-
-def pytest_collection_finish() -> None:
-    """Let no later collection of garbage go through all the modules that are there now."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile, of which there is little, nor later in what is there then."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
