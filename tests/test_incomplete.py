@@ -16,11 +16,11 @@ from sklearn.metrics.pairwise import nan_euclidean_distances
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, PreprocessingSpec, State
-from fedcluster.algorithms import IncompleteKMeans, Lloyd
+from fedcluster.algorithms import IncompleteKMeans, Lloyd, MergedMixture
 from fedcluster.cli import app
 from fedcluster.core import Column, Floats, Task
 from fedcluster.errors import InputError
-from fedcluster.jobs import Evaluate, SelectK, execute
+from fedcluster.jobs import Evaluate, Fit, SelectK, execute, model_of
 from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
@@ -309,6 +309,21 @@ def test_groups_with_missing_values_are_means_of_what_they_tell() -> None:
     weight = data.sample_weight
     assert weight is not None
     assert answer.sums[:10, 1].sum() == pytest.approx(squared @ weight + within.sum())
+
+
+def test_k_is_judged_by_present_values_and_so_are_the_clusters() -> None:
+    """K-means of rows with gaps would take more rounds, of which each may need the next."""
+    rng = np.random.default_rng(33)
+    y = np.arange(450) % 3
+    X = 8.0 * np.eye(3)[y] + rng.normal(size=(450, 3))
+    X[rng.random(X.shape) < np.where(y == 1, 0.3, 0.1)[:, None]] = np.nan
+    engine = LocalEngine(Client(name, Data(x)) for name, x in parts(X, 3).items())
+    report = execute(Fit("auto", prepare=PreprocessingSpec(missing="ignore")), engine)
+    assert isinstance(report.clustering.algorithm, MergedMixture)
+    asked = [set(each.steps) for each in report.outcome.communication_rounds]
+    assert sum(not each <= {"Missing", "Means", "Squares", "Histogram"} for each in asked) <= 10
+    whole = ~np.isnan(X).any(axis=1)
+    assert adjusted_rand_score(y[whole], model_of(report).predict(X[whole])) >= 0.98
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,23 @@ def test_leaves_of_rows_with_gaps_have_the_moments_of_what_is_there() -> None:
     assert_allclose(np.asarray(leaves.missing), np.isnan(X).mean(axis=0), atol=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [(300, 300, 300, 300), (90, 200, 360, 550)])
+def test_leaves_part_clusters_that_few_of_many_columns_tell(sizes: Sequence[int]) -> None:
+    """In units of all rows, the 57 columns of noise decide which point is nearest."""
+    rng, corners = np.random.default_rng(40), np.array([[0, 0, 0], [7, 0, 1], [0, 7, 2], [1, 1, 8]])
+    y = np.repeat(np.arange(4), sizes)
+    X = np.hstack([corners[y] + rng.normal(size=(1200, 3)), rng.normal(size=(1200, 57))])
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    engine = LocalEngine(Client(str(i), Data(X[i::2]), ()) for i in (0, 1))
+    table, rows = run_plan(leaves_plan(None), engine).value
+    assert (table.between[:3] > 0.5).all()
+    assert (table.between[3:] == 0).all()
+    leaf = cdist(X / table.unit, rows.leaves.means / table.unit).argmin(axis=1)
+    shared = np.zeros((4, len(rows.leaves.weights)))
+    np.add.at(shared, (y, leaf), 1.0)
+    assert shared.max(axis=0).sum() >= 0.98 * len(X)
+
+
 def test_a_small_leaf_is_part_of_the_nearest_one_in_units() -> None:
     means = np.array([[0.0, 0.0], [30.0, 9.0], [20.0, 0.0]])
     leaves = Leaves(np.array([9.0, 9.0, 1.0]), means, np.zeros((3, 2, 2)))

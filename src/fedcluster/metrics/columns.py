@@ -38,6 +38,13 @@ ON_GRID = 1e-6
 TWO_VALUED = 1e-6
 """Largest excess of the kurtosis over that of two values at which a column has only two."""
 
+NORMAL = 25.0
+"""Largest n (g^2 / 6 + e^2 / 24), with g the skewness and e the excess of the kurtosis, at which a
+column counts as normal: a chi-square of two degrees of freedom (C. M. Jarque & A. K. Bera, Int.
+Stat. Rev. 55, 1987)."""
+MOST_BETWEEN, HALVINGS = 0.98, 12
+"""The largest share of variance between clusters, and how often its range is halved."""
+
 MOST_EDGES = 1000
 
 
@@ -101,12 +108,15 @@ class Shapes:
         The two values of a column that has only two; NaN elsewhere.
     grid : ndarray of shape (d,)
         The largest step of which all values before preparation are multiples; 0 if there is none.
+    between : ndarray of shape (d,)
+        The share of the variance that is between clusters; see `between_share`.
     """
 
     mean: Floats
     variance: Floats
     values: Floats
     grid: Floats
+    between: Floats
 
     @classmethod
     def from_total(cls, state: State, total: Summary) -> Shapes:
@@ -128,17 +138,43 @@ class Shapes:
         third = m3 - 3 * m1 * m2 + 2 * m1**3
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         with np.errstate(divide="ignore", invalid="ignore"):
-            skewness = third / variance**1.5
-            two = np.abs(fourth / variance**2 - skewness**2 - 1.0) <= TWO_VALUED * (
-                1.0 + skewness**2
-            )
+            skewness, kurtosis = third / variance**1.5, fourth / variance**2
+            two = np.abs(kurtosis - skewness**2 - 1.0) <= TWO_VALUED * (1.0 + skewness**2)
             reach = np.sqrt(1.0 + skewness**2 / 4.0)
             ends = np.array([skewness / 2.0 - reach, skewness / 2.0 + reach])
         mean = state.centers[0] + m1
         values = np.where(two, mean + np.sqrt(variance) * ends, np.nan)
         on = total.sums[:, POWERS:] >= (1.0 - 1e-9) * n[:, None]
         grid = np.where(on.any(axis=1), np.array(GRIDS)[on.argmax(axis=1)], 0.0)
-        return cls(mean, variance, values, grid)
+        skewness, excess = np.nan_to_num([skewness, kurtosis - 3.0], posinf=0, neginf=0)
+        return cls(mean, variance, values, grid, between_share(skewness, excess, n))
+
+
+def between_share(skewness: Floats, excess: Floats, n: Floats) -> Floats:
+    """Return the share b of a column's variance that is between clusters, as its moments tell.
+
+    If a column is the sum of one of two values and of normal noise, 2 b^3 + e b - g^2 = 0 (A. C.
+    Cohen, Estimation in mixtures of two normal distributions, Technometrics 9, 1967), which has one
+    positive root. The share is 0 where n rows may be normal, and at most `MOST_BETWEEN`.
+
+    Parameters
+    ----------
+    skewness, excess, n : ndarray of shape (d,)
+        g, e and the weight of the rows.
+
+    Examples
+    --------
+    >>> between_share(np.zeros(2), np.array([-1.28, -0.01]), np.full(2, 900.0)).round(2)
+    array([0.8, 0. ])
+    """
+    low, high = np.zeros(len(n)), np.full(len(n), MOST_BETWEEN)
+    for _ in range(HALVINGS):
+        half = (low + high) / 2
+        above = 2 * half**3 + excess * half > skewness**2
+        low, high = np.where(above, low, half), np.where(above, half, high)
+    is_normal = n * (skewness**2 / 6 + excess**2 / 24) <= NORMAL
+    share: Floats = np.where(is_normal, 0.0, low)
+    return share
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ class Table:
         Shift and scale from the columns used for clustering to those of the mixtures.
     preprocessor : RowTransform or None
         The preparation of rows for mixtures; None if it is that for clustering.
+    between : ndarray of shape (d,)
+        The share of each column's variance that is likely between clusters; see `Shapes`.
     """
 
     n: float
@@ -89,6 +91,7 @@ class Table:
     shift: Floats
     scale: Floats
     preprocessor: RowTransform | None
+    between: Floats
 
     @classmethod
     def by_column(
@@ -99,6 +102,7 @@ class Table:
         return cls(
             float(told.weights.max()), texts, told.mean, told.variance, np.zeros(d),
             np.diag(told.variance[numbers]), 0.0, np.zeros(d), np.ones(d), preprocessor,
+            np.zeros(d),
         )  # fmt: skip
 
     def with_products(self, total: Summary) -> Table:
@@ -145,10 +149,19 @@ class Table:
 
     @property
     def unit(self) -> Floats:
+        """The deviation of each column within clusters, (d,); 1 for levels and constants.
+
+        In columns of one unit by all rows, the many that tell nothing would decide which leaf is
+        nearest.
+        """
+        unit: Floats = self.deviations * np.where(self.texts == 0, np.sqrt(1 - self.between), 1.0)
+        return unit
+
+    @property
+    def deviations(self) -> Floats:
         """The standard deviation of each column, (d,); 1 for levels and constants."""
         varies = (self.texts == 0) & (self.variance > 0)
-        unit: Floats = np.where(varies, np.sqrt(np.where(varies, self.variance, 1.0)), 1.0)
-        return unit
+        return np.where(varies, np.sqrt(np.where(varies, self.variance, 1.0)), 1.0)
 
     def bic(self, kind: Kind, state: State, likelihood: float) -> float:
         """Return how likely a mixture is for its number of parameters."""
@@ -215,6 +228,7 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     return Table(
         n, texts, (shapes.mean - low) / width, shapes.variance / width**2, floors,
         covariance[np.ix_(numbers, numbers)], 0.0, low, width, own,
+        shapes.between,
     )  # fmt: skip
 
 
@@ -332,13 +346,13 @@ def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
     sd = np.sqrt(np.maximum(values, least))
     axes = np.zeros((2 * len(places), len(table.mean)))
     axes[: len(places), places] = vectors.T / sd[:, None]
-    axes[len(places) :, places] = np.eye(len(places)) / table.unit[places][:, None]
+    axes[len(places) :, places] = np.eye(len(places)) / table.deviations[places][:, None]
     mean = table.clustered(table.mean)
     state = replace(State.at(mean[None]), memory={"axes": axes, "edges": EDGES})
     [answers] = yield [Task(AxisCounts(), state, seed)]
     counts = answers.total().weights.reshape(len(axes), -1)
     low, high = quantiles_of(counts, EDGES, RANGE).T
-    ranges = np.log(np.maximum(high - low, 1e-3) * np.append(sd, table.unit[places]))
+    ranges = np.log(np.maximum(high - low, 1e-3) * np.append(sd, table.deviations[places]))
     return replace(table, log_noise=-float(ranges.reshape(2, -1).sum(axis=1).min()))
 
 

@@ -215,8 +215,7 @@ class FitSpec:
         rule = getattr(self, "rule", None)
         by_index = rule is not None and rule.name != "likelihood"
         one = isinstance(self.n_clusters, Integral)
-        ignores = self.prepare is not None and self.prepare.missing == "ignore"
-        if self.model != "auto" or not (one or own or by_index or ignores):
+        if self.model != "auto" or not (one or own or by_index):
             return self
         return replace(self, model="k-means")
 

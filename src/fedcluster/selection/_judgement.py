@@ -104,7 +104,8 @@ def judged_plan(
     for i, (_, own) in zip(draws, again, strict=True):
         best = likely_mixtures(own, ks, kinds)[0][:REPLICATED]
         plans.append(_drawn(confirmed_plan(own, best, i), i))
-    tried = sorted(set(counts) & set(ks)) if spec.model == "auto" else []
+    is_tried = spec.model == "auto" and spec.wish is None  # not of rows with gaps
+    tried = sorted(set(counts) & set(ks)) if is_tried else []
     plans += [_by_means(rows, k, spec.seed) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
     by_means = dict(zip(tried, found[len(draws) :], strict=True))
