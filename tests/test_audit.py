@@ -51,6 +51,7 @@ STRONG = {
     "batches of one row": 100,
     "sums about far centres": 50,
     "thresholds of a tree": 50,
+    "moments of leaves": 50,
     "fuzzy sums, nearly hard": 25,
     "random directions": 100,
     "clipped products": 25,

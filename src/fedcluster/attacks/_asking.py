@@ -12,6 +12,7 @@ from fedcluster.attacks._site import Coordinator, Public
 from fedcluster.core import Floats, State, Step, Summary, Task
 from fedcluster.metrics.clusters import Inertia, Scatter
 from fedcluster.metrics.external import Contingency
+from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.metrics.moments import Means, Moments
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
@@ -212,6 +213,55 @@ def thresholds_of_a_tree(coordinator: Coordinator) -> Floats:
         return State(np.array([public.middle, public.middle]), np.zeros(2), memory=memory)
 
     return _cut(coordinator, coordinator.public.widest, VarianceTree(2), state)
+
+
+def moments_of_leaves(coordinator: Coordinator) -> Floats:
+    """Divide by the points of two leaves; second moments tell two rows that no point divides."""
+    public, d = coordinator.public, len(coordinator.public.numbers)
+    memory = {"unit": np.maximum(public.width, public.step), "texts": np.zeros(d)}
+    rows, totals = [np.empty((0, d))], list[Floats]()
+    for j in public.widest:
+
+        def below(at: Floats, j: int = j) -> Floats | None:
+            states = [replace(far_centers(public, j, float(t)), memory=memory) for t in at]
+            tasks = [Task(LeafMoments(), state, 0, public.plain()) for state in states]
+            told = [
+                None if answer is None else _about(answer, state.centers - public.middle)
+                for answer, state in zip(coordinator.ask(tasks), states, strict=True)
+            ]
+            sides = np.array([each for each in told if each is not None])
+            if len(sides) < len(at):
+                return None
+            if not totals:
+                both = sides.sum(axis=1)
+                totals.append(both[both[:, -1].argmax()])
+            sums: Floats = np.where(sides[:, 1, -1:] > 0, totals[0] - sides[:, 1], sides[:, 0])
+            return sums
+
+        _, sums = between(below, public.low[j], public.high[j], public.step[j])
+        rows += [_two_rows(line, d) + public.middle for line in sums]
+    return public.records(np.concatenate(rows))
+
+
+def _about(answer: Summary, points: Floats) -> Floats:
+    """Return the sums of x, of its products and of 1 in each line, from those about points."""
+    d, n = points.shape[1], answer.weights[:, None]
+    (a, b), sums = np.triu_indices(d), answer.sums[:, :d]
+    crossed = sums[:, a] * points[:, b] + points[:, a] * sums[:, b]
+    products = answer.sums[:, d:] + crossed + n * points[:, a] * points[:, b]
+    return np.hstack([sums + n * points, products, n])
+
+
+def _two_rows(line: Floats, d: int) -> Floats:
+    """Return the mean of a line and, if it has two rows, these: m + r and m - r."""
+    mean, (a, b) = line[:d] / line[-1], np.triu_indices(d)
+    scatter = np.empty((d, d))
+    scatter[a, b] = scatter[b, a] = line[d:-1] / line[-1] - mean[a] * mean[b]
+    j = int(scatter.diagonal().argmax())
+    if abs(line[-1] - 2.0) > 0.5 or scatter[j, j] <= 0:
+        return np.array([mean])
+    r = scatter[j] / np.sqrt(scatter[j, j])
+    return np.array([mean + r, mean - r])
 
 
 def fuzzy_near_hard(coordinator: Coordinator) -> Floats:

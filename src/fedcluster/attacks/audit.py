@@ -144,6 +144,7 @@ ATTACKS = (
     _asked("batches of one row", asking.batches_of_one),
     _asked("sums about far centres", asking.far_centres),
     _asked("thresholds of a tree", asking.thresholds_of_a_tree),
+    _asked("moments of leaves", asking.moments_of_leaves),
     _asked("texts that few have", asking.rare_texts),
     _asked("numbers taken for texts", asking.guessed_numbers),
     _asked("nested intervals", asking.nested_intervals),
