@@ -395,6 +395,7 @@ def test_a_column_that_one_site_lacks_is_named() -> None:
 def test_sites_and_weights_must_fit_the_rows() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"sites": SITE[:-1]}, "sites must name the site of each of the 90 rows"),
+        ({"sample_weight": np.ones(89)}, r"sample_weight has shape \(89,\), but there are 90 rows"),
         ({"sample_weight": -np.ones(90)}, "sample_weight must be finite and at least 0"),
         ({"sample_weight": np.zeros(90)}, "sample_weight is zero for every row"),
     ]

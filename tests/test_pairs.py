@@ -26,7 +26,7 @@ from pairs.factors import (
     undeclared,
     with_needs,
 )
-from pairs.fewer import Cover, fewer
+from pairs.fewer import Cover, fewer, quicker
 from pairs.laws import Case, laws_of
 from pairs.ways import options, speechless
 from pairs.worlds import World, frames, job_of
@@ -101,11 +101,12 @@ FEW: dict[str, dict[str, Any]] = {
         **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "MANY_ROWS": 150},
     },
     "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
-    "recipes.bootstrap": {"REPLICATES": 3},
+    "recipes.bootstrap": {"REPLICATES": 3, "MOST_STEPS": 4},
     "recipes.specifications": {"MOST_CLUSTERS": 5},
     "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},
-    "mixtures.on_leaves": {"FIRST": 6, "PATIENCE": 2, "LIKELY": 4, "LONG": 6},
-    "selection._judgement": {"RESTARTS": 2},
+    "mixtures.on_leaves": {"FIRST": 4, "PATIENCE": 2, "BRIEF": 3, "LIKELY": 2, "LONG": 4},
+    "selection._judgement": {"REPLICATED": 2, "RESTARTS": 2},
+    "selection._mixtures": {"CONFIRMED": 3, "OTHERS": 1},
 }
 """Runs of a search, by module: they go the same way, where they are few."""
 
@@ -138,22 +139,35 @@ ELSEWHERE = {"fit": {"--engine"}}
 """Options that tests of their own combine with others: `test_dask` fits files on a cluster."""
 
 
-def test_fewer_combinations_hold_the_same_pairs_and_none_that_is_refused() -> None:
-    values = [[(name, each) for each in "123"] for name in "abcd"]
-    bad = frozenset([("a", "1"), ("b", "1")])
-    three = {("a", "2"), ("b", "2"), ("c", "2")}
-    every = [dict(row) for row in product(*values) if not bad <= {*row} and not three <= {*row}]
-    cover, rng = Cover(values, every, [bad]), np.random.default_rng(0)
-    fewer(cover, lambda c: three & {*c.items()} if three <= c.items() else (), rng, seconds=60.0)
+VALUES = [[(name, each) for each in "123"] for name in "abcd"]
+BAD = frozenset([("a", "1"), ("b", "1")])
+THREE = {("a", "2"), ("b", "2"), ("c", "2")}
+EVERY = [dict(row) for row in product(*VALUES) if not {*row} >= BAD and not {*row} >= THREE]
+
+
+def held(cover: Cover) -> set[frozenset[Any]]:
+    """The pairs in combinations, of which none holds what is refused."""
     found = [cover.combination(row) for row in cover.rows]
-    pairs = [
-        {frozenset(pair) for c in each for pair in combinations(c.items(), 2)}
-        for each in (every, found)
-    ]
-    assert pairs[0] == pairs[1]
-    assert len(pairs[0]) == 6 * 9 - 1
-    assert not [c for c in found if three <= c.items()]
-    assert len(found) < 14
+    assert not [c for c in found if c.items() >= THREE]
+    return {frozenset(pair) for c in found for pair in combinations(c.items(), 2)}
+
+
+def test_fewer_combinations_hold_the_same_pairs_and_none_that_is_refused() -> None:
+    cover, rng = Cover(VALUES, EVERY, [BAD]), np.random.default_rng(0)
+    pairs = held(cover)
+    fewer(cover, lambda c: THREE if c.items() >= THREE else (), rng, seconds=60.0)
+    assert held(cover) == pairs
+    assert len(pairs) == 6 * 9 - 1
+    assert len(cover.rows) < 14
+
+
+def test_quick_values_stand_wherever_no_pair_is_lost_and_nothing_is_refused() -> None:
+    cover = Cover(VALUES, EVERY, [BAD])
+    pairs, quick = held(cover), cover.place["c", "2"]
+    often = (cover.rows == quick).sum()
+    quicker(cover, lambda c: c.items() >= THREE, [("c", "2")])
+    assert held(cover) == pairs
+    assert (cover.rows == quick).sum() > 2 * often
 
 
 @pytest.mark.parametrize("job", JOBS)

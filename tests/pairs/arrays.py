@@ -3,7 +3,7 @@
 Drawing takes minutes: each combination is tried, and where it is refused it is found out why. What
 was drawn is therefore kept in `drawn.json`, which the tests hold against the values of today.
 `python -m pairs.arrays SECONDS`, in the folder of the tests, draws what is lacking, and searches
-for fewer combinations of the same pairs, so long for each job.
+for fewer combinations of the same pairs, so long for each job, and for quicker ones.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pairs.factors import (
     IMPOSSIBLE,
     JOBS,
     LIFTS,
+    QUICK,
     SLOW,
     Combination,
     Value,
@@ -36,7 +37,7 @@ from pairs.factors import (
     factors_of,
     with_needs,
 )
-from pairs.fewer import Cover, fewer
+from pairs.fewer import Cover, fewer, quicker
 from pairs.ways import unspoken
 from pairs.worlds import MAKERS, AskedError, World, columns_asked, frames, job_of, probe
 
@@ -282,9 +283,11 @@ class Array:
         self._rows[:] = needed
 
     def fewer(self, seconds: float) -> list[dict[str, str]]:
-        """Fewer combinations that hold the pairs of those that are drawn."""
+        """Fewer and quicker combinations that hold the pairs of those that are drawn."""
         cover = Cover(self.values, self._rows, self.bad)
         fewer(cover, self._not_together, np.random.default_rng(self.seed), seconds=seconds)
+        quick = [(name, defaults(self.job)[name]) for name in QUICK if name in factors_of(self.job)]
+        quicker(cover, lambda c: self.refused(c) is not None, quick)
         self._rows[:] = map(cover.combination, cover.rows)
         return self._rows
 

@@ -305,6 +305,12 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
 SLOW = (("quality", "best"),)
 """Values that take long: with every other value in the long tests, else in one combination."""
 
+QUICK = (
+    *("sites", "n_clusters", "rule", "stability", "k_max", "engine", "model", "noise"),
+    *("covariance_type", "tol", "profile", "init", "text", "site.values_in_memory"),
+)
+"""Factors whose default takes the least time: the others stand only where a pair needs them."""
+
 MEETING = (
     *("n_clusters", "algorithm", "init", "m", "sums_only", "metric", "model", "trim", "robust"),
     *("prepare", "profile", "stability", "participation", "engine", "source", "text", "missing"),

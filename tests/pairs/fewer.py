@@ -2,7 +2,8 @@
 
 One combination after the other is taken out, and the pairs that stood in it alone are put into the
 others, whose values move as in a tabu search. See Nayeri, Colbourn and Konjevod, Randomized
-post-optimization of covering arrays (2013).
+post-optimization of covering arrays (2013). In the end, quick values take the place of those that
+hold no pair alone.
 """
 
 from __future__ import annotations
@@ -180,3 +181,17 @@ def fewer(
         known |= {tuple(row) for row in new if found}
         if not found:
             cover.rows, cover.count = rows, count
+
+
+def quicker(cover: Cover, refused: Callable[[Combination], bool], quick: Sequence[Value]) -> None:
+    """Put quick values into combinations in which no pair is lost for them."""
+    for new in map(cover.place.__getitem__, quick):
+        factor = cover.factor[new]
+        for i, row in enumerate(cover.rows):
+            old, rest = row[factor], np.delete(row, factor)
+            alone = cover.wanted[old, rest] & (cover.count[old, rest] == 1)
+            if old == new or alone.any() or cover.against[new, rest].any():
+                continue
+            cover.put(i, new)
+            if refused(cover.combination(row)):
+                cover.put(i, old)

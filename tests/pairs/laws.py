@@ -99,7 +99,7 @@ class Case:
                 make = MAKERS[self.c["engine"]]
                 return run(self.world, self.job, make(self.world, self.job))
             rounds = len(self.reference.outcome.communication_rounds)
-            return resumed(self.world, self.job, make, rounds // 2)
+            return resumed(self.world, self.job, make, (rounds + 1) // 3)
         self.engine = make(self.world, self.job)
         return run(self.world, self.job, self.engine)
 

@@ -573,13 +573,14 @@ def job_of(world: World) -> Any:
     return kind(**given)
 
 
-USUAL, ENOUGH = 300, 40
+USUAL, ENOUGH = 300, 20
 """Rounds that a fit may take, and those after which there is nothing new in one that goes on."""
 
 
 def _goes_on(given: Mapping[str, Any]) -> bool:
     """Whether a fit takes all rounds that it may, or nearly so: no tolerance ends it."""
     slow = given["m"] is not None or given["model"] == "mixture" or given["algorithm"] == "fkm"
+    slow |= bool(given["robust"] or given["trim"])
     return given["algorithm"] == "fedavg" or (given["tol"] == 0 and slow)
 
 

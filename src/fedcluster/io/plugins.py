@@ -47,6 +47,8 @@ def load_plugins(names: Iterable[str]) -> None:
         If a plugin cannot be imported or is incomplete, or if a name or an ending is already taken.
     """
     for name in names:
+        if name in LOADED:
+            continue
         try:
             found = list(entry_points(group=GROUP, name=name))
             module = found[0].load() if found else import_module(name)
@@ -58,8 +60,7 @@ def load_plugins(names: Iterable[str]) -> None:
         if not isinstance(module, ModuleType):
             raise InputError(f"plugin {name!r} is no module")
         _register(name, module)
-        if name not in LOADED:
-            LOADED.append(name)
+        LOADED.append(name)
 
 
 def _register(plugin: str, module: ModuleType) -> None:
