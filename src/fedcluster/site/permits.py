@@ -49,8 +49,8 @@ NOT_COVERED = "does not cover"
 """Message of a site for a question without an accepted permit."""
 
 STEPS = (
-    *("SiteSize", "Missing", "Means", "Squares", "SiteSummaries", "VarianceTree", "Lloyd"),
-    *("Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
+    *("SiteSize", "Missing", "Means", "Squares", "Histogram", "SiteSummaries", "VarianceTree"),
+    *("Lloyd", "Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
     *("SquaredSilhouette", "MixtureLikelihood"),
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
     *("LeafMoments", "MergedMixture"),
