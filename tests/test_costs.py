@@ -390,7 +390,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "scaling": (
         "preprocessing.md",
-        "| mean and variance | 1, or 2 far from 0 |",
+        "| mean and variance | 1, or 2 far from 0, and one more if values are missing |",
         lambda kind: len(with_step(kind, "Squares", pca=None)),
         1,
     ),

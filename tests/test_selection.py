@@ -458,7 +458,7 @@ def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has(participation: f
 def test_values_that_repeat_are_said_to_look_like_clusters(kind: str) -> None:
     X, _ = HARD[kind](np.random.default_rng(3))
     found = select_k(X, prepare="standard", random_state=0)
-    assert any("have no spread of their own" in line for line in found.warnings), found.warnings
+    assert any("without a spread of their own" in line for line in found.warnings), found.warnings
 
 
 def test_rows_that_do_not_repeat_are_not_said_to() -> None:

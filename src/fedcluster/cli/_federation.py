@@ -98,7 +98,7 @@ def new(
     rows: MostRows = None,
     bounds: Bounds = None,
     bind: Annotated[
-        str | None, option("NUMBER", "Number of its machine that the coordinator listens at.")
+        str | None, option("IP", "IP address at which the coordinator listens.")
     ] = None,
     authority_key: Annotated[
         Path | None,
@@ -541,7 +541,7 @@ def renew_certificates(
         ),
     ] = False,
     switch: Annotated[
-        bool, typer.Option("--switch", help="Let the new authority sign, as all sites know it.")
+        bool, typer.Option("--switch", help="Let the new authority sign: all sites know it.")
     ] = False,
     drop_old: Annotated[
         bool,
@@ -608,7 +608,7 @@ def address(
     folder: Folder,
     new: Annotated[str, argument("HOST:PORT", "Address at which the sites will reach it.")],
     bind: Annotated[
-        str | None, option("NUMBER", "Number of its machine that the coordinator listens at.")
+        str | None, option("IP", "IP address at which the coordinator listens.")
     ] = None,
     authority_key: AuthorityKey = None,
 ) -> None:
@@ -653,7 +653,7 @@ def csr(folder: Folder) -> None:
 @app.command(epilog="Example: fedcluster federation certificate trial server.crt --ca ca.crt")
 def certificate(
     folder: Folder,
-    file: Annotated[Path, argument("FILE", "Certificate in PEM, then those between.")],
+    file: Annotated[Path, argument("FILE", "Certificate in PEM, then intermediate ones.")],
     ca: Annotated[
         Path | None,
         option(

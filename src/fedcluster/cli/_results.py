@@ -202,8 +202,8 @@ def name(
 ) -> None:
     """Name the clusters of a model, without reading rows.
 
-    CLUSTER is the number of a cluster. The model stores the names; clusters without a name keep
-    their number.
+    CLUSTER is the number of a cluster. The model stores the names; other clusters keep the
+    name that it has, or their number.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster.model.file import write_names

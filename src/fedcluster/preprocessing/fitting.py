@@ -48,7 +48,8 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     """Plan the fit of a preprocessor: a round for missing values and levels, then scaling.
 
     Standardising takes this round alone, one more for values far from 0, and one more if values are
-    missing; quantiles take about eight, principal components two or about ten.
+    missing; quantiles take up to five, more if values repeat, and principal components two or about
+    ten.
 
     Parameters
     ----------

@@ -354,13 +354,18 @@ class SelectK:
 
     k_min: int = parameter(1, "Smallest number of clusters.", "--k-min", metavar="K", least=1)
     k_max: int | None = parameter(
-        None, "Largest number of clusters.", "--k-max", metavar="K", show_default="12", least=1
+        None,
+        "Largest number of clusters.",
+        "--k-max",
+        metavar="K",
+        show_default="12, or up to 50 by likelihood",
+        least=1,
     )
     rule: str = parameter(
         "likelihood",
-        "How to choose. likelihood: of mixtures. vote: majority of mixture-bic, gap, "
-        "calinski-harabasz and squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. "
-        "Or a single index.",
+        "How to choose. likelihood: of mixtures. vote: named most often by mixture-bic, "
+        "gap, calinski-harabasz and squared-silhouette. fuzzy-db: the framework of Stallmann & "
+        "Wilbik. Or a single index.",
         choices=RULES,
     )
     averaging: str = parameter(

@@ -304,7 +304,7 @@ MOST_CLUSTERS, MOST_COLUMNS = MOST_ROWS, 5
 SMALL = 0.2
 """Effect, as Cohen's d, below which a column is not shown."""
 HOW_TO_READ = (
-    "difference: how far the mean of a cluster is from that of all its other rows, in standard "
+    "difference: how far the mean of a cluster is from that of all other rows, in standard "
     "deviations (Cohen's d; 0.2 is small, 0.5 medium, 0.8 large); V, of texts: Cramér's V, 0 to 1."
 )
 

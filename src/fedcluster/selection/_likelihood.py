@@ -325,7 +325,9 @@ def _doubts(
     nearly = max(by_k.values()) - max(CLOSE, CLOSE_SHARE * n)
     if others := sorted(k for k, bic in by_k.items() if k != v and bic >= nearly):
         listed = " or ".join(map(str, others))
-        sentences.append(f"{listed} clusters are nearly as likely as {v}; look at the clusters")
+        sentences.append(
+            f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
+        )
     if mixture.is_normal:
         apart = len(merged(mixture, MERGED)[0])
         if apart != v:
@@ -337,7 +339,7 @@ def _doubts(
         listed = " or ".join(map(str, other))
         sentences.append(
             "some components overlap by nearly as much as makes them one cluster, or hardly more; "
-            f"{listed} clusters are as good an answer"
+            f"{listed} is as good a number of clusters"
         )
     sentences += _pairs(mixture)
     if (count := sum(mixture.n_parameters)) * FEW_ROWS > n:
@@ -346,13 +348,13 @@ def _doubts(
         )
     if mixture.flat:
         sentences.append(
-            f"{mixture.flat} of {len(mixture.weights)} components have no spread of their own in a "
-            "direction: rows that repeat, or a value that many rows share, look like clusters"
+            f"{mixture.flat} of {len(mixture.weights)} components without a spread of their own in "
+            "a direction: rows that repeat, or a value that many rows share, look like clusters"
         )
     if mixture.unseen:
         sentences.append(
-            f"{mixture.unseen} of {len(mixture.weights)} components have hardly any rows with as "
-            "many values as others: clusters and gaps may be confused"
+            f"{mixture.unseen} of {len(mixture.weights)} components with hardly any rows that have "
+            "as many values as others: clusters and gaps may be confused"
         )
     if v == max(ks) > 1:
         sentences.append(f"k = {v} is the largest that was tried; try larger ones")

@@ -184,7 +184,7 @@ class Address:
         if not bare or not is_port or (":" in bare and bare == host):
             raise InputError(f"--address {address!r} must be HOST:PORT, {EXAMPLE}")
         if bind is not None and number(bind) is None:
-            raise InputError(f"--bind {bind!r} must be a number of this machine, or 0.0.0.0 or ::")
+            raise InputError(f"--bind {bind!r} must be this machine's IP address, 0.0.0.0 or ::")
         return cls(_host(address, bare), int(port), bind)
 
     def __str__(self) -> str:
