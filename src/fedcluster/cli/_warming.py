@@ -23,7 +23,7 @@ SHAPES = (("few rows", 60, 4), ("many rows", 9000, 4), ("wide rows", 600, 40))
 """Numbers of rows and columns of a site, for single compiled calls and for chunks."""
 PRECISIONS = (np.float64, np.float32)
 COVARIANCES = ("full", "tied", "diag", "spherical")
-WISHES = ({"trim": 0.1}, {"metric": "cosine"}, {"quality": "best"}, {"sums_only": True})
+WISHES = ({"trim": 0.1}, {"metric": "cosine"}, {"sums_only": True})
 
 Job = tuple[str, Callable[[], object]]
 
@@ -38,6 +38,11 @@ def jobs() -> Iterator[Job]:
             rows, of = _sites(n, d, dtype), f"{shape} in {np.dtype(dtype)}"
             yield f"k-means of {of}", _fit(FederatedKMeans(3, max_iter=20), rows)
             yield f"fuzzy c-means of {of}", _fit(FederatedFuzzyCMeans(3, max_iter=3), rows)
+        small = list(np.vstack(_sites(600, 4, dtype)).reshape(100, 12, 4))
+        of = f"many sites in {np.dtype(dtype)}"
+        yield f"k-means of {of}", _fit(FederatedKMeans(3, max_iter=20), small)
+        sums: Any = FederatedKMeans(3, max_iter=20, sums_only=True)
+        yield f"k-means with sums_only of {of}", _fit(sums, small)
     for kind in COVARIANCES:
         mixture: Any = FederatedGaussianMixture(3, max_iter=3)
         mixture.set_params(covariance_type=kind)
