@@ -26,8 +26,9 @@ BRIEF, LONG = 5, 20
 LIKELY = 24
 """Number of mixtures that are continued, apart from the neighbours of the likeliest of each
 kind."""
-ROWS_EACH, LEAVES_EACH = 6, 1.25
-"""Smallest number of rows and of leaves per component."""
+ROWS_EACH, LEAVES_EACH, FEW_LEAVES = 6, 1.25, 8
+"""Smallest number of rows and of leaves per component; of so few leaves, each may be one: where
+limits hold back most leaves, there may be no more than there are clusters."""
 WIDE_FULL = 30
 """Number of columns up to which separate covariances are tried."""
 
@@ -195,7 +196,8 @@ class Search:
     def likely(self) -> list[OnLeaves]:
         """Return the continued mixtures of each kind, likeliest first."""
         count = len(self.parts.weights)
-        most = int(min(MOST, max(1, self.table.n // ROWS_EACH), max(1, count / LEAVES_EACH)))
+        leaves = max(count / LEAVES_EACH, min(count, FEW_LEAVES))
+        most = int(min(MOST, max(1, self.table.n // ROWS_EACH), leaves))
         starts = [agglomerated(self.parts, each, most) for each in ("likelihood", "ward")]
         found: list[OnLeaves] = []
         best, at = -np.inf, 1
