@@ -41,9 +41,11 @@ def fit(
     with ExitStack() as started:
         doing("connecting to the Dask cluster" if address else "starting the Dask cluster")
         local = {"n_workers": thread_count(), "threads_per_worker": 1, "silence_logs": "ERROR"}
-        where = {"address": address} if address else {**local, "dashboard_address": ":0"}
         try:
-            client = started.enter_context(distributed.Client(**where))
+            here: Any = address or started.enter_context(
+                distributed.LocalCluster(dashboard_address=":0", **local)
+            )
+            client = started.enter_context(distributed.Client(here))
         except OSError as error:
             at = f"at {address or 'this machine'} ({type(error).__name__})"
             raise InputError(f"no Dask scheduler answers {at}") from None

@@ -238,7 +238,6 @@ PREPARED: Mapping[str, Any] = {"fit": {"prepare": {}}, "select-k": {"prepare": {
 class Terms(TypedDict, total=False):
     """What each job may be asked with."""
 
-    columns: Sequence[str] | None
     organizations: Sequence[int] | None
     quorum: int | None
     seed: int
@@ -285,17 +284,24 @@ def _carried_out(
 
 
 @central_function
-def fit(client: Any, n_clusters: int, **terms: Unpack[Terms]) -> dict[str, Any]:
+def fit(
+    client: Any, n_clusters: int, columns: Sequence[str] | None = None, **terms: Unpack[Terms]
+) -> dict[str, Any]:
     """Cluster the rows of all organisations; options are further parameters of a fit."""
-    return _carried_out(client, "fit", {"n_clusters": n_clusters}, **terms)
+    return _carried_out(client, "fit", {"n_clusters": n_clusters}, columns=columns, **terms)
 
 
 @central_function
 def select_k(
-    client: Any, k_min: int = 1, k_max: int | None = None, **terms: Unpack[Terms]
+    client: Any,
+    k_min: int = 1,
+    k_max: int | None = None,
+    columns: Sequence[str] | None = None,
+    **terms: Unpack[Terms],
 ) -> dict[str, Any]:
     """Choose the number of clusters; options are further parameters of a choice."""
-    return _carried_out(client, "select-k", {"k_min": k_min, "k_max": k_max}, **terms)
+    bounds = {"k_min": k_min, "k_max": k_max}
+    return _carried_out(client, "select-k", bounds, columns=columns, **terms)
 
 
 @central_function
