@@ -153,7 +153,7 @@ class DaskEngine:
             told = {name: site for name, (site, _) in self._sites.items()}
             if key[0] or key[2]:
                 wish = {"columns": key[0], "texts": key[1], "labels": key[2]}
-                told = self._gathered(self._each(told, _Introducing(wish)))
+                told = self._gathered(self._each(told, partial(_introduced, wish)))
             self._told[key] = tuple(told.values())
         return self._told[key]
 
@@ -164,7 +164,7 @@ class DaskEngine:
         missing = tuple(name for name in self._sites if name not in named)
         if not asked:
             return [Answers({}, missing) for _ in tasks]
-        given = self._dask.compute([*self._each(asked, _Question(tuple(tasks))).values()])
+        given = self._dask.compute([*self._each(asked, partial(_answered, tuple(tasks))).values()])
         level, add = given, delayed(_together, pure=False)
         while len(level) > 1:
             parts = (level[i : i + self._fan_in] for i in range(0, len(level), self._fan_in))
@@ -331,36 +331,26 @@ def _have_common(numbers: Sequence[NDArray[np.int64]]) -> bool:
     return len(np.unique(every)) < len(every)
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """The tasks of a round, to be carried out at a partition."""
-
-    tasks: tuple[Task, ...]
-
-    def __call__(self, part: Opened) -> Joint:
-        if part.unprepared and any(
-            task.preprocessor is None and not allowed_of(task.step).gaps for task in self.tasks
-        ):
-            raise InputError(part.unprepared)
-        answers = at_site(part.client, self.tasks, methodcaller("answers", self.tasks))
-        return [
-            Joined.alone(answer)
-            if task.step.server_additive and task.noise is None
-            else {part.name: answer}
-            for task, answer in zip(self.tasks, answers, strict=True)
-        ]
+def _answered(tasks: tuple[Task, ...], part: Opened) -> Joint:
+    """Carry out the tasks of a round at a partition."""
+    if part.unprepared and any(
+        task.preprocessor is None and not allowed_of(task.step).gaps for task in tasks
+    ):
+        raise InputError(part.unprepared)
+    answers = at_site(part.client, tasks, methodcaller("answers", tasks))
+    return [
+        Joined.alone(answer)
+        if task.step.server_additive and task.noise is None
+        else {part.name: answer}
+        for task, answer in zip(tasks, answers, strict=True)
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Introducing:
-    """The metadata requested from a partition."""
-
-    asked: dict[str, Any]
-
-    def __call__(self, part: Opened) -> SiteInfo:
-        tell = methodcaller("introduce", **self.asked)
-        told: SiteInfo = at_site(part.client, "describing its columns, ", tell)
-        return told
+def _introduced(asked: Mapping[str, Any], part: Opened) -> SiteInfo:
+    """Return the requested metadata of a partition."""
+    tell = methodcaller("introduce", **asked)
+    told: SiteInfo = at_site(part.client, "describing its columns, ", tell)
+    return told
 
 
 def _done(name: str, part: Opened, digest: str, do: Callable[[Opened], Any]) -> Any:

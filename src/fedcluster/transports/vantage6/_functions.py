@@ -61,17 +61,20 @@ try:
     SESSIONS = True
 except ImportError:
     SESSIONS = False
+
+    def _plain(function: Any) -> Any:
+        """Return a function as it is."""
+        return function
+
+    central = data_extraction = preprocessing = _plain  # version 4 has no stages
     try:
         from vantage6.algorithm.tools.decorators import algorithm_client, data
     except ImportError:  # without vantage6 the functions are what they are
-
-        def algorithm_client(function: Any) -> Any:
-            """Return a function as it is."""
-            return function
+        algorithm_client = _plain
 
         def data(_n_databases: int) -> Any:
             """Return what returns a function as it is."""
-            return algorithm_client
+            return _plain
 
 
 __all__ = [
@@ -95,8 +98,7 @@ FOLDERS = ("SESSION_FOLDER", "TEMPORARY_FOLDER")
 
 def central_function(function: Any) -> Any:
     """Let a function run once, with a client for starting tasks as its first argument."""
-    run = algorithm_client(function)
-    return central(run) if SESSIONS else run
+    return central(algorithm_client(function))
 
 
 def partial_function(function: Any) -> Any:
@@ -116,16 +118,6 @@ def partial_function(function: Any) -> Any:
     return algorithm_client(data(1)(answer_of))
 
 
-def extraction_function(function: Any) -> Any:
-    """Let a function read the data of a session; version 4 has no sessions."""
-    return data_extraction(function) if SESSIONS else function
-
-
-def preprocessing_function(function: Any) -> Any:
-    """Let a function change the data frame of a session; version 4 has no sessions."""
-    return preprocessing(function) if SESSIONS else function
-
-
 def site_name(organization: int) -> str:
     """Return the site name of an organisation."""
     return f"organization {organization}"
@@ -142,10 +134,12 @@ def begin(
     return lambda: client.wait_for_results(task_id=task["id"])
 
 
-@extraction_function
-def read_table(connection_details: Mapping[str, str]) -> Any:
+def table_rows(connection_details: Mapping[str, str]) -> Any:
     """Read the file that is a node's database: rows in any format, or means of groups."""
     return OwnTable.open(FileSource(Path(connection_details["uri"])), "the database").read_all()
+
+
+read_table = data_extraction(table_rows)
 
 
 def grouped_rows(frame: Any) -> Any:
@@ -163,7 +157,7 @@ def grouped_rows(frame: Any) -> Any:
     return means_table(means, {"made": {"p": groups.p, "min_rows": groups.min_rows}})
 
 
-group_rows = preprocessing_function(grouped_rows)
+group_rows = preprocessing(grouped_rows)
 
 
 def answered(kind: str, site: str, frame: Any, **arguments: Any) -> dict[str, Any]:

@@ -160,10 +160,10 @@ class Vantage6Transport:
         asked: dict[bytes, list[str]] = {}
         for name, message in messages.items():
             asked.setdefault(message, []).append(name)
+        ids = {m: [self._organizations[name] for name in asked[m]] for m in asked}
         begun = [
-            (message, arguments, numbers, self._create(kind, arguments, ids))
-            for message, names in asked.items()
-            for ids in [[self._organizations[name] for name in names]]
+            (message, arguments, numbers, self._create(kind, arguments, ids[message]))
+            for message in asked
             for kind, (arguments, numbers) in parts_of(message).items()
         ]
         came: dict[str, list[tuple[bytes, Sequence[int]]]] = {}
