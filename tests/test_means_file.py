@@ -20,6 +20,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.means_file import means_of, means_table
+from fedcluster.io.outputs import lock
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as groups_module
 from fedcluster.privacy.limits import Dominance
@@ -213,6 +214,19 @@ def test_an_interrupted_run_leaves_no_file_and_starts_over(tmp_path, monkeypatch
             group_once(site)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site.toml", "t.parquet"]
     assert group_once(site)[2] == N
+
+
+def test_a_killed_run_leaves_nothing_behind_and_two_do_not_run_at_once(tmp_path) -> None:
+    site = site_of(tmp_path)
+    broken_off = tmp_path / ".site.means.parquet-1-2.partial"
+    broken_off.write_bytes(b"half")
+    with site.path.open("rb") as other:
+        lock(other)
+        with pytest.raises(InputError, match="are being grouped by another process"):
+            group_once(site)
+    assert broken_off.exists()
+    group_once(site)
+    assert not broken_off.exists()
 
 
 def test_a_table_that_changes_while_it_is_grouped_is_refused(tmp_path, monkeypatch) -> None:

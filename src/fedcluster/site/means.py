@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.means_file import read_means, write_means
+from fedcluster.io.outputs import lock
 from fedcluster.io.rows import StreamedRows, WarehouseSource, error_prefix
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
@@ -24,7 +26,8 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     Raises
     ------
     InputError
-        If the rows were grouped otherwise, must not be grouped, are too few, or change meanwhile.
+        If the rows were grouped otherwise, must not be grouped, are too few, change meanwhile, or
+        are being grouped by another process.
     """
     where, path = f"{site.path}: ", site.means_file
     if not site.is_grouped:
@@ -51,9 +54,22 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
 
     about = {"site": site.name, "made": made, "permits": site.permits}
     about |= {"limits": asdict(site.limits), "policy": asdict(site.policy)}
-    with error_prefix(f"site {site.name!r}"):
+    with error_prefix(f"site {site.name!r}"), _alone(site):
         n_groups, n_rows = write_means(path, blocks(), about)
     return n_groups, n_rows, len(rows)
+
+
+@contextmanager
+def _alone(site: SiteFile) -> Iterator[None]:
+    """Let no other process group the rows, and remove what a killed one left behind."""
+    with site.path.open("rb") as held:
+        try:
+            lock(held, wait=False)
+        except BlockingIOError:
+            raise InputError("its rows are being grouped by another process") from None
+        for broken_off in site.means_file.parent.glob(f".{site.means_file.name}-*.partial"):
+            broken_off.unlink()
+        yield
 
 
 def _grouped(site: SiteFile, rows: StreamedRows) -> Iterator[Data]:
