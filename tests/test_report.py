@@ -283,7 +283,10 @@ def test_rows_that_are_hidden_on_the_way_alone_are_no_doubt():
 @pytest.mark.parametrize(
     ("sites", "said"),
     [
-        ({"lone_rows": 2}, "no row as such; but at 2 sites some sums were about a single row"),
+        (
+            {"lone_rows": 2},
+            "At 2 sites some sums were about a single row, and reveal it to whoever",
+        ),
         ({}, "no sum is about fewer than 5 rows of a cluster."),
         ({"limits": [{"name": "Groups", "p": 8, "min_rows": 16}]}, "groups of at least 8 rows."),
         ({"secure": True}, "Masked numbers"),

@@ -27,7 +27,9 @@ MOST_DOUBTS = 6
 """Number of doubts on the first page; all are in the details."""
 MANY_HIDDEN = 0.1
 """Share of rows hidden by limits from which on this is a doubt."""
-TEST_IT = "fit --stability tests whether each would be found again"
+NOT_TESTED = (
+    "Whether other rows would give the same clusters is not known: fit --stability tests it."
+)
 
 
 def summary(run: Run) -> Sequence[Any]:
@@ -102,8 +104,8 @@ def sure(run: Run) -> str:
     if words := [each["word"] for each in run.stability.get("clusters", ())]:
         return _found_again(words, run.stability["replicates"])
     if verdict := chosen(run):
-        return f"{favoured(verdict)}; {TEST_IT}."
-    return f"The number {run.k} was given, not found in the rows; {TEST_IT}."
+        return f"{favoured(verdict)}. {NOT_TESTED}"
+    return f"The number {run.k} was given, not found in the rows. {NOT_TESTED}"
 
 
 def _found_again(words: Sequence[str], replicates: int) -> str:
@@ -344,19 +346,17 @@ def _left(run: Run) -> str:
     if any(site.get("secure") for site in run.sites):
         return "Masked numbers, of which only the sums of all sites together can be read; no row."
     sent = sum(site.get("values_sent", 0) for site in run.sites)
-    line = (
-        f"Sums and counts ({number(sent)} numbers in {counted(len(run.rounds), 'round')}), no row"
-    )
+    line = f"Sums and counts ({number(sent)} numbers in {counted(len(run.rounds), 'round')})"
     limits = [{m["name"]: m for m in site.get("limits", ())} for site in run.sites]
     if limits and all("Groups" in each for each in limits):
         p = min(each["Groups"]["p"] for each in limits)
-        return f"{line}; every sum is about groups of at least {p} rows."
+        return f"{line}, no row; every sum is about groups of at least {p} rows."
     if lone := sum(bool(site.get("lone_rows")) for site in run.sites):
         return (
-            f"{line} as such; but at {counted(lone, 'site')} some sums were about a single row, "
-            "which they reveal."
+            f"{line}. At {counted(lone, 'site')} some sums were about a single row, and reveal it "
+            "to whoever reads the messages; fit --min-cluster-size 5 holds such sums back."
         )
     if limits and all("MinClusterSize" in each for each in limits):
         p = min(each["MinClusterSize"]["p"] for each in limits)
-        return f"{line}; no sum is about fewer than {p} rows of a cluster."
-    return f"{line}."
+        return f"{line}, no row; no sum is about fewer than {p} rows of a cluster."
+    return f"{line}, no row."

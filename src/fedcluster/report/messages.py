@@ -477,7 +477,7 @@ def favoured(verdict: Mapping[str, Any]) -> str:
         return (
             f"{agree} of {len(known)} indices say {k}; others say {listed(list(map(str, other)))}"
         )
-    return f"The rows favour {k} over the other numbers tried"
+    return f"The rows clearly favour {k} over the other numbers tried"
 
 
 SILHOUETTE = "squared-silhouette"
