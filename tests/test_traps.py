@@ -21,7 +21,7 @@ from fedcluster.jobs import Fit, execute
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
-from fedcluster.preprocessing.screening import screened
+from fedcluster.preprocessing.screening import screened, typing_errors
 from fedcluster.preprocessing.units import fitting_units, unit_warnings
 from fedcluster.privacy import Groups
 from fedcluster.site.file import SiteFile
@@ -385,6 +385,17 @@ def test_many_columns_in_other_units_are_no_site_of_another_kind() -> None:
     assert said() == ["v2", "v3", "v4"]
     columns["v0"]["c"] += 5.0
     assert said() == []
+
+
+def test_a_low_value_is_odd_only_where_the_others_end_above_0():
+    """Of amounts that reach down to 0, the smallest may be any factor below the second."""
+    for n in (25, 60, 200):
+        amounts = 100 * np.arange(1.0, n + 1) / n
+        amounts[0] = amounts[1] / 1000
+        assert typing_errors(NumberSample.from_values(amounts)) == []
+        heights = np.linspace(150, 200, n)
+        heights[3] /= 100
+        assert typing_errors(NumberSample.from_values(heights)) == [heights[3]]
 
 
 def test_columns_in_other_units_are_no_sign_that_others_are_of_another_kind() -> None:

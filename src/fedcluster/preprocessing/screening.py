@@ -254,16 +254,18 @@ def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> 
     if count < 3 or share < SENTINEL_SHARE:
         return False
     if value == 0:
-        near = float(
-            np.median(np.diff(rest.values[:FEW_VALUES]))
-        )  # as of values next to each other
-        is_apart = rest.low > max(GAPS["zero"] * size, GAPS["next"] * near)
+        is_apart = rest.low > GAPS["zero"] * size and _ends_above_0(rest.values)
         return len(rest.values) > FEW_VALUES and is_apart
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > GAPS["sign"] * size
     is_plain = value.is_integer() and count >= 5 and share >= PLAIN_SHARE
     return is_plain and gap > GAPS["plain"] * size
+
+
+def _ends_above_0(values: np.ndarray) -> bool:
+    """Return whether 0 is farther from the lowest values than these are from each other."""
+    return bool(values[0] > GAPS["next"] * np.median(np.diff(values[:FEW_VALUES])))
 
 
 def _is_sign(value: float) -> bool:
@@ -306,7 +308,8 @@ def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample) -> bool:
     if low > 0 and odd[0] > 0:
         digits = np.log10(high / low)
         off = np.log10(max(odd[0] / high, low / odd[-1]))
-        return bool(digits > 0 and off >= max(FACTOR, SPREAD * digits))
+        is_off = bool(digits > 0 and off >= max(FACTOR, SPREAD * digits))
+        return is_off and (odd[0] > high or _ends_above_0(rest))
     quartiles = sample.quantile(0.75) - sample.quantile(0.25)
     off = max(odd[0] - high, low - odd[-1])
     return bool(off > FAR * (high - low) and high - low <= LIGHT * quartiles)

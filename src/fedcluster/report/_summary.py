@@ -99,11 +99,13 @@ def sure(run: Run) -> str:
     """Return how certain the clusters are, in one plain sentence."""
     if not run.k:
         return "These scores are not about one clustering."
+    verdict = chosen(run)
     if run.k == 1:
-        return "One cluster has nothing to be compared with."
+        alone = "One cluster has nothing to be compared with"
+        return f"{favoured(verdict) if verdict else alone}."
     if words := [each["word"] for each in run.stability.get("clusters", ())]:
         return _found_again(words, run.stability["replicates"])
-    if verdict := chosen(run):
+    if verdict:
         return f"{favoured(verdict)}. {NOT_TESTED}"
     return f"The number {run.k} was given, not found in the rows. {NOT_TESTED}"
 
