@@ -34,9 +34,9 @@ DENSE = 4
 """Largest ratio of the range of keys to the number of rows."""
 SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
 """Share of rows from which on a value is frequent: for a typical placeholder, and for any other."""
-GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2, "next": 8.0}
-"""Distance of a frequent value from the others, as a multiple of their range; for zero, also of
-the distance between the lowest of them."""
+GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2, "next": 8.0, "low": 5.0}
+"""Distance of a frequent value from the others, as a multiple of their range; for zero and a value
+that is too low, also of the distance between the lowest of them."""
 MOST_TYPOS = 3
 FACTOR, SPREAD = 0.8, 1.2
 """Decimal digits by which a typing error is off: at least this many, and this multiple of those
@@ -254,18 +254,14 @@ def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> 
     if count < 3 or share < SENTINEL_SHARE:
         return False
     if value == 0:
-        is_apart = rest.low > GAPS["zero"] * size and _ends_above_0(rest.values)
+        near = float(np.median(np.diff(rest.values[:FEW_VALUES])))  # of neighbouring values
+        is_apart = rest.low > max(GAPS["zero"] * size, GAPS["next"] * near)
         return len(rest.values) > FEW_VALUES and is_apart
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > GAPS["sign"] * size
     is_plain = value.is_integer() and count >= 5 and share >= PLAIN_SHARE
     return is_plain and gap > GAPS["plain"] * size
-
-
-def _ends_above_0(values: np.ndarray) -> bool:
-    """Return whether 0 is farther from the lowest values than these are from each other."""
-    return bool(values[0] > GAPS["next"] * np.median(np.diff(values[:FEW_VALUES])))
 
 
 def _is_sign(value: float) -> bool:
@@ -309,7 +305,8 @@ def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample) -> bool:
         digits = np.log10(high / low)
         off = np.log10(max(odd[0] / high, low / odd[-1]))
         is_off = bool(digits > 0 and off >= max(FACTOR, SPREAD * digits))
-        return is_off and (odd[0] > high or _ends_above_0(rest))
+        near = np.diff(rest[:FEW_VALUES]).mean()  # amounts down to 0 may have any smallest value
+        return is_off and bool(odd[0] > high or low > GAPS["low"] * near)
     quartiles = sample.quantile(0.75) - sample.quantile(0.25)
     off = max(odd[0] - high, low - odd[-1])
     return bool(off > FAR * (high - low) and high - low <= LIGHT * quartiles)
