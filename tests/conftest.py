@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from databases import Server, programs, running
 from hypothesis import HealthCheck, settings
+from searches import shorten
 from typer import testing as commands
 from typer.main import get_command
 
@@ -147,6 +148,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(crossover, "SUBPOPULATIONS", tuple(hurried[:-1]))
     monkeypatch.setattr(crossover, "MERGED", hurried[-1])
+
+
+@pytest.fixture(scope="module")
+def short_searches() -> Iterator[None]:
+    """All searches have few runs in `make test`: for modules that are not about what they find."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch.setattr)
+        yield
 
 
 @pytest.fixture(scope="session")

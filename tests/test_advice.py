@@ -16,6 +16,8 @@ from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.algorithms import FKM
 from fedcluster.cli import app
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.uniform(size=(150, 2)) for name in ("north", "south")}
 START = ROWS["north"][:6]

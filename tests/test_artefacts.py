@@ -11,6 +11,8 @@ from jsonschema import Draft202012Validator
 from test_federation import invoke, site_tomls
 from test_federation_jobs import over, read, trial  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schemas"
 ONLY_WHERE_ROWS_ARE = {"rows", "clusters", "rows_held_back", "lone_rows", "labels", "scores"}
 FIT = ("fit", "-k", 3)

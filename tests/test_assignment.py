@@ -37,6 +37,8 @@ from fedcluster.recipes.fit import canonical
 from fedcluster.site.worker import keep_results
 from fedcluster.testing import check_laws
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 def wide_and_narrow() -> np.ndarray:
     """200 rows about 0 with deviation 4, 300 about 6 with deviation 1/2."""

@@ -14,6 +14,7 @@ from test_federation import invoke
 
 from benchmarks.audit import kinds
 from fedcluster import __version__
+from fedcluster.attacks import _asking as asking
 from fedcluster.attacks import audit as auditing
 from fedcluster.attacks._combining import solved
 from fedcluster.attacks._site import (
@@ -64,6 +65,12 @@ STRONG = {
 """Rows that an attack reads at least of 160, where answers are exact and limits are in force."""
 
 
+@pytest.fixture
+def few_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two or three for each row, of thousands."""
+    monkeypatch.setattr(asking, "SEEDS", 400)
+
+
 def site(data: Data, protection: Protection, folder: Path, seed: int = 0) -> Subject:
     """A site of four in five rows."""
     mine, others = split(data, np.random.default_rng(seed))
@@ -77,7 +84,7 @@ def reads(data: Data, protection: Protection, folder: Path, attacks=ATTACKS) -> 
     return {a.name: played(a, subject, public).score.read for a in attacks}
 
 
-def test_attacks_read_the_rows_of_a_site_with_limits(tmp_path) -> None:
+def test_attacks_read_the_rows_of_a_site_with_limits(few_seeds, tmp_path) -> None:
     some = [attack for attack in ATTACKS if attack.name in STRONG]
     assert len(some) == len(STRONG)
     read = reads(simulated(200), LIMITS, tmp_path, some)
@@ -89,7 +96,7 @@ LARGER = pytest.param(GROUPS, marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize("protection", [PROTECTIONS[1], LARGER], ids=lambda p: p.name)
-def test_no_attack_reads_a_row_of_a_site_with_groups(protection, tmp_path) -> None:
+def test_no_attack_reads_a_row_of_a_site_with_groups(protection, few_seeds, tmp_path) -> None:
     protected = [attack for attack in ATTACKS if attack.protected]
     assert set(reads(simulated(200, 1), protection, tmp_path, protected).values()) == {0}
 
@@ -98,7 +105,7 @@ LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("codes", "much m
 
 
 @pytest.mark.parametrize("kind", ["persons", *LATE])
-def test_groups_keep_rows_of_other_kinds(kind, tmp_path) -> None:
+def test_groups_keep_rows_of_other_kinds(kind, few_seeds, tmp_path) -> None:
     """`make audit` plays against more."""
     protected = [attack for attack in ATTACKS if attack.protected]
     assert set(reads(kinds(5, 100)[kind], GROUPS, tmp_path, protected).values()) == {0}
@@ -139,7 +146,10 @@ def test_persons_that_are_named_later_are_refused(tmp_path) -> None:
 def quiet() -> list[Audit]:
     """An audit of groups by an attack that claims nothing."""
     nothing = Attack("nothing", lambda play: play.public.claims(0))
-    return list(audit(simulated(200), [GROUPS], n_clusters=2, attacks=[nothing]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "SEEDS", 100)
+        patch.setattr(auditing, "RESTARTS", 2)
+        return list(audit(simulated(200), [GROUPS], n_clusters=2, attacks=[nothing]))
 
 
 def test_the_last_line_is_a_sentence_to_sign(quiet) -> None:
@@ -165,14 +175,14 @@ def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:
 
 
 def test_members_are_known_where_answers_are_exact(tmp_path) -> None:
-    data, public = simulated(400), public_of(simulated(400))
+    data, public = simulated(200), public_of(simulated(200))
     advantage = [membership(Play(site(data, p, tmp_path), public)) for p in (LIMITS, GROUPS)]
     assert advantage[0].value == 1.0
     assert advantage[1].value - advantage[1].margin < 0.3
 
 
 def test_canaries_are_known_where_answers_are_exact(tmp_path) -> None:
-    data, public = simulated(400), public_of(simulated(400))
+    data, public = simulated(200), public_of(simulated(200))
     advantage = [
         canaries(site(data, p, tmp_path), public, np.random.default_rng(5))
         for p in (LIMITS, GROUPS)
@@ -201,7 +211,9 @@ def test_rows_are_solved_for_where_a_combination_of_sums_is_one_row() -> None:
     assert not len(solved(groups, groups @ rows))
 
 
-def test_the_command_plays_against_a_site_file_and_touches_nothing(tmp_path, monkeypatch) -> None:
+def test_the_command_plays_against_a_site_file_and_touches_nothing(
+    few_seeds, tmp_path, monkeypatch
+) -> None:
     """It plays what is played by default, here few attacks."""
     others = PROTECTIONS[:1]
     monkeypatch.setattr(auditing, "PROTECTIONS", others)

@@ -25,6 +25,8 @@ from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.profiling import assigned_rows, crossed
 from fedcluster.rounds import run_plan
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 COLUMNS = (Column("x"), Column("y"), Column("town", "text", ("A", "B")))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from partitions import Case, cases
 from test_laws import STEPS, asked, by_name
 from test_rounds import Failing
@@ -30,9 +31,8 @@ def both(case: Case, limits: Sequence[Filter]) -> tuple[LocalEngine, LocalEngine
     return table, LocalEngine(Client(name, part, limits) for name, part in case.parts.items())
 
 
-@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 @by_name([*STEPS, FFCM(averaging="avg_2")])
-@given(case=cases())
+@given(case=cases(), limits=st.sampled_from([*LIMITS.values()]))
 def test_the_sites_of_a_table_answer_as_their_clients_do(
     step: Step, limits: Sequence[Filter], case: Case
 ) -> None:

@@ -40,6 +40,8 @@ from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 NUMBERS = ("a", "b", "c")
 SPOTS = np.array([[0.0, 0, 0], [6, 0, 1], [0, 6, 2]])
 PREPARED = PreprocessingSpec("standard", missing="mean")

@@ -12,6 +12,8 @@ import pytest
 
 from fedcluster import FederatedKMeans, PreprocessingSpec
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 BORN = pd.Series(pd.to_datetime(["1950-03-01", "1962-07-15", "1971-12-31", "1988-02-29"] * 15))
 FORMS: dict[str, Callable[[pd.Series], Any]] = {
     "datetime64": lambda born: born,

@@ -27,6 +27,8 @@ from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import Plan, gather, iterate, run_plan, with_preprocessing
 from fedcluster.selection.sweep import select_k_plan
 
+pytestmark = pytest.mark.usefixtures("short_searches", "impatient")
+
 RNG = np.random.default_rng(5)
 ROWS = {
     name: RNG.normal(size=(n, 3)) + RNG.integers(0, 4, (n, 1)) * 6.0

@@ -33,6 +33,8 @@ from fedcluster.options.choices import (
     FuzzyAlgorithmName,
 )
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
 X = CENTERS[RNG.integers(0, 3, 90)] + RNG.normal(size=(90, 2))

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,15 @@ import pytest
 from test_permits_cli import invoke
 
 from fedcluster import Data, SiteFile
+from fedcluster.attacks import audit as auditing
+from fedcluster.attacks.audit import ATTACKS
 from fedcluster.attacks.evidence import evidence, evidence_page, evidence_parts, statement
 from fedcluster.core import Column
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.groups import Examined
 from fedcluster.site.audit_log import AuditLog
+
+pytestmark = pytest.mark.usefixtures("short_searches")
 
 COLUMNS = (Column("cost"), Column("age"))
 
@@ -131,7 +136,11 @@ def test_a_log_that_was_changed_gives_no_evidence(tmp_path: Path) -> None:
         evidence(site)
 
 
-def test_the_command_attacks_the_site_and_writes_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_command_attacks_the_site_and_writes_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what is played by default, here few attacks."""
+    monkeypatch.setattr(auditing, "audit", partial(auditing.audit, attacks=ATTACKS[:4]))
     site_of(tmp_path, *FEDERATION)
     out = tmp_path / "evidence.json"
     status, said = invoke("site", "evidence", tmp_path / "site.toml", "--out", out, "--rows", 60)

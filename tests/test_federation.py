@@ -64,6 +64,8 @@ from fedcluster.transports.flower._launcher import SECRET, FleetOnly
 from fedcluster.transports.flower._programs import Access, ManagedProcess, free_port, is_healthy
 from fedcluster.transports.flower._transport import client_app, discover_nodes
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) + 5 * RNG.integers(0, 3, (40, 1)) for name in SITES}

@@ -22,6 +22,8 @@ from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 LABELLED = ('[source]\npath = "rows.csv"', 'label_column = "kind"\n\n[source]\npath = "rows.csv"')
 GROUPS = {"a": (30, 20), "b": (45, 27), "c": (65, 24)}
 
@@ -230,7 +232,11 @@ def test_the_verdict_is_that_of_select_k_on_one_machine(trial, over, tmp_path, o
     assert shown in said
 
 
-def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(trial, over, tmp_path) -> None:
+def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(
+    trial, over, tmp_path, monkeypatch
+) -> None:
+    for module in ("recipes.specifications", "jobs._kinds"):
+        monkeypatch.setattr(f"fedcluster.{module}.MOST_CLUSTERS", 12)
     for toml in site_tomls(trial):
         toml.with_name("rows.csv").write_text("x,y,kind\n1,2,a\n2,1,a\n9,9,b\n")
         toml.write_text(toml.read_text().replace("min_cluster_size = 2", "min_cluster_size = 1"))

@@ -30,6 +30,7 @@ from pairs.fewer import Cover, fewer, quicker
 from pairs.laws import Case, laws_of
 from pairs.ways import options, speechless
 from pairs.worlds import World, frames, job_of
+from searches import shorten
 from typer.main import get_command
 
 from fedcluster.cli import app
@@ -90,27 +91,6 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
     return [f"{line}\n  {again}" for line in found]
 
 
-FEW: dict[str, dict[str, Any]] = {
-    "recipes.fit": {
-        **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "N_TRIMMED": 4},
-        "MANY": {2: 4, 4: 2},
-    },
-    "recipes._seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
-    "recipes._mixtures": {
-        **{"RESTARTS": 3, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
-        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "MANY_ROWS": 150},
-    },
-    "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
-    "recipes.bootstrap": {"REPLICATES": 3, "MOST_STEPS": 4},
-    "recipes.specifications": {"MOST_CLUSTERS": 5},
-    "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},
-    "mixtures.on_leaves": {"FIRST": 4, "PATIENCE": 2, "BRIEF": 3, "LIKELY": 2, "LONG": 4},
-    "selection._judgement": {"REPLICATED": 2, "RESTARTS": 2},
-    "selection._mixtures": {"CONFIRMED": 3, "OTHERS": 1},
-}
-"""Runs of a search, by module: they go the same way, where they are few."""
-
-
 @pytest.fixture(autouse=True)
 def _searches_are_short(
     impatient: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -123,9 +103,7 @@ def _searches_are_short(
         return
     monkeypatch.setattr("fedcluster.report.takeaway._slide", lambda *args: None)
     monkeypatch.setattr("fedcluster.report.takeaway._as_png", lambda *args: None)
-    for module, names in FEW.items():
-        for name, value in names.items():
-            monkeypatch.setattr(f"fedcluster.{module}.{name}", value)
+    shorten(monkeypatch.setattr)
 
 
 def test_every_option_has_values() -> None:

@@ -200,18 +200,15 @@ def write_table(console: Console, table: Table) -> None:
     """Print a table; on a narrow screen, with less space, wrapped headers, or row after row."""
     write_line(console, table.title, style="bold")
     broken_heads = [name.replace("-", "-\n") for name in table.header]
-    drawn = [
-        _drawn(replace(table, header=header), blanks)
-        for header in (table.header, broken_heads)
-        for blanks in (1, 0)
-    ]
-    widths = [_width(console, each) for each in drawn]
-    if fitting := [each for each, n in zip(drawn, widths, strict=True) if n <= console.width]:
-        console.print(fitting[0])
+    ways = ((header, blanks) for header in (table.header, broken_heads) for blanks in (1, 0))
+    drawn = (_drawn(replace(table, header=header), blanks) for header, blanks in ways)
+    if fitting := next((each for each in drawn if _width(console, each) <= console.width), None):
+        console.print(fitting)
     elif wraps(console):
         _write_records(console, table)
     else:
-        type(console)(width=widths[0], file=console.file).print(drawn[0])
+        widest = _drawn(table, 1)
+        type(console)(width=_width(console, widest), file=console.file).print(widest)
     console.print()
 
 

@@ -909,14 +909,17 @@ class SourceSummary:
 def extremes(X: Rows) -> tuple[Rows, Rows]:
     """Return the smallest and the largest value of each column, (d,), NaN for an empty one."""
     n, d = X.shape
-    many = max(1, BLOCK // max(d, 1))
+    many = max(1, min(n, BLOCK // max(d, 1)))
     whole = n // many * many if X.flags.c_contiguous else 0
     low, high = np.full((2, many * d), np.nan, X.dtype)
     for lines in X[:whole].reshape(-1, many * d):
         np.fmin(low, lines, out=low)
         np.fmax(high, lines, out=high)
-    low, high = low.reshape(many, d), high.reshape(many, d)
-    return (
-        np.fmin.reduce([*low, np.fmin.reduce(X[whole:], axis=0, initial=np.nan)], axis=0),
-        np.fmax.reduce([*high, np.fmax.reduce(X[whole:], axis=0, initial=np.nan)], axis=0),
+    return _extreme(np.fmin, low.reshape(many, d), X[whole:]), _extreme(
+        np.fmax, high.reshape(many, d), X[whole:]
     )
+
+
+def _extreme(of: np.ufunc, found: Rows, rest: Rows) -> Rows:
+    ends: Rows = of(of.reduce(found, axis=0), of.reduce(rest, axis=0, initial=np.nan))
+    return ends

@@ -198,8 +198,8 @@ def _distinct(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
 
 def _have_met(state: State, other: State) -> bool:
     """Return whether two runs have the same clusters in any order."""
-    near = np.isclose(state.inertia, other.inertia, rtol=1e-12, atol=0)
-    return bool(near) and np.allclose(np.sort(state.weights), np.sort(other.weights), rtol=1e-12)
+    near = isclose(state.inertia, other.inertia, rel_tol=1e-12)
+    return near and np.allclose(np.sort(state.weights), np.sort(other.weights), rtol=1e-12)
 
 
 def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:

@@ -1,0 +1,35 @@
+"""Searches of few runs, for tests of what is done with their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+FEW: dict[str, dict[str, Any]] = {
+    "recipes.fit": {
+        **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "N_TRIMMED": 4},
+        "MANY": {2: 4, 4: 2},
+    },
+    "recipes._seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
+    "recipes._mixtures": {
+        **{"RESTARTS": 3, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
+        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "MANY_ROWS": 150},
+    },
+    "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
+    "recipes.bootstrap": {"REPLICATES": 3, "MOST_STEPS": 4},
+    "recipes.specifications": {"MOST_CLUSTERS": 5},
+    "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},
+    "mixtures.on_leaves": {"FIRST": 4, "PATIENCE": 2, "BRIEF": 3, "LIKELY": 2, "LONG": 4},
+    "selection._judgement": {"REPLICATED": 2, "RESTARTS": 2},
+    "selection._mixtures": {"CONFIRMED": 3, "OTHERS": 1},
+}
+"""Runs of a search, by module: they go the same way, where they are few."""
+
+
+def shorten(put: Callable[[Any, str, Any], object]) -> None:
+    """Put them in place of what the modules have."""
+    for name, values in FEW.items():
+        module = import_module(f"fedcluster.{name}")
+        for value in values.items():
+            put(module, *value)
