@@ -85,13 +85,14 @@ def test_health_is_what_runs_note(federation: Federation) -> None:
     health.follow(folder)  # half a line
     with (folder / PROGRESS).open("a") as file:
         file.write(': ["north"], "at": 110}\nno JSON\n[]\n{"heard": 1}\n')
-    wrote(folder, *round_of(3, 120.0, "north"))
+    asked, heard, done = round_of(3, 120.0, "north")
+    wrote(folder, asked, heard, {**done, "at": 126.0})
     health.follow(folder)
     sites = health.sites()
     assert sites["north"] == {"connected": True, "last_answer": 121.0, "answered": 2, "missed": 0}
     assert sites["south"] == {"connected": False, "last_answer": 101.0, "answered": 1, "missed": 1}
     summary = health.summary()
-    assert (summary["seconds_of_last_round"], summary["seconds_of_a_round"]) == (2.0, 2.0)
+    assert (summary["seconds_of_last_round"], summary["seconds_of_a_round"]) == (6.0, 4.0)
     assert summary["version"] == "1.2"
 
 

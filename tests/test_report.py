@@ -285,7 +285,7 @@ def test_rows_that_are_hidden_on_the_way_alone_are_no_doubt():
     [
         (
             {"lone_rows": 2},
-            "At 2 sites some sums were about a single row, and reveal it to whoever",
+            "At 2 sites some of these were about a single row, and reveal it to whoever",
         ),
         ({}, "no sum is about fewer than 5 rows of a cluster."),
         ({"limits": [{"name": "Groups", "p": 8, "min_rows": 16}]}, "groups of at least 8 rows."),
@@ -305,8 +305,10 @@ def test_where_a_cluster_is_found_is_said_by_the_share_of_its_sites():
     for site, counts in zip(run.history["sites"], [[9, 1], [5, 5], [0, 4], [2, 6]], strict=True):
         site["clusters"] = counts
     said = told(report_page(run))
-    assert "Only at site0 (90 % of its rows), site1 (50 %), site3 (25 %)." in said
-    assert "At every site; most at site2 (100 % of its rows), site3 (75 %), site1 (50 %)." in said
+    assert "90 % of the rows of site0 , 50 % of site1 , 25 % of site3 ; none elsewhere." in said
+    assert (
+        "100 % of the rows of site2 , 75 % of site3 , 50 % of site1 ; less at 1 other site." in said
+    )
 
 
 def test_one_cluster_less_and_one_more_are_named_by_what_joins_and_parts():
@@ -418,7 +420,7 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     for said in (
         "<bdi>young</bdi>",
         'age</bdi> <strong>9.0</strong><span class="pale"> (all rows 10.0)',
-        "Only at <bdi>north</bdi> (75 % of its rows).",
+        "75 % of the rows of <bdi>north</bdi>; none elsewhere.",
     ):
         assert said in text
     assert Parsed(text).ids[:4] == ["found", "profiles", "sites", "silhouettes"]

@@ -207,8 +207,8 @@ def suspicious(
         are = "is" if len(odd) == 1 else "are"
         yield (
             f"column {name!r} at {site}: {listed(list(map(_number, odd)))} {are} far from the "
-            f"others, {_number(inside.low)} to {_number(inside.high)}; mend it, or say --bounds "
-            f"{quoted(name)}={_number(inside.low)}:{_number(inside.high)}"
+            f"others, {_number(inside.low)} to {_number(inside.high)}; if it is wrong, mend it, "
+            f"or say --bounds {quoted(name)}={_number(inside.low)}:{_number(inside.high)}"
         )
 
 

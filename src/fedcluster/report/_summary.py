@@ -107,7 +107,10 @@ def sure(run: Run) -> str:
         return _found_again(words, run.stability["replicates"])
     if verdict:
         return f"{favoured(verdict)}. {NOT_TESTED}"
-    return f"The number {run.k} was given, not found in the rows. {NOT_TESTED}"
+    return (
+        f"The number {run.k} was given: whether the rows form groups at all was not asked (fit -k "
+        f"auto asks). {NOT_TESTED}"
+    )
 
 
 def _found_again(words: Sequence[str], replicates: int) -> str:
@@ -116,15 +119,16 @@ def _found_again(words: Sequence[str], replicates: int) -> str:
     Examples
     --------
     >>> print(_found_again(["stable", "unstable"], 20))
-    Of 2 clusters, 1 is found again if the rows are drawn again 20 times; do not rely on the others.
+    Of 2 clusters, 1 is found again in new samples of the rows (20 were drawn); do not rely on the \
+others.
     >>> print(_found_again(["stable", "doubtful", "doubtful"], 20))
-    All 3 clusters are found again if the rows are drawn again 20 times. Only 1 stands apart from \
-its neighbour: the others may be parts of larger clusters.
+    All 3 clusters are found again in new samples of the rows (20 were drawn). Only 1 stands apart \
+from the nearest other: the others may be parts of larger clusters.
     """
     k, apart = len(words), words.count("stable")
     found, drawn = (
         apart + words.count("doubtful"),
-        f"if the rows are drawn again {replicates} times",
+        f"in new samples of the rows ({replicates} were drawn)",
     )
     every = "Both" if k == 2 else f"All {k}"
     if apart == k:
@@ -139,18 +143,16 @@ its neighbour: the others may be parts of larger clusters.
     if apart == found:
         return some
     if not apart:
-        return (
-            f"{some} No cluster stands apart from its neighbour: they may be parts of larger ones."
-        )
+        return f"{some} But none stands apart from the nearest other: they may be parts of others."
     return (
-        f"{some} Only {apart} {'stands' if apart == 1 else 'stand'} apart from its neighbour: the "
-        "others may be parts of larger clusters."
+        f"{some} Only {apart} {'stands' if apart == 1 else 'stand'} apart from the nearest other: "
+        "the others may be parts of larger clusters."
     )
 
 
 def clusters(run: Run) -> Any:
     """Return the clusters as cards, or as lines of a table if there are many."""
-    if not run.k:
+    if run.k < 2:  # one has nothing that sets it apart
         return None
     if run.k <= MOST_CARDS:
         cards = [card(run, j) for j in range(run.k)]
@@ -164,17 +166,16 @@ def clusters(run: Run) -> Any:
 
 def card(run: Run, j: int) -> html.Html:
     """Return the card of a cluster: its name, size, differences, stability and sites."""
-    alone = run.k == 1  # with nothing to be compared with
-    facts = [html.element("li", _fact(each, j)) for each in run.facts(j, 0 if alone else FACTS)]
-    usual = "All rows." if alone else "Near the mean of all rows in every column."
-    held = None if alone else _held_by(run, j)
+    facts = [html.element("li", _fact(each, j)) for each in run.facts(j, FACTS)]
+    usual = "Near the mean of all rows in every column."
+    held = _held_by(run, j)
     return html.element(
         "article",
         html.element("h2", badge(j), " ", html.named(run.names[j])),
         html.element("p", size(run, j), class_="size"),
         html.element("ul", facts) if facts else html.element("p", usual),
         html.element("p", held, class_="pale") if held else None,
-        html.element("p", _again(run, j)) if run.stability and not alone else None,
+        html.element("p", _again(run, j)) if run.stability else None,
         class_="card",
         data_cluster=j,
     )
@@ -263,14 +264,17 @@ def _held_by(run: Run, j: int) -> list[Any]:
         return ["At no site."]
     told: list[Any] = []
     for i in order[:3]:
-        rows = f" ({percent(share[i])}{' of its rows' if not told else ''})"
-        told += [", " if told else "", html.named(run.sites[i]["name"]), rows]
-    n = len(run.sites)
-    if len(order) == n:
-        return ["At every site; most at " if n > 3 else "At ", *told, "."]
-    if len(order) > 3:
-        return [f"At {len(order)} of {n} sites; most at ", *told, "."]
-    return ["Only at ", *told, "."]
+        told += [
+            ", " if told else "",
+            f"{percent(share[i])} of {'' if told else 'the rows of '}",
+            html.named(run.sites[i]["name"]),
+        ]
+    less, none = len(order[3:]), len(run.sites) - len(order)
+    if less:
+        told.append(f"; less at {counted(less, 'other site')}")
+    elif none:
+        told.append("; none elsewhere")
+    return [*told, "."]
 
 
 def doubts_of(run: Run) -> list[str]:
@@ -324,7 +328,7 @@ def _much_hidden(run: Run) -> list[str]:
 def _doubts(doubts: Sequence[str]) -> html.Html:
     """Return the doubts as a list, most important first."""
     if not doubts:
-        return html.element("p", html.element("strong", "Doubts? "), "No doubt was noticed.")
+        return html.element("p", html.element("strong", "Doubts? "), "No further one was noticed.")
     rest = len(doubts) - MOST_DOUBTS
     more = [f"and {rest} more, which stand under The data"] if rest > 0 else []
     return html.joined(
@@ -355,8 +359,9 @@ def _left(run: Run) -> str:
         return f"{line}, no row; every sum is about groups of at least {p} rows."
     if lone := sum(bool(site.get("lone_rows")) for site in run.sites):
         return (
-            f"{line}. At {counted(lone, 'site')} some sums were about a single row, and reveal it "
-            "to whoever reads the messages; fit --min-cluster-size 5 holds such sums back."
+            f"{line}. At {counted(lone, 'site')} some of these were about a single row, and reveal "
+            "it to whoever reads the messages; next time, fit --min-cluster-size 5 holds such sums "
+            "back."
         )
     if limits and all("MinClusterSize" in each for each in limits):
         p = min(each["MinClusterSize"]["p"] for each in limits)

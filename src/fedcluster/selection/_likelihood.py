@@ -312,8 +312,8 @@ def _pairs(mixture: Mixture) -> list[str]:
         return []
     own = 100 * float((sizes[a] + sizes[b]) / sizes.sum())
     return [
-        f"the cluster with {own:.0f} % of the rows has two components that share {100 * least:.0f} "
-        "% of theirs: it may be two that overlap"
+        f"one cluster, of about {own:.0f} % of the rows by likelihood, may be two that overlap: "
+        f"its two components share {100 * least:.0f} % of their rows"
     ]
 
 
