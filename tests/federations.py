@@ -26,7 +26,7 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import Groups
-from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.privacy.site_state import STATE_FILE, SiteState, state_folder
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.site.worker import ReceivedModels
 from fedcluster.transports.flower._programs import free_port
@@ -41,7 +41,7 @@ LABELLED = 'label_column = "side"'
 def labelled(folder: Path) -> str:
     """Return what became of the labels of a site, once they are written or not to be had."""
     end = time.monotonic() + PATIENCE
-    models = ReceivedModels(SiteState(folder / STATE_FILE), folder / "results")
+    models = ReceivedModels(SiteState(state_folder(folder) / STATE_FILE), folder / "results")
     while models.are_waiting or not models.outcome():
         assert time.monotonic() < end, "the labels are still to be written"
         time.sleep(0.02)

@@ -129,7 +129,7 @@ def test_certificates_say_what_they_are_for(folder: Path) -> None:
     assert names.get_values_for_type(x509.DNSName) == ["localhost", "cluster.example.org"]
     assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert not chain[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert (folder / "sites/north/ca.crt").read_bytes() == (
+    assert (folder / "sites/north/state/ca.crt").read_bytes() == (
         (folder / "certificates/ca.crt").read_bytes()
     )
 
@@ -139,7 +139,9 @@ def test_each_site_has_a_key_of_its_own(folder: Path) -> None:
     numbers = [key.public_numbers() for key in keys if not isinstance(key, Ed25519PublicKey)]
     assert len(numbers) == 2
     assert numbers[0] != numbers[1]
-    assert (folder / "sites/north/key").read_bytes() != (folder / "sites/south/key").read_bytes()
+    assert (folder / "sites/north/state/key").read_bytes() != (
+        folder / "sites/south/state/key"
+    ).read_bytes()
 
 
 def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
@@ -151,6 +153,18 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
     readme = (folder / "sites/north/README.md").read_text()
     assert "fedcluster site start site.toml" in readme
     assert "{" not in readme + (folder / "README.md").read_text()
+
+
+def test_a_site_s_folder_shows_what_an_administrator_needs(folder: Path, tmp_path: Path) -> None:
+    """The program keeps the rest in one folder, also where there are no keys."""
+    home = folder / "sites/north"
+    run_job(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
+    shown = {path.name for path in home.iterdir()}
+    assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
+    kept = {path.name for path in (home / "state").iterdir()}
+    assert kept == {"files.md", "key", "ca.crt", "coordinator.pub"}
+    insecure = create(tmp_path / "plain", ["a"], "127.0.0.1:1", insecure=True).file("sites", "a")
+    assert {path.name for path in insecure.iterdir()} == {"site.toml", "README.md", "state"}
 
 
 def test_a_federation_reads_what_was_written(folder: Path) -> None:
@@ -194,11 +208,11 @@ def test_a_folder_that_holds_something_is_not_touched(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (('key = "key"', 'key = "other"'), "other does not exist; it is in the folder that"),
-        (('key = "key"', ""), "[federation], 'key' is missing"),
+        (('key = "state/key"', 'key = "other"'), "other does not exist; it is in the folder that"),
+        (('key = "state/key"', ""), "[federation], 'key' is missing"),
         (("coordinator =", "server ="), "[federation], unknown key 'server'"),
         (('results = "results"', "results = 3"), "[federation], results must be a text, not 3"),
-        (('key = "key"', 'key = "key"\nsteps = ["os.system"]'), "'os.system' is not a step"),
+        (("results =", 'steps = ["os.system"]\nresults ='), "'os.system' is not a step"),
         (("rows.csv", "none.csv"), "none.csv does not exist"),
     ],
 )
@@ -323,7 +337,9 @@ def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
     """As the coordinator tells it."""
     job = content(tmp_path / "out", Fit(2), operator="ada")
     run_job(engine(folder), job, tmp_path / "run")
-    lines = [line for line in read_log(folder / "sites/north/audit.jsonl") if "question" in line]
+    lines = [
+        line for line in read_log(folder / "sites/north/logs/audit.jsonl") if "question" in line
+    ]
     assert {line.get("operator") for line in lines} == {"ada"}, lines
 
 
@@ -349,10 +365,10 @@ def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> No
 def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
     job = content(tmp_path / "out", Fit(3))
     first = run_job(engine(folder), job, tmp_path / "run")
-    logs = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
+    logs = [len((folder / f"sites/{n}/logs/audit.jsonl").read_text().splitlines()) for n in SITES]
     again = run_job(engine(folder), job, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
-    more = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
+    more = [len((folder / f"sites/{n}/logs/audit.jsonl").read_text().splitlines()) for n in SITES]
     assert [b - a for a, b in zip(logs, more, strict=True)] == [
         2,
         2,

@@ -316,7 +316,7 @@ def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> 
     ]
     assert "ari" in said
     for name, told in zip(SITES, (2, 2), strict=True):
-        log = (trial / "sites" / name / "audit.jsonl").read_text()
+        log = (trial / "sites" / name / "logs" / "audit.jsonl").read_text()
         assert "rare" not in log
         [line] = [line for line in map(json.loads, log.splitlines()) if "labels" in line]
         assert line["labels"]["texts"] == told
@@ -364,7 +364,7 @@ def test_without_being_asked_for_no_label_is_told(trial, over, model, tmp_path) 
     assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
     told = read(tmp_path / "scores" / "scores.json")
     assert not told.keys() & {"classes"} | told["scores"].keys() & {"ari", "mean-site-ari"}
-    assert "labels" not in (trial / "sites" / "north" / "audit.jsonl").read_text()
+    assert "labels" not in (trial / "sites" / "north" / "logs" / "audit.jsonl").read_text()
 
 
 def test_a_site_without_labels_is_named(trial, over, model, tmp_path) -> None:
@@ -376,7 +376,7 @@ def test_a_site_without_labels_is_named(trial, over, model, tmp_path) -> None:
         'error: no labels to compare with at south: write label_column = "NAME" in the site.toml '
         "there and start the site anew, or leave out --labels\n"
     )
-    assert "Contingency" not in (trial / "sites" / "north" / "audit.jsonl").read_text()
+    assert "Contingency" not in (trial / "sites" / "north" / "logs" / "audit.jsonl").read_text()
 
 
 def test_a_missing_label_is_the_site_s_own_matter(trial, over, model, tmp_path) -> None:
@@ -400,10 +400,10 @@ def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) ->
     columns = list(Model.load(model).columns)
     given = content(tmp_path / "out", job, columns=columns) | {"job": "evaluate"}
     first = run_job(engine(trial), given, tmp_path / "run")
-    before = (trial / "sites" / "north" / "audit.jsonl").read_text()
+    before = (trial / "sites" / "north" / "logs" / "audit.jsonl").read_text()
     again = run_job(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
-    after = (trial / "sites" / "north" / "audit.jsonl").read_text().removeprefix(before)
+    after = (trial / "sites" / "north" / "logs" / "audit.jsonl").read_text().removeprefix(before)
     [line] = map(json.loads, after.splitlines())
     assert [task["task"] for task in line["tasks"]] == ["SiteSize()"]
     (tmp_path / "run" / "communication_rounds" / "sites-labels").write_bytes(b"{}\n")

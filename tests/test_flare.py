@@ -596,7 +596,7 @@ def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp
     assert here.pop("algorithm")["name"] == there.pop("algorithm")["name"]
     assert here == there
     for name in SITES:
-        log = read_log(trial / "sites" / name / "audit.jsonl")
+        log = read_log(trial / "sites" / name / "logs/audit.jsonl")
         assert any(map(has_left, log))
 
 
@@ -611,15 +611,15 @@ def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, 
     runs.begin_anew(folder)
     network.carry_out(folder.name)
     assert run_job.outcome_of(folder)["done"]
-    lines = [len(list(read_log(trial / "sites" / name / "audit.jsonl"))) for name in SITES]
+    lines = [len(list(read_log(trial / "sites" / name / "logs/audit.jsonl"))) for name in SITES]
     network.carry_out(folder.name)
-    assert lines == [len(list(read_log(trial / "sites" / n / "audit.jsonl"))) for n in SITES]
+    assert lines == [len(list(read_log(trial / "sites" / n / "logs/audit.jsonl"))) for n in SITES]
 
 
 @pytest.mark.parametrize("name", ["../../etc", "no-such-run", "", "..", "."])
 def test_a_job_can_name_runs_of_the_federation_only(name, network, trial):
     network.carry_out(name)
-    logs = [read_log(trial / "sites" / site / "audit.jsonl") for site in SITES]
+    logs = [read_log(trial / "sites" / site / "logs/audit.jsonl") for site in SITES]
     assert not any(has_left(line) for log in logs for line in log)
 
 

@@ -51,7 +51,9 @@ def folder(tmp_path: Path) -> Path:
 # How a key stands, for whoever has it
 
 
-def private_key(folder: Path, site: str = "north", name: str = "key") -> ec.EllipticCurvePrivateKey:
+def private_key(
+    folder: Path, site: str = "north", name: str = "state/key"
+) -> ec.EllipticCurvePrivateKey:
     key = load_ssh_private_key((folder / "sites" / site / name).read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
@@ -133,15 +135,16 @@ def test_a_site_asks_how_its_key_stands(
         return httpx.Response(200, content=body, headers=told)
 
     monkeypatch.setattr(programs, "get", get)
-    key = folder / "sites/north/key"
+    key = folder / "sites/north/state/key"
     assert supernode.key_status("127.0.0.1:1", None, key) == "known"
     toml = folder / "sites/north/site.toml"
     assert supernode.told_by_coordinator(toml) == {"status": "known", "version": __version__}
-    made = make_site_key(folder / "sites/north", "key")
+    made = make_site_key(folder / "sites/north", "state/key")
     assert made.waits
-    assert supernode.key_status("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
+    waiting = key.with_name("key.next")
+    assert supernode.key_status("127.0.0.1:1", None, waiting) == "unknown"
     assert supernode.key_status("127.0.0.1:1", None, folder / "none") == ""
-    (folder / "sites/north/key.next").replace(key)
+    waiting.replace(key)
     told = supernode.told_by_coordinator(toml)
     assert told == {"status": "unknown", "version": ""}, "whoever has no key learns no version"
     assert supernode.told_by_coordinator(folder / "none.toml") == {}
@@ -152,7 +155,7 @@ def test_what_a_coordinator_says_of_a_key_is_one_plain_line(
     said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    told = supernode.key_status("127.0.0.1:1", None, folder / "sites/north/key")
+    told = supernode.key_status("127.0.0.1:1", None, folder / "sites/north/state/key")
     assert told in {"", "x" * 100}
     assert supernode.why_not_let_in(told) == ""
 
@@ -346,16 +349,16 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(member, "ASK", 0.0)
     told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
     monkeypatch.setattr(member, "key_status", told)
-    make_site_key(site, "key")
-    new, ended = (site / "key.next").read_bytes(), threading.Event()
-    membership = Membership("127.0.0.1:8443", "ca.crt", "key")
+    make_site_key(site, "state/key")
+    new, ended = (site / "state/key.next").read_bytes(), threading.Event()
+    membership = Membership("127.0.0.1:8443", "state/ca.crt", "state/key")
     credentials = member.Credentials(membership, site)
     supernode: Any = SimpleNamespace(process=SimpleNamespace(terminate=ended.set))
     with credentials.followed(supernode):
         assert not ended.wait(0.2)
         known.set()
         assert ended.wait(120)
-    assert (site / "key").read_bytes() == new
+    assert (site / "state/key").read_bytes() == new
     assert "its key, or who vouches for the coordinator, is another" in (
         credentials.why_again(supernode)
     )

@@ -33,6 +33,7 @@ from fedcluster.coordinator.certificates import (
 from fedcluster.coordinator.folder import Federation, bound, create
 from fedcluster.coordinator.operators import operators_log
 from fedcluster.errors import InputError
+from fedcluster.privacy.site_state import STATE_FILE, state_folder
 from fedcluster.site import owned_files as commits
 from fedcluster.site.audit_log import read_log
 from fedcluster.site.owned_files import is_running, running
@@ -65,7 +66,7 @@ def keys(folder: Path) -> dict[str, list[str]]:
 
 
 def digest_at_site(folder: Path, site: str) -> str:
-    key = load_ssh_private_key((folder / "sites" / site / "key").read_bytes(), None)
+    key = load_ssh_private_key((folder / "sites" / site / "state/key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key_digest(key.public_key())
 
@@ -85,8 +86,8 @@ def test_a_site_is_added_with_a_folder_like_those_of_the_others(folder: Path) ->
     after = content(folder)
     names = {name.replace("sites/north", "sites/west") for name in before if "sites/north" in name}
     assert names <= after.keys()
-    assert after["sites/west/ca.crt"] == before["certificates/ca.crt"]
-    assert after["sites/west/coordinator.pub"] == before["sites/north/coordinator.pub"]
+    assert after["sites/west/state/ca.crt"] == before["certificates/ca.crt"]
+    assert after["sites/west/state/coordinator.pub"] == before["sites/north/state/coordinator.pub"]
     assert 'name = "west"' in after["sites/west/site.toml"].decode()
     assert keys(folder)["west"] == [digest_at_site(folder, "west")]
     unchanged = before.keys() - {"federation.toml"}
@@ -96,16 +97,39 @@ def test_a_site_is_added_with_a_folder_like_those_of_the_others(folder: Path) ->
 def test_a_site_that_made_its_own_key_gets_none(folder: Path, tmp_path: Path) -> None:
     path, digest = made_at_site(tmp_path)
     lifecycle.add_sites(folder, ["west"], path)
-    assert not (folder / "sites/west/key").exists()
+    assert not (folder / "sites/west/state/key").exists()
     assert keys(folder)["west"] == [digest]
+
+
+def test_a_site_s_folder_of_an_earlier_version_stays_as_it_is(folder: Path) -> None:
+    """What is handed to it later is beside its site file, where that names it."""
+    home = folder / "sites/south"
+    for path in (home / "state").iterdir():
+        path.replace(home / path.name)
+    (home / "state").rmdir()
+    toml = (home / "site.toml").read_text().replace('"state/', '"').replace('"logs/', '"')
+    (home / "site.toml").write_text(toml)
+    assert lifecycle.rotate_key(folder, "south") == home / "key"
+    renewal.new_authority(folder)
+    assert len(expiry.certificates(home / "ca.crt")) == 2
+    lifecycle.remove_site(folder, "south")
+    (home / "key").unlink()
+    (home / "coordinator.pub").unlink()
+    lifecycle.add_sites(folder, ["south"])
+    assert (home / "key").exists()
+    assert (home / "coordinator.pub").exists()
+    assert not (home / "state").exists()
+    (home / STATE_FILE).touch()
+    (home / "state").mkdir()  # it may be a folder of rows
+    assert state_folder(home) == home
 
 
 def test_a_permit_key_elsewhere_does_not_hinder(folder: Path) -> None:
     """Its public part stays."""
-    granter = (folder / "sites/north/coordinator.pub").read_bytes()
+    granter = (folder / "sites/north/state/coordinator.pub").read_bytes()
     (folder / "certificates/permit.key").unlink()
     lifecycle.add_sites(folder, ["west"])
-    assert (folder / "sites/west/coordinator.pub").read_bytes() == granter
+    assert (folder / "sites/west/state/coordinator.pub").read_bytes() == granter
 
 
 def test_a_removed_site_has_no_key_any_more(folder: Path) -> None:
@@ -116,7 +140,7 @@ def test_a_removed_site_has_no_key_any_more(folder: Path) -> None:
     assert (federation.sites, federation.rows) == (("north",), {"north": 5000})
     assert federation == Federation.load(folder)
     left = {name for name in content(folder) if "south" in name}
-    assert {str(Path(name).parent) for name in left} == {"sites/south"}
+    assert {str(Path(name).parent) for name in left} == {"sites/south", "sites/south/state"}
     assert former_keys(folder)[gone].why == "removed"
     with pytest.raises(InputError, match="north is the only site"):
         lifecycle.remove_site(folder, "north")
@@ -151,7 +175,7 @@ def test_each_change_is_logged_with_who_made_it(folder: Path) -> None:
 
 def test_both_keys_count_until_the_new_one_is_used(folder: Path) -> None:
     [old] = keys(folder)["north"]
-    assert lifecycle.rotate_key(folder, "north") == folder / "sites/north/key"
+    assert lifecycle.rotate_key(folder, "north") == folder / "sites/north/state/key"
     new = digest_at_site(folder, "north")
     assert keys(folder)["north"] == [old, new]
     lifecycle.promote(folder, ["north"])
@@ -376,10 +400,10 @@ def test_a_link_in_the_place_of_a_key_is_removed_and_not_followed(
     folder: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
-    (folder / "sites/south/key").rename(elsewhere)
-    (folder / "sites/south/key").symlink_to(elsewhere)
+    (folder / "sites/south/state/key").rename(elsewhere)
+    (folder / "sites/south/state/key").symlink_to(elsewhere)
     lifecycle.rotate_key(folder, "south")
-    assert not (folder / "sites/south/key").is_symlink()
+    assert not (folder / "sites/south/state/key").is_symlink()
     assert key_digest(read_public_key(folder / "keys/south.pub")) not in elsewhere.read_text()
     lifecycle.remove_site(folder, "south")
     assert elsewhere.exists()
@@ -463,7 +487,7 @@ def test_a_new_authority_signs_after_all_sites_know_it(folder: Path) -> None:
     renewal.new_authority(folder)
     both = (folder / "certificates/ca.crt").read_bytes()
     assert both.startswith(old)
-    assert (folder / "sites/north/ca.crt").read_bytes() == both
+    assert (folder / "sites/north/state/ca.crt").read_bytes() == both
     assert (folder / expiry.CERTIFICATE).read_bytes() == server
     with pytest.raises(InputError, match="waits already"):
         renewal.new_authority(folder)
@@ -486,7 +510,7 @@ def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: P
     assert (status, "Grant permits anew" in said) == (0, True), said
     [now] = expiry.certificates(folder / expiry.AUTHORITY)
     assert now != old
-    assert expiry.certificates(folder / "sites/north/ca.crt") == [now]
+    assert expiry.certificates(folder / "sites/north/state/ca.crt") == [now]
     chain = expiry.certificates(folder / expiry.CERTIFICATE)
     chain[0].verify_directly_issued_by(now)
     assert chain[0].public_key() == renewal.server_key(federation).public_key() != before
@@ -551,7 +575,7 @@ def signed_elsewhere(folder: Path, **how: object) -> tuple[Path, Path]:
 def test_a_certificate_of_the_organisation(folder: Path) -> None:
     file, ca = signed_elsewhere(folder)
     assert renewal.install(folder, file, ca) > datetime.now(UTC)
-    assert (folder / "sites/north/ca.crt").read_bytes() == ca.read_bytes()
+    assert (folder / "sites/north/state/ca.crt").read_bytes() == ca.read_bytes()
     expiry.check_valid(Federation.load(folder))
     with pytest.raises(InputError, match=r"fedcluster federation csr"):
         renewal.renew(folder)
@@ -563,7 +587,7 @@ def test_a_certificate_of_a_public_authority(folder: Path, monkeypatch: pytest.M
     renewal.install(folder, file, None)
     assert Federation.load(folder).authority == ca
     lifecycle.add_sites(folder, ["west"])
-    assert not (folder / "sites/west/ca.crt").exists()
+    assert not (folder / "sites/west/state/ca.crt").exists()
 
 
 @pytest.mark.parametrize(
@@ -592,19 +616,19 @@ def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(
     folder: Path,
 ) -> None:
     site = folder / "sites/north"
-    own = (site / "key").read_bytes()
+    own = (site / "state/key").read_bytes()
     result = CliRunner().invoke(app, ["site", "new-key", str(site / "site.toml"), "--json"])
     told = json.loads(result.output)
     assert (told["site"], told["waits"]) == ("north", True)
-    assert (site / "key").read_bytes() == own
-    assert stat.S_IMODE((site / "key.next").stat().st_mode) == 0o600
-    status, said = invoke("rotate-key", folder, "north", "--public-key", site / "key.pub")
+    assert (site / "state/key").read_bytes() == own
+    assert stat.S_IMODE((site / "state/key.next").stat().st_mode) == 0o600
+    status, said = invoke("rotate-key", folder, "north", "--public-key", site / "state/key.pub")
     assert (status, told["digest"] in said) == (0, True), said
     assert len(keys(folder)["north"]) == 2
-    (site / "key").unlink()
+    (site / "state/key").unlink()
     result = CliRunner().invoke(app, ["site", "new-key", str(site / "site.toml"), "--json"])
     assert not json.loads(result.output)["waits"]
-    assert (site / "key").exists()
+    assert (site / "state/key").exists()
 
 
 def test_a_public_key_is_written_as_it_was_read(tmp_path: Path) -> None:

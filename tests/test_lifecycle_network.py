@@ -93,7 +93,7 @@ def test_keys_are_rotated_while_a_run_goes_on(running: RunningFederation, tmp_pa
         toml = running.site("south") / "site.toml"
         made = running.command("site", "new-key", toml)
         assert made.wait() == 0, made.said()
-        change(running, "rotate-key", "south", "--public-key", running.site("south") / "key.pub")
+        change(running, "rotate-key", "south", "--public-key", toml.with_name("state") / "key.pub")
         for name in ("north", "south"):
             running.sites[name].wait_for("connected; Ctrl-C", times=2)
     assert run.wait() == 0, run.said()

@@ -70,8 +70,12 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
         "The model is at east, north, south, west; each labels its own rows by it from now on, "
         in run.said()
     )
+    shown = {path.name for path in running.site("north").iterdir() if path.name[0] != "."}
+    assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
+    kept = {path.name for path in (running.site("north") / "state").iterdir()}
+    assert {"files.md", "key", "site.db", "site.groups", "flower"} <= kept
     for name in ROWS:
-        answers = answers_of(read_log(running.site(name) / "audit.jsonl"))
+        answers = answers_of(read_log(running.site(name) / "logs/audit.jsonl"))
         assert [answer["task"].split("(")[0] for answer in answers] == [
             *("describe", "SiteSize", "Missing", "Squares", "KFed", "Inertia", "none")
         ]
@@ -206,7 +210,7 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
     unknown, deceived, plain = (tmp_path / name for name in ("unknown", "deceived", "plain"))
     for folder in (unknown, deceived, plain):
         shutil.copytree(stranger, folder)
-    shutil.copy(running.site("north") / "ca.crt", unknown)
+    shutil.copy(running.site("north") / "state/ca.crt", unknown / "state")
     toml = (plain / "site.toml").read_text()
     (plain / "site.toml").write_text(toml.replace("[federation]", "[federation]\ninsecure = true"))
     refused = {

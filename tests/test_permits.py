@@ -50,16 +50,18 @@ class Federation:
         private, own = new_key()
         (folder / "permit.key").write_bytes(private)
         for site in sites:
-            (folder / "sites" / site / "coordinator.pub").write_bytes(own)
+            (folder / "sites" / site / "state/coordinator.pub").write_bytes(own)
 
     def site(self, name: str) -> SitePermits:
         home = self.folder / "sites" / name
-        parts = (home / part for part in ("permits", "ca.crt", "coordinator.pub", "permit.key"))
-        folder, authority, granter, key = parts
-        return SitePermits(folder, name, coordinator_identity(authority, ""), granter, key)
+        state = ("ca.crt", "coordinator.pub", "permit.key")
+        authority, granter, key = (home / "state" / name for name in state)
+        return SitePermits(
+            home / "permits", name, coordinator_identity(authority, ""), granter, key
+        )
 
     def log(self, name: str) -> AuditLog:
-        return AuditLog(self.folder / "sites" / name / "audit.jsonl", name)
+        return AuditLog(self.folder / "sites" / name / "logs/audit.jsonl", name)
 
     def permit(self, **changes: object) -> Path:
         """A permit, signed by the coordinator."""
@@ -121,7 +123,7 @@ def test_a_permit_is_read_as_it_was_written(trial: Federation) -> None:
         path.with_suffix(".sig"),
         Permit.load(path),
         GRANTED,
-        load_public_key(trial.folder / "sites/north/coordinator.pub"),
+        load_public_key(trial.folder / "sites/north/state/coordinator.pub"),
     )
 
 
@@ -132,7 +134,7 @@ def test_what_is_covered_is_admitted(trial: Federation) -> None:
     assert admitted(trial, tasks=[{"step": "SiteSize"}, {"step": "Lloyd"}]) == permit
     signed = signatures(trial.folder / "sites/north/permits/hips-1.sig")
     assert set(signed) == {GRANTED, "accepted by north"}
-    assert (trial.folder / "sites/north/permit.key").stat().st_mode & 0o777 == 0o600
+    assert (trial.folder / "sites/north/state/permit.key").stat().st_mode & 0o777 == 0o600
 
 
 NOT_COVERED = {
@@ -283,8 +285,8 @@ def test_a_permit_of_another_federation_or_site_is_refused(trial, tmp_path):
     with pytest.raises(InputError, match="is not granted by the coordinator with the key that"):
         trial.site("north").accept(theirs, trial.log("north"))
     shutil.copy(other.folder / "permit.key", trial.folder / "permit.key")
-    key = trial.folder / "sites/north/coordinator.pub"
-    shutil.copy(other.folder / "sites/north/coordinator.pub", key)
+    key = trial.folder / "sites/north/state/coordinator.pub"
+    shutil.copy(other.folder / "sites/north/state/coordinator.pub", key)
     with pytest.raises(InputError, match="permit 'hips-1' is of another federation"):
         trial.site("north").accept(theirs, trial.log("north"))
     with pytest.raises(InputError, match="permit 'hips-1' is not for site 'north'"):
@@ -299,7 +301,7 @@ def test_what_another_site_accepted_is_not_accepted_here(trial: Federation) -> N
     with pytest.raises(WireError, match="answers under a permit only"):
         admitted(trial)
     for name in ("audit.jsonl", "audit.head"):
-        shutil.copy(south / name, north / name)
+        shutil.copy(south / "logs" / name, north / "logs" / name)
     with pytest.raises(InputError, match="the log is of site 'south'"):
         admitted(trial)
 
@@ -308,7 +310,7 @@ def test_what_another_site_accepted_is_not_accepted_here(trial: Federation) -> N
 def test_a_key_that_was_replaced_after_the_acceptance_admits_nothing(name, trial):
     trial.site("north").accept(trial.permit(), trial.log("north"))
     private, public = new_key()
-    key = trial.folder / "sites/north" / name
+    key = trial.folder / "sites/north/state" / name
     key.write_bytes(private if name == "permit.key" else public)
     with pytest.raises(InputError, match=r"is not (accepted|granted) by"):
         admitted(trial)
@@ -318,7 +320,7 @@ def test_a_key_that_was_replaced_after_the_acceptance_admits_nothing(name, trial
 
 
 def test_a_key_of_another_kind_is_refused(trial: Federation) -> None:
-    home = trial.folder / "sites/north"
+    home = trial.folder / "sites/north/state"
     shutil.copy(home / "key", trial.folder / "permit.key")
     with pytest.raises(InputError, match="holds no key to sign permits with"):
         trial.permit()
@@ -335,7 +337,7 @@ def test_rounds_are_counted_and_end(trial: Federation) -> None:
     for question in ("q4", "q1"):
         with pytest.raises(WireError, match="is for 3 rounds, and all are used"):
             use(trial, question)
-    head, _ = verify(trial.folder / "sites/north/audit.jsonl")
+    head, _ = verify(trial.folder / "sites/north/logs/audit.jsonl")
     assert head.permits["hips-1"]["used"] == 3
 
 
@@ -370,16 +372,16 @@ def test_files_that_are_deleted_give_no_round_back(trial: Federation) -> None:
     trial.site("north").accept(trial.permit(), trial.log("north"))
     use(trial, "q1")
     shutil.copytree(home, trial.folder / "before")
-    (home / "audit.jsonl").unlink()
+    (home / "logs/audit.jsonl").unlink()
     with pytest.raises(InputError, match=r"is gone, and audit.head tells of it"):
         use(trial, "q2")
-    (home / "audit.head").unlink()
+    (home / "logs/audit.head").unlink()
     with pytest.raises(WireError, match="answers under a permit only"):
         use(trial, "q2")
     shutil.rmtree(home)
     shutil.copytree(trial.folder / "before", home)
     use(trial, "q2")
-    shutil.copy(trial.folder / "before/audit.jsonl", home / "audit.jsonl")
+    shutil.copy(trial.folder / "before/logs/audit.jsonl", home / "logs/audit.jsonl")
     with pytest.raises(InputError, match="lines were cut off"):
         use(trial, "q3")
 
@@ -390,11 +392,11 @@ def test_a_whole_older_copy_is_noticed_by_who_kept_a_later_hash_only(trial: Fede
     trial.site("north").accept(trial.permit(), trial.log("north"))
     shutil.copytree(home, trial.folder / "before")
     use(trial, "q1")
-    kept = verify(home / "audit.jsonl")[0].hash
+    kept = verify(home / "logs/audit.jsonl")[0].hash
     shutil.rmtree(home)
     shutil.copytree(trial.folder / "before", home)
     use(trial, "q2")
-    head, known = verify(home / "audit.jsonl", kept)
+    head, known = verify(home / "logs/audit.jsonl", kept)
     assert (head.permits["hips-1"]["used"], known) == (1, None)
 
 
@@ -429,11 +431,11 @@ def test_a_revoked_permit_admits_nothing_until_it_is_accepted_again(trial: Feder
         use(trial, "q1")
     trial.site("north").accept(trial.permit(), log)
     use(trial, "q2")
-    assert verify(trial.folder / "sites/north/audit.jsonl")[0].permits["hips-1"]["used"] == 2
+    assert verify(trial.folder / "sites/north/logs/audit.jsonl")[0].permits["hips-1"]["used"] == 2
 
 
 def test_a_permit_survives_the_renaming_of_a_full_log(trial, monkeypatch):
-    path = trial.folder / "sites/north/audit.jsonl"
+    path = trial.folder / "sites/north/logs/audit.jsonl"
     trial.site("north").accept(trial.permit(), trial.log("north"))
     for question in ("q1", "q2"):
         use(trial, question)
@@ -447,9 +449,9 @@ def test_a_permit_survives_the_renaming_of_a_full_log(trial, monkeypatch):
 
 
 def test_an_acceptance_that_cannot_be_written_down_is_none(trial: Federation) -> None:
-    """The log's folder is gone: the files may be there, and nothing is admitted."""
-    log = AuditLog(trial.folder / "nowhere/audit.jsonl", "north")
-    with pytest.raises(InputError, match="No such file"):
+    """A file is in the way of the log: the files may be there, and nothing is admitted."""
+    log = AuditLog(trial.folder / "permit.key/audit.jsonl", "north")
+    with pytest.raises(InputError, match=r"audit.jsonl cannot be written: .*permit.key"):
         trial.site("north").accept(trial.permit(), log)
     with pytest.raises(WireError, match="answers under a permit only"):
         admitted(trial)

@@ -114,7 +114,7 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     model = Evaluate(str(tmp_path / "fit" / "model.json"), labels=True)
     scored = content(tmp_path / "scores", "evaluate", model)
     run_job(engine(trial), scored, tmp_path / "run-scores")
-    lines = [*read_log(trial / "sites/north/audit.jsonl")]
+    lines = [*read_log(trial / "sites/north/logs/audit.jsonl")]
     assert {line["permit"] for line in lines if "question" in line} == {"hips-1"}
     heads = json.loads((tmp_path / "run-scores" / "log-heads.json").read_text())
     for name in SITES:
@@ -332,7 +332,7 @@ def test_a_log_that_was_touched_keeps_the_site_from_starting(trial, tmp_path):
     for head, reason in (("0" * 64, "no line has the hash 0000"), ("12", "at least 16 digits")):
         status, said = invoke("site", "verify-log", toml(trial), "--head", head)
         assert (status, reason in said) == (2, True), said
-    log = trial / "sites/north/audit.jsonl"
+    log = trial / "sites/north/logs/audit.jsonl"
     log.write_bytes(log.read_bytes().replace(b'"Lloyd(tol=0.0001)"', b'"Inertia()"', 1))
     number = 1 + next(
         i for i, raw in enumerate(log.read_bytes().splitlines()) if b'"Inertia()"' in raw
@@ -348,7 +348,7 @@ def test_a_question_that_is_gone_is_named_by_verify_log(trial, tmp_path):
     running = engine(trial)
     running.choose(["age"])
     running.introduce()
-    [question, *_] = (trial / "sites/north/questions").iterdir()
+    [question, *_] = (trial / "sites/north/logs/questions").iterdir()
     question.unlink()
     status, said = invoke("site", "verify-log", toml(trial))
     assert (status, "the question of line 3 of the log is gone" in said) == (2, True), said
@@ -361,7 +361,7 @@ def test_a_log_that_breaks_while_a_site_runs_stops_its_answers(trial):
     asked = {"columns": ["age"], "permit": "hips-1", "run": "r", "exchange": 0, "tasks": []}
     question = wire.pack({"protocol": 1, **asked}, {})
     assert "limits" in wire.unpack(site.reply(question))[0]
-    log = trial / "sites/north/audit.jsonl"
+    log = trial / "sites/north/logs/audit.jsonl"
     content = log.read_bytes()
     for broken in (content[:-200], content + b'{"line":9}\n', b""):
         log.write_bytes(broken)
@@ -386,7 +386,7 @@ def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(chang
     """No exception, no answer beside the permit, and the chain holds."""
     if not (trial / "permits").exists():
         granted(trial, "--rounds", 1000)
-    path = trial / "sites/north/audit.jsonl"
+    path = trial / "sites/north/logs/audit.jsonl"
     site = responder(trial, "north")
     before = verify(path)[0].line
     reply, _ = wire.unpack(site.reply(wire.pack({"exchange": 0, **KNOWN_GOOD, **changed}, {})))
@@ -419,7 +419,7 @@ def test_who_asked_is_the_certificate_that_was_checked(trial):
     membership = Membership.from_site_file(site)
     asked_by = site_auditor(site, membership, ["age"], str).asked_by
     assert re.fullmatch("cluster.example.org:8443, certificate [0-9a-f]{64}", asked_by)
-    assert site_log(site, membership).path == trial / "sites/north/audit.jsonl"
+    assert site_log(site, membership).path == trial / "sites/north/logs/audit.jsonl"
 
 
 def test_known_steps_cover_the_usual_ones():

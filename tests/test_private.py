@@ -57,9 +57,9 @@ def test_what_belongs_to_another_is_refused(folder, inner) -> None:
     [
         ("", 0o775, "write"),
         ("site.toml", 0o646, "write"),
-        ("ca.crt", 0o664, "write"),
-        ("coordinator.pub", 0o662, "write"),
-        ("key", 0o640, "read"),
+        ("state/ca.crt", 0o664, "write"),
+        ("state/coordinator.pub", 0o662, "write"),
+        ("state/key", 0o640, "read"),
     ],
 )
 def test_a_site_that_others_may_change_does_not_start(folder, inner, mode, what) -> None:

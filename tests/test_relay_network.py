@@ -40,7 +40,8 @@ def relayed(folder: Path) -> Iterator[tuple[RunningFederation, RunningFederation
             (above.site("relay") / "rows.csv").unlink()
             (above.site("relay") / "site.toml").write_text(
                 f'name = "relay"\n[source]\nfederation = "{below.folder}"\n[federation]\n'
-                f'coordinator = "{above.federation.address}"\ncertificate = "ca.crt"\nkey = "key"\n'
+                f'coordinator = "{above.federation.address}"\ncertificate = "state/ca.crt"\n'
+                'key = "state/key"\n'
             )
 
         rows = {"d": ROWS["d"], "e": ROWS["e"], "relay": ROWS["a"]}

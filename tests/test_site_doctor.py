@@ -88,7 +88,7 @@ def test_a_site_that_works_is_good_and_no_value_is_told(site: Path, monkeypatch)
     assert f"flwr {version('flwr')}" in found["versions"][1]
     assert "is reached; its certificate is valid for 18" in found["coordinator"][1]
     assert not [i for i in range(90) if f"{i}.125" in said]
-    assert not list(site.glob("audit*"))
+    assert not list(site.rglob("audit*"))
 
 
 def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None:
@@ -97,11 +97,11 @@ def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None
     status, found, _ = examine(site, port)
     assert (status, found["coordinator"][0]) == (1, "wrong")
     assert "cannot be reached (Connection refused)" in found["coordinator"][1]
-    (site / "key").chmod(0o640)
+    (site / "state/key").chmod(0o640)
     (site / "rows.csv").write_text("age,bmi\n1,2\n3,4\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
     status, found, said = examine(site)
-    assert found["modes"] == ("doubtful", f"others may use key: chmod -R go= {site}")
+    assert found["modes"] == ("doubtful", f"others may use state/key: chmod -R go= {site}")
     assert found["rows"] == ("wrong", "2 rows, 2 columns; with fewer than 20 nothing is sent")
     assert found["disk"] == ("doubtful", "0.1 GB free: make room")
     assert json.loads(said)["wrong"] == ["rows", "coordinator"]
@@ -138,7 +138,7 @@ def test_a_certificate_that_ends_is_noticed_before(site: Path, days: int, state,
 
 
 def test_another_authority_does_not_vouch_for_the_coordinator(site: Path) -> None:
-    (site / "ca.crt").write_bytes(Authority.make().pem)
+    (site / "state/ca.crt").write_bytes(Authority.make().pem)
     with coordinator(site.parents[1] / "certificates") as port:
         status, found, _ = examine(site, port)
     assert (status, found["coordinator"][0]) == (1, "wrong")

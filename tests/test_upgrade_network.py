@@ -105,6 +105,8 @@ def test_versions_that_know_the_same_find_the_same_bits_and_read_each_others_fil
     if (other := installed(tmp_path / "other", "9.9", commit=commit)) is None:
         pytest.skip("the history is not here")
     ends = Upgrades(running, other)
+    if commit is not None:
+        begun_earlier(running)
     ends.fit(1, tmp_path / "here")
     ends.sites(ends.other, "north", "south")
     ends.change_amid_a_run(2, tmp_path / "amid")
@@ -120,6 +122,20 @@ def test_versions_that_know_the_same_find_the_same_bits_and_read_each_others_fil
     ends.done("federation", "verify-log", running.folder)
     for name in ROWS:
         ends.done("site", "verify-log", running.site(name) / "site.toml")
+
+
+def begun_earlier(running: RunningFederation) -> None:
+    """Bring the sites' folders into the form that an earlier version gave them."""
+    for name in ROWS:
+        home = running.site(name)
+        running.sites[name].end()
+        toml = (home / "site.toml").read_text()
+        (home / "site.toml").write_text(toml.replace('"state/', '"').replace('"logs/', '"'))
+        for path in (*home.glob("state/*"), *home.glob("logs/*")):
+            path.replace(home / path.name)
+        (home / "state").rmdir()
+    running.join(*ROWS)
+    assert not [path for name in ROWS for path in running.site(name).glob("state")]
 
 
 def restored_by_other(ends: Upgrades, folder: Path) -> Path:

@@ -191,7 +191,7 @@ def _of_limits(site: SiteFile) -> dict[str, str]:
 def _federation(site: SiteFile) -> dict[str, Any]:
     """Return what has left a site, with its recipients, permits, cohorts and budget."""
     membership = Membership.from_site_file(site)
-    folder, log = site.path.absolute().parent, site_log(site, membership)
+    folder, log = site.state_folder, site_log(site, membership)
     lines = list(read_log(log.path))
     runs = run_records(answers_of(lines))
     weights = [t["smallest_weight"] for run in runs for t in run["tasks"]]

@@ -58,8 +58,8 @@ def start(
     """Take part in a federation, until interrupted.
 
     Connects to the coordinator; opens no port to the network. Runs Flower's SuperNode, whose
-    output goes to flower/supernode.log beside the site file. Numerical kernels that were never
-    compiled on this machine are compiled before, so that the first answer is not late.
+    output goes to state/flower/supernode.log. Numerical kernels that were never compiled on this
+    machine are compiled before, so that the first answer is not late.
     """
     needs("flwr", "flower")
     from fedcluster.engines.warming import ensure_warmed
@@ -291,9 +291,9 @@ def key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     from fedcluster.site.permits import public_text
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        site, folder = SiteFile.load(site_file), site_file.absolute().parent
-        own = public_text(identity.identity(folder, make=True).public_key())
-        path, lines = folder / identity.PEERS, [f'{site.name} = "{own}"']
+        site = SiteFile.load(site_file)
+        own = public_text(identity.identity(site.state_folder, make=True).public_key())
+        path, lines = site_file.absolute().parent / identity.PEERS, [f'{site.name} = "{own}"']
         content: dict[str, Any] = {"site": site.name, "key": own}
         if path.exists():
             peers = identity.load_peers(path)

@@ -32,6 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
 from fedcluster.io.records import load_record
+from fedcluster.privacy.site_state import is_earlier, state_folder
 from fedcluster.site.owned_files import private_files
 from fedcluster.site.permits import new_key, public_text
 
@@ -46,7 +47,7 @@ REVOKED, REPLACED, REMOVED = "revoked", "replaced", "removed"
 
 
 NEXT_KEY, PUBLIC_KEY = "key.next", "key.pub"
-"""Files beside a site file: a key that waits for the coordinator, and its public part."""
+"""Files of a site: a key that waits for the coordinator, and its public part."""
 
 DAYS = 5 * 365
 """Number of days for which the coordinator's certificate is valid."""
@@ -163,10 +164,25 @@ def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes],
     secret["certificates/ca.key"] = private_pem(authority.key)
     secret["certificates/permit.key"], public["certificates/permit.pub"] = new_key()
     for site in sites:
-        secret[f"sites/{site}/key"], public[f"keys/{site}.pub"] = site_key()
-        public[f"sites/{site}/ca.crt"] = authority.pem
-        public[f"sites/{site}/coordinator.pub"] = public["certificates/permit.pub"]
+        secret[f"{state_at(site)}/key"], public[f"keys/{site}.pub"] = site_key()
+        public[f"{state_at(site)}/ca.crt"] = authority.pem
+        public[f"{state_at(site)}/coordinator.pub"] = public["certificates/permit.pub"]
     return public, secret
+
+
+def state_at(site: str, folder: Path | None = None) -> str:
+    """Return the folder of a site's keys in that of a federation.
+
+    Parameters
+    ----------
+    site : str
+        The site.
+    folder : Path, optional
+        The folder of the federation, which may have a folder of the site by an earlier version.
+    """
+    home = f"sites/{site}"
+    earlier = folder is not None and (folder / home).is_dir() and is_earlier(folder / home)
+    return home if earlier else f"{home}/state"
 
 
 def site_key() -> tuple[bytes, bytes]:
@@ -286,14 +302,14 @@ def make_site_key(folder: Path, key: str) -> NewKey:
         The name of the file of the site's key.
     """
     private, public = site_key()
-    own = folder / key
+    own, state = folder / key, state_folder(folder)
     waits = own.exists()
     with private_files():
-        with atomic_write(folder / NEXT_KEY if waits else own) as temporary:
+        with atomic_write(state / NEXT_KEY if waits else own) as temporary:
             temporary.write_bytes(private)
-        with atomic_write(folder / PUBLIC_KEY) as temporary:
+        with atomic_write(state / PUBLIC_KEY) as temporary:
             temporary.write_bytes(public)
-    return NewKey(folder / PUBLIC_KEY, digest_of(folder / PUBLIC_KEY), waits)
+    return NewKey(state / PUBLIC_KEY, digest_of(state / PUBLIC_KEY), waits)
 
 
 def digest_of(path: Path) -> str:

@@ -399,7 +399,7 @@ def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
         "start": "flare start flare" if by_flare else "site start site.toml",
         "keep": _template(f"{_kind(federation)}/keep.md"),
     }
-    templates = {"site.toml": "site.toml", "README.md": "site.md"}
+    templates = {"site.toml": "site.toml", "README.md": "site.md", "state/files.md": "state.md"}
     return {name: _template(file).format(**values).encode() for name, file in templates.items()}
 
 
@@ -409,7 +409,7 @@ def _credentials(federation: Federation) -> str:
     is_new = not federation.file("certificates", "server.crt").exists()
     if federation.insecure or is_new or federation.file("certificates", "ca.crt").exists():
         return text
-    return text.replace('"ca.crt"', json.dumps(SYSTEM))
+    return text.replace('"state/ca.crt"', json.dumps(SYSTEM))
 
 
 def described(federation: Federation) -> bytes:

@@ -23,6 +23,7 @@ from fedcluster.coordinator.certificates import (
     key_digest,
     read_public_key,
     site_key,
+    state_at,
     upcoming,
     with_former,
 )
@@ -81,14 +82,15 @@ def _note(federation: Federation, event: str, name: str) -> None:
 
 def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict[str, bytes]:
     """Return the files of a new site: those of its folder, and its public key."""
-    pages = {f"sites/{name}/{file}": text for file, text in site_pages(federation, name).items()}
-    files = {page: text for page, text in pages.items() if not federation.file(page).exists()}
+    home, pages = state_at(name, federation.folder), site_pages(federation, name)
+    named = {f"sites/{name}/{file}".replace(state_at(name), home): pages[file] for file in pages}
+    files = {page: text for page, text in named.items() if not federation.file(page).exists()}
     if federation.insecure:
         return files
     granter = _granter(federation)
-    files |= {f"sites/{name}/coordinator.pub": granter} if granter else {}
+    files |= {f"{home}/coordinator.pub": granter} if granter else {}
     authority = federation.file("certificates", "ca.crt")
-    files |= {f"sites/{name}/ca.crt": authority.read_bytes()} if authority.exists() else {}
+    files |= {f"{home}/ca.crt": authority.read_bytes()} if authority.exists() else {}
     return files | _key_files(federation, name, public_key, current(name))
 
 
@@ -107,10 +109,15 @@ def _key_files(
     """Return the files of a site's new key."""
     if public_key is None:
         private, public = site_key()
-        return {f"sites/{name}/key": private, where: public}
+        return {_handed(federation, name): private, where: public}
     key = read_public_key(public_key)
     _check_new(federation, key, public_key)
     return {where: public_text(key).encode()}
+
+
+def _handed(federation: Federation, name: str) -> str:
+    """Return where a new private key waits to be handed to its site."""
+    return f"{state_at(name, federation.folder)}/key"
 
 
 def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Path) -> None:
@@ -186,7 +193,7 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
             files |= with_former(federation.folder, unused_digests, REPLACED)
         commit(federation.folder, files)
         _note(federation, "key rotated", name)
-    return None if public_key else federation.file("sites", name, "key")
+    return None if public_key else federation.file(_handed(federation, name))
 
 
 def revoke(folder: Path, name: str) -> None:

@@ -24,6 +24,7 @@ from fedcluster.coordinator.certificates import (
     chain_pem,
     common_name,
     private_pem,
+    state_at,
 )
 from fedcluster.coordinator.folder import (
     Federation,
@@ -287,8 +288,8 @@ def _changing(folder: Path) -> Iterator[Federation]:
 
 def _at_sites(federation: Federation, authority: bytes) -> dict[str, bytes]:
     """Return the files of the authority for sites whose folders are still here."""
-    paths = [f"sites/{site}/ca.crt" for site in federation.sites]
-    return {path: authority for path in paths if federation.file(path).parent.is_dir()}
+    here = [site for site in federation.sites if federation.file("sites", site).is_dir()]
+    return {f"{state_at(site, federation.folder)}/ca.crt": authority for site in here}
 
 
 def _own_authority(federation: Federation) -> Path:

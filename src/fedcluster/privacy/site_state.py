@@ -1,4 +1,4 @@
-"""Persistent state of a site: one SQLite file, ``site.db``, beside its site file.
+"""Persistent state of a site: one SQLite file, ``site.db``, in its `state_folder`.
 
 | table | what it holds | who reads it |
 |---|---|---|
@@ -35,6 +35,9 @@ from fedcluster.io.outputs import atomic_write, check_system, lock
 STATE_FILE = "site.db"
 """The name of the file."""
 
+STATE_FOLDER = "state"
+"""The folder, beside a site file, that has it."""
+
 EARLIER = ("cohorts.sqlite", "privacy.sqlite", "asked.json")
 """Files in which an earlier version kept this state."""
 
@@ -43,6 +46,23 @@ FORMAT = 0
 
 WAIT = 60.0
 """Seconds to wait for another process that is writing."""
+
+
+def state_folder(folder: Path) -> Path:
+    """Return the folder of what a site keeps for itself: keys, groups, its state.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the site file.
+    """
+    return folder if is_earlier(folder) else folder / STATE_FOLDER
+
+
+def is_earlier(folder: Path) -> bool:
+    """Return whether a site keeps all beside its site file, as earlier versions began it."""
+    return (folder / STATE_FILE).exists() or not (folder / STATE_FOLDER).is_dir()
+
 
 TABLES = """
 CREATE TABLE cohorts (sites TEXT PRIMARY KEY, time TEXT NOT NULL) WITHOUT ROWID;

@@ -117,6 +117,7 @@ class AuditLog:
             If the chain is broken, the log was truncated, or it cannot be read or written.
         """
         try:
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
             with private_file(self.path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT) as held:
                 lock(held)
                 self._catch_up()

@@ -59,6 +59,7 @@ from fedcluster.privacy.budget import Budget, PolicyLimits
 from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.limits import Dominance, Limits
 from fedcluster.privacy.partition import Partition
+from fedcluster.privacy.site_state import state_folder
 from fedcluster.site.process import Cost
 
 T = TypeVar("T")
@@ -331,7 +332,12 @@ class SiteFile:
     @property
     def groups_file(self) -> Path:
         """File with the site's secret partition into groups."""
-        return self.path.with_suffix(".groups")
+        return self.state_folder / f"{self.path.stem}.groups"
+
+    @property
+    def state_folder(self) -> Path:
+        """Folder of what the site keeps for itself; see `fedcluster.privacy.site_state`."""
+        return state_folder(self.path.absolute().parent)
 
     @property
     def grouping(self) -> Grouping:

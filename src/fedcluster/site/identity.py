@@ -55,7 +55,7 @@ def system_store() -> Path:
 
 
 IDENTITY, PEERS = "identity.key", "peers.toml"
-"""Files beside the site file: the site's own secret, and the public keys of all sites."""
+"""Files of a site: its own secret, in its `state_folder`, and beside the site file all keys."""
 
 
 def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
@@ -64,7 +64,7 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
     Parameters
     ----------
     folder : Path
-        The folder of the site file.
+        The folder of its state.
     make : bool, default=False
         Whether to create a missing key; the state of the site, which records its secure sums, is
         created before it.

@@ -465,8 +465,8 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
         If it is missing although it must have existed (the site has a key for secure sums, or its
         log has answers), or if there is one from an earlier version.
     """
-    folder = site.path.absolute().parent
-    state, log = SiteState(folder / STATE_FILE), folder / membership.log
+    folder, log = site.state_folder, site_log(site, membership).path
+    state = SiteState(folder / STATE_FILE)
     if not state.is_there:
         if (folder / IDENTITY).exists():
             raise InputError(
@@ -500,7 +500,7 @@ def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | N
         with log.locked() as head:
             return head.spent
 
-    return BudgetLedger(SiteState(site.path.absolute().parent / STATE_FILE), site.privacy, known)
+    return BudgetLedger(SiteState(site.state_folder / STATE_FILE), site.privacy, known)
 
 
 def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
@@ -515,8 +515,7 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
         if site.colluders is not None:
             raise refused("colluders-alone", where=f"{site.path}: [privacy], colluders: ")
         return None
-    folder = site.path.absolute().parent
-    own, path = identity(folder), folder / PEERS
+    own, path = identity(site.state_folder), site.path.absolute().parent / PEERS
     peers = load_peers(path)
     check_own(path, site.name, peers, public_text(own.public_key()))
     permitted = site_permits(site, membership).sites if site.permits else None
@@ -578,8 +577,8 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
 
 def site_models(site: SiteFile, membership: Membership) -> ReceivedModels:
     """Return the models that a site received, with their outcomes."""
-    folder = site.path.absolute().parent
-    return ReceivedModels(SiteState(folder / STATE_FILE), folder / membership.results)
+    results = site.path.absolute().parent / membership.results
+    return ReceivedModels(SiteState(site.state_folder / STATE_FILE), results)
 
 
 def site_log(site: SiteFile, membership: Membership) -> AuditLog:
@@ -604,8 +603,8 @@ def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
     """
     if membership.insecure or membership.certificate is None:
         raise refused("permits-insecure", where=f"{site.path}: ")
-    folder = site.path.absolute().parent
-    granter, key = folder / "coordinator.pub", folder / "permit.key"
+    folder, state = site.path.absolute().parent, site.state_folder
+    granter, key = state / "coordinator.pub", state / "permit.key"
     who = membership.identity(folder)
     return SitePermits(folder / "permits", site.name, who, granter, key)
 

@@ -14,7 +14,7 @@ from fedcluster.coordinator.relay_site import answering
 from fedcluster.engines.responder import Request
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
-from fedcluster.privacy.site_state import STATE_FILE
+from fedcluster.privacy.site_state import STATE_FILE, state_folder
 from fedcluster.site.file import SiteFile
 from fedcluster.site.identity import IDENTITY, PEERS
 from fedcluster.site.membership import Membership, site_log
@@ -22,7 +22,7 @@ from fedcluster.site.owned_files import check_private
 from fedcluster.site.process import MEGABYTE
 
 MARK = "reload"
-"""The file, beside the site file, whose change requests that."""
+"""The file, in the site's folder of its state, whose change requests that."""
 
 RELOADED = "the site was reloaded"
 """Event of the log: the site file has changed, or the rows were read again."""
@@ -97,11 +97,12 @@ def check_files(path: Path, membership: Membership) -> None:
         With advice.
     """
     folder = path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", "flower", PEERS, STATE_FILE)
-    keys = (membership.key or "key", NEXT_KEY, "permit.key", IDENTITY)
+    state, named = state_folder(folder), filter(None, (membership.certificate, PEERS))
+    own = (state / name for name in ("", "coordinator.pub", "flower", STATE_FILE))
+    keys = (state / name for name in (NEXT_KEY, "permit.key", IDENTITY))
     check_private(
-        [folder, path, *(folder / name for name in own if name)],
-        secret=[folder / name for name in keys],
+        [folder, path, *map(folder.joinpath, named), *own],
+        secret=[folder / (membership.key or "key"), *keys],
     )
 
 
@@ -133,12 +134,12 @@ def reload(path: Path) -> SiteFile:
     """
     site = SiteFile.load(path)
     Membership.from_site_file(site)
-    with atomic_write(path.absolute().parent / MARK) as temporary:
+    with atomic_write(site.state_folder / MARK) as temporary:
         temporary.write_text(f"{time.time_ns()}\n", encoding="ascii")
     return site
 
 
 def _mark(path: Path) -> str:
     with suppress(OSError):
-        return (path.absolute().parent / MARK).read_text("ascii", errors="replace")
+        return (state_folder(path.absolute().parent) / MARK).read_text("ascii", errors="replace")
     return ""

@@ -29,6 +29,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from fedcluster.coordinator.certificates import NEXT_KEY, issue
 from fedcluster.coordinator.fresh_certificate import file_state
 from fedcluster.errors import InputError
+from fedcluster.privacy.site_state import state_folder
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership
 from fedcluster.site.owned_files import private_files, running
@@ -114,8 +115,8 @@ def take_part(
 
 
 def home_of(path: Path) -> Path:
-    """Return the folder of Flower's files beside a site file."""
-    return path.absolute().parent / "flower"
+    """Return the folder of Flower's files of a site."""
+    return state_folder(path.absolute().parent) / "flower"
 
 
 def certify(private: Path) -> None:
@@ -174,7 +175,7 @@ def connected(
     Flower refuses a key that is connected already, and a killed SuperNode counts as connected until
     its heartbeat has been missing for a while. So a site that was connected before keeps trying.
     """
-    home, waits = folder / "flower", False
+    home, waits = state_folder(folder) / "flower", False
     mark, credentials = home / "connected", Credentials(membership, folder)
     end = time.monotonic() + (FORGOTTEN if mark.exists() else 0)
     while True:
@@ -243,7 +244,7 @@ class Credentials:
     def __init__(self, membership: Membership, folder: Path) -> None:
         self._coordinator, self._insecure = membership.coordinator, membership.insecure
         self._key = folder / (membership.key or "key")
-        self._next = folder / NEXT_KEY
+        self._next = state_folder(folder) / NEXT_KEY
         self._authority = membership.authority(folder)
         self._changed = False
 
