@@ -475,6 +475,18 @@ def test_an_ellipse_is_turned_as_its_rows_spread():
     assert re.match(r"rotate\(-?(0|180)\.0 ", second["transform"])
 
 
+def test_discs_that_are_apart_stand_at_their_places_in_the_middle_of_the_map():
+    places = np.array([[0.0, 0.0], [8.0, 0.0], [8.0, 6.0]])
+    drawn = Parsed(plane("name", "about", places, np.ones(3), [None] * 3)).elements
+    at = np.array([[float(a["cx"]), float(a["cy"])] for tag, a in drawn if tag == "circle"])
+    assert not [a for _, a in drawn if a.get("class") == "lead"]
+    assert at[0, 0] + at[1, 0] == pytest.approx(480.0, abs=0.2)  # of its width
+    np.testing.assert_allclose(at[1] - at[0], (at[1, 0] - at[0, 0]) * np.array([1, 0]), atol=0.2)
+    np.testing.assert_allclose(
+        at[2] - at[1], (at[1, 0] - at[0, 0]) * np.array([0, -0.75]), atol=0.2
+    )
+
+
 def test_hostile_names_cannot_break_out():
     run = made(names=(HOSTILE, f"{HOSTILE}2"), site=HOSTILE)
     run.history["selection"]["reason"] = HOSTILE
