@@ -153,12 +153,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def short_searches() -> Iterator[None]:
     """All searches have few runs in `make test`: for modules that are not about what they find."""
-    if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
-        yield
-        return
     with pytest.MonkeyPatch.context() as patch:
-        shorten(patch.setattr)
+        if os.environ.get("HYPOTHESIS_PROFILE") != "thorough":
+            shorten(patch.setattr)
         yield
+
+
+@pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, for one test."""
+    if os.environ.get("HYPOTHESIS_PROFILE") != "thorough":
+        shorten(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

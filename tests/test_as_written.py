@@ -23,6 +23,8 @@ from fedcluster.io.reader import ColumnRoles
 from fedcluster.kernels.runtime import announcer
 from fedcluster.site.file import SiteFile
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RAW = ColumnRoles(raw=True)
 
 

@@ -39,6 +39,8 @@ from fedcluster.report import messages
 from fedcluster.report import records as report
 from fedcluster.report.tables import cluster_table
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 HELD_BACK = "no site sent anything"
 
 

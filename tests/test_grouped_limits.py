@@ -32,6 +32,8 @@ from fedcluster.recipes import FitSpec
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_responder
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 LEAST = 30
 CENTERS = np.array([[20.0, 20.0], [55.0, 30.0], [90.0, 40.0]])
 TOLD = Groups(P).limit

@@ -45,6 +45,8 @@ from fedcluster.recipes.robust import Robust, Trimmed, _spread, apart, majority,
 from fedcluster.report.messages import influence_line
 from fedcluster.rounds import server_update
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SITES = ("north", "south")
 RNG = np.random.default_rng(19)
 

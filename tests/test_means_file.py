@@ -27,6 +27,8 @@ from fedcluster.privacy.limits import Dominance
 from fedcluster.site.file import SiteFile
 from fedcluster.site.means import group_once
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 TOML = """
 name = "{name}"
 protection = "groups"

@@ -22,7 +22,10 @@ from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
 
-pytestmark = pytest.mark.filterwarnings("ignore:rows are seen in groups")
+pytestmark = [
+    pytest.mark.usefixtures("short_searches"),
+    pytest.mark.filterwarnings("ignore:rows are seen in groups"),
+]
 
 Sites = dict[str, pd.DataFrame]
 

@@ -66,6 +66,7 @@ def test_the_default_is_as_likely_as_ten_starts_of_scikit_learn(kind: Covariance
     assert fitted(kind).lower_bound_ > pooled.lower_bound_ - 1e-3
 
 
+@pytest.mark.usefixtures("short_search")
 def test_the_order_of_components_is_by_weight_and_belongs_to_all() -> None:
     """Means, covariances and shares are reordered together: densities add up to the score."""
     model = fitted()
@@ -176,6 +177,7 @@ def test_groups_give_nearly_the_same_mixture() -> None:
     np.testing.assert_allclose(grouped.covariances_, whole.covariances_, rtol=0.25)
 
 
+@pytest.mark.usefixtures("short_search")
 def test_every_engine_gives_the_same_mixture() -> None:
     parts = {f"s{i}": Data(IRIS[i == SITES]) for i in range(4)}
     one = FederatedGaussianMixture(3, random_state=0).fit_clients(
@@ -187,6 +189,7 @@ def test_every_engine_gives_the_same_mixture() -> None:
     assert one.lower_bound_ == pytest.approx(other.lower_bound_, abs=1e-6)
 
 
+@pytest.mark.usefixtures("short_search")
 def test_the_model_file_labels_as_the_estimator(tmp_path: Path) -> None:
     for how in ({}, {"noise": True}, {"covariance_type": "tied"}):
         model = FederatedGaussianMixture(3, random_state=0, **how).fit(IRIS, sites=SITES)

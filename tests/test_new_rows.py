@@ -27,6 +27,8 @@ from fedcluster.core import Column, Data
 from fedcluster.io.inputs import Frame
 from fedcluster.preprocessing import PreprocessingSpec
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SEEDS = range(2)
 SPEC = PreprocessingSpec(missing="mean", dates={"born": "age:2024-01-01"}, columns=None)
 

@@ -30,6 +30,8 @@ from fedcluster.report.live import measured_by
 from fedcluster.report.messages import objective
 from fedcluster.report.tables import number
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 CASES: dict[str, tuple[Fit, str, bool]] = {
     "k-means": (Fit(2), "inertia", True),
     "k-FED": (Fit(2, "kfed"), "inertia", True),

@@ -35,6 +35,8 @@ from fedcluster.recipes.fit import Sampled, keeps_sums
 from fedcluster.recipes.scores import objective_value
 from fedcluster.rounds import EarlyStop, Plan, everyone, run, run_plan, server_update
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 CENTERS = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])
 RNG = np.random.default_rng(0)
 ROWS = {f"s{i}": CENTERS[RNG.integers(0, 3, 40)] + RNG.normal(size=(40, 2)) for i in range(8)}

@@ -31,6 +31,8 @@ from fedcluster.site.membership import Membership, site_auditor, site_log, site_
 from fedcluster.site.permits import NO_PERMIT
 from fedcluster.transports.flower import flower_engine
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(2, 60, 2)) + 6 * RNG.integers(0, 3, (2, 60, 1))

@@ -36,6 +36,8 @@ from fedcluster.secure.engine import SecureEngine
 from fedcluster.secure.site import SecureSite
 from fedcluster.selection import Rule
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(5)
 ROWS = {name: np.concatenate([RNG.normal(c, 0.5, (30, 2)) for c in (0, 6)]) for name in "abcd"}
 

@@ -24,6 +24,8 @@ from fedcluster.model import Model
 from fedcluster.options.choices import MISSING, SCALES
 from fedcluster.preprocessing import PreprocessingSpec
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):

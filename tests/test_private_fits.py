@@ -35,6 +35,8 @@ from fedcluster.recipes.private import AccountedEngine
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_budget, site_responder
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(0)
 MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])
 ROWS = MIDDLES[RNG.integers(0, 3, 3000)] + RNG.normal(0, [0.4, 3.0], (3000, 2))

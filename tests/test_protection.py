@@ -28,6 +28,8 @@ from fedcluster.preprocessing.moments import Covariance, Principal
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy import partition as partitions
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 TOWNS = ("Ahlen", "Bonn", "Celle", "Zell")
 COLUMNS = (Column("age"), Column("bmi"), Column("town", "text", TOWNS))
 P = 5

@@ -22,6 +22,8 @@ from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_responder
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SITES = ("north", "south")
 
 

@@ -26,6 +26,8 @@ from fedcluster.model import Model
 from fedcluster.privacy import Groups
 from fedcluster.selection import Rule
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(90, 3)) + 8 * RNG.integers(0, 3, 90)[:, None]
 SITE = RNG.integers(0, 3, 90)

@@ -47,6 +47,8 @@ from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection import Selection
 from fedcluster.texts.html import Table
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 NAMES = [f"site-{i}" for i in range(10)]
 
 

@@ -17,6 +17,8 @@ from fedcluster.model import Model
 from fedcluster.options.choices import AVERAGINGS, RULES
 from fedcluster.recipes.specifications import SelectK
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):

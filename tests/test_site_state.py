@@ -24,6 +24,8 @@ from fedcluster.privacy.site_state import EARLIER, STATE_FILE, SiteState, get, l
 from fedcluster.site.file import SiteFile
 from fedcluster.site.identity import identity
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 __all__ = ["site"]  # a fixture
 
 

@@ -37,6 +37,8 @@ from fedcluster.site.membership import Membership, site_responder
 from fedcluster.site.process import Worker
 from fedcluster.site.worker import Labelling, ReceivedModels, keep_results
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(5)
 ROWS = RNG.normal(size=(400, 2)) + RNG.choice([-4.0, 4.0], (400, 1))
 START = State.at(ROWS[:2])

@@ -30,6 +30,8 @@ from fedcluster.io.sources import Format
 from fedcluster.options.choices import Scale
 from fedcluster.site.file import SiteFile
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 NAMES = ["age", "bmi", "dose"]
 ROWS = (np.random.default_rng(0).normal(size=(60, 3)) + np.arange(60)[:, None] % 3 * 9).round(3)
 FRAME = pd.DataFrame(ROWS, columns=NAMES)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from partitions import Case, cases
 from test_laws import STEPS, asked, assert_close, by_name
 
@@ -53,9 +54,8 @@ class InChunks:
         return self.data
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
 @by_name(ADDITIVE)
-@given(case=cases())
+@given(case=cases(), size=st.sampled_from([1, 7, 1000]))
 def test_chunks_answer_as_all_rows_do(step: Step, size: int, case: Case) -> None:
     task = Task(step, asked(step, case.centers))
     chunked = Client("s", InChunks(case.pooled, size), [MinClusterSize(2)])
