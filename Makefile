@@ -25,6 +25,9 @@ setup: .venv/ready ## Create .venv with the package and all that its tests need
 demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 	@$(BIN)/fedcluster demo --out demo
 
+# Of three processes that run tests on two cores, one waits for a program or is done before.
+WORKERS ?= 3
+
 # Tests of a network wait for most of their time: they run beside the others.
 test: .venv/ready ## Check style, types, behaviour and the papers' experiments
 	@$(MAKE) --no-print-directory -j3 lint types warm
@@ -42,7 +45,7 @@ types: .venv/ready ## Check the types
 
 unit: .venv/ready ## Run the tests, docstring examples included
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal -m "not network and not long" $(ARGS)
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal -m "not network and not long" $(ARGS)
 
 coverage: ## Run the same tests, and show what they cover; half as long again
 	@$(MAKE) --no-print-directory unit ARGS=--cov
@@ -62,7 +65,7 @@ network: .venv/ready ## Test a real federation on this machine; two minutes
 oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/oldest/numba \
-	    .cache/oldest/bin/pytest --quiet -n 2 --dist worksteal -m "not network and not papers and not long" tests
+	    .cache/oldest/bin/pytest --quiet -n $(WORKERS) --dist worksteal -m "not network and not papers and not long" tests
 
 newest: .venv/ready ## Say what the newest releases of Flower and FLARE break, also the next that are not allowed
 	@$(BIN)/python .ci/newest.py
