@@ -27,7 +27,7 @@ from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import Plan, gather, iterate, run_plan, with_preprocessing
 from fedcluster.selection.sweep import select_k_plan
 
-pytestmark = pytest.mark.usefixtures("short_searches", "impatient")
+pytestmark = pytest.mark.usefixtures("short_searches")
 
 RNG = np.random.default_rng(5)
 ROWS = {
