@@ -30,7 +30,7 @@ class Forked:
         self, command: Sequence[str], pass_fds: Sequence[int], env: Mapping[str, str], **_: Any
     ) -> None:
         with Connection(os.dup(pass_fds[0])) as pipe:
-            given = (pipe, command[-1] != "0", os.getcwd(), dict(env))
+            given = (pipe, command[-1], os.getcwd(), dict(env))
             self._process = _server(env["PYTHONPATH"]).Process(target=_serve, args=given)
             self._process.daemon = True
             self._process.start()
@@ -95,12 +95,12 @@ def _server(path: str) -> Any:
     return context
 
 
-def _serve(pipe: Connection, bound: bool, folder: str, env: Mapping[str, str]) -> None:
+def _serve(pipe: Connection, last: str, folder: str, env: Mapping[str, str]) -> None:
     """Go on as the process of a site begins; its parent, the server, ends with the tests."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
     sys.path[:] = env["PYTHONPATH"].split(os.pathsep)
-    sys.argv[1:] = [str(pipe.fileno()), str(os.getppid() if bound else 0)]
+    sys.argv[1:] = [str(pipe.fileno()), str(os.getppid()), last]
     serve()

@@ -54,13 +54,13 @@ def test_a_fit_over_a_relay_has_the_bits_of_one_over_all_sites(tmp_path: Path) -
     with relayed(tmp_path) as (above, below):
         run = above.run("fit", "-k", 3, *FIT, "--out", tmp_path / "out")
         assert run.wait() == 0, run.said()
+        for name in "abc":
+            assert labelled(below.site(name)).endswith("results")
+            assert (below.site(name) / "results" / "labels.csv").is_file()
     job = Fit(3, sums_only=True, seed=1)
     _, expected = in_one_process(job, ROWS)
     model = read_json(tmp_path / "out" / "model.json")
     assert np.array(model["centers"]).tobytes() == expected.state.centers.tobytes()
-    for name in "abc":
-        assert labelled(below.site(name)).endswith("results")
-        assert (below.site(name) / "results" / "labels.csv").is_file()
 
 
 def test_a_relay_that_is_killed_holds_nobody_up_and_comes_back(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder, Turns
 from fedcluster.engines.wire import pack, unpack, write_tasks
+from fedcluster.errors import EndedError
 from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
@@ -36,6 +37,7 @@ from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_responder
 from fedcluster.site.process import Worker
 from fedcluster.site.worker import Labelling, ReceivedModels, keep_results
+from fedcluster.transports.flower import supernode
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -260,6 +262,28 @@ def model_of(site: SiteFile) -> dict[str, Any]:
     return content
 
 
+def test_a_process_that_cannot_begin_to_label_is_not_started_for_ever(site, monkeypatch):
+    """As with too little memory for it; what is to be labelled is not forgotten."""
+    began = []
+
+    def ended(_worker: object, _models: object) -> str:
+        began.append(1)
+        raise EndedError("too expensive for the site's limits: 1 MB of memory")
+
+    models, said = received(site.path.parent), list[str]()
+    models.receive(model_of(site), site.fingerprint())
+    labelling = Labelling(site, models, said.append)
+    monkeypatch.setattr(Worker, "__call__", ended)
+    labelling.go_on()
+    end = time.monotonic() + 60
+    while len(said) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert len(began) == len(said) == 2
+    assert models.are_waiting
+
+
 @pytest.mark.parametrize("began", [False, True])
 def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatch, began):
     """As after a kill between the acknowledgement and the labels, or while they were written."""
@@ -277,9 +301,12 @@ def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatc
     assert models.outcome() == "a model came, and the labels of rows are still to be written"
     said = invoke("site", "log", site.path)
     assert said.endswith(f"Labels: {models.outcome()}\n")
+    monkeypatch.setattr(supernode, "take_part", lambda *_: None)
+    assert invoke("site", "start", site.path).endswith("Ended. The next start labels the rows.\n")
     with started(site):
         assert "model and labels are in" in labelled(folder)
     assert len((folder / "results" / "labels.csv").read_text().splitlines()) == 401
+    assert invoke("site", "start", site.path).endswith("Ended.\n")
     assert "Labels: " in invoke("site", "log", site.path)
 
 

@@ -164,7 +164,7 @@ def test_a_program_ends_with_its_parent_although_a_script_lets_it_ignore_interru
 
 
 def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
-    """Also after its parent was killed; its priority is the lowest."""
+    """Also after its parent was killed, for a while; its priority is the lowest."""
     source = PARENT.format(tests=str(Path(__file__).parent), busy="")
     source = source.replace("10_000)", "10_000), lasting=True")
     source = source.replace("time.sleep(600)", "worker('linger')")
@@ -184,6 +184,57 @@ def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
     while done.read_text() != "19" or Path(f"/proc/{child}").exists():
         assert time.monotonic() < end, "it was broken off, or does not end"
         time.sleep(0.02)
+
+
+RUN = """
+import os
+from fedcluster.site import lifeline, process
+process.LAST = 0.5
+lifeline.end_with(os.getppid())
+"""
+PROGRAM = """
+import subprocess, sys, time
+run = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+sys.stdin.readline()
+run.kill()
+run.wait()
+print("ended", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_lasting_process_ends_with_the_program_for_which_its_parent_works(tmp_path, goes_on):
+    """The parent is the process of a run, which the program, as FLARE's client, outlives."""
+    run = RUN + PARENT.format(tests=str(Path(__file__).parent), busy="linger")
+    run = run.replace("10_000)", "10_000), lasting=True")
+    done, end = tmp_path / "done", time.monotonic() + 30
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, run],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"LINGER": str(done)},
+    ) as program:
+        assert program.stdout is not None
+        child = int(program.stdout.readline())
+        while not done.exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        program.stdin.write(b"\n")  # type: ignore[union-attr]
+        program.stdin.flush()  # type: ignore[union-attr]
+        assert program.stdout.readline() == b"ended\n"
+        time.sleep(1.0)
+        os.kill(child, 0)
+        if goes_on:
+            done.write_text("go on")
+        else:
+            program.kill()
+            program.wait()
+        while Path(f"/proc/{child}").exists():
+            assert time.monotonic() < end, "an orphan works on"
+            time.sleep(0.02)
+        program.kill()
+    assert done.read_text() == ("19" if goes_on else "")
 
 
 # Turns

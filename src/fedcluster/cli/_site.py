@@ -64,6 +64,7 @@ def start(
     needs("flwr", "flower")
     from fedcluster.engines.warming import ensure_warmed
     from fedcluster.site.file import SiteFile
+    from fedcluster.site.membership import Membership, site_models
     from fedcluster.transports.flower.supernode import take_part
 
     path = site_file.absolute().parent / "logs" / "site.jsonl"
@@ -71,7 +72,8 @@ def start(
     with telling(path, log_format, site.name, quiet=quiet) as tell:
         with until_interrupted():
             take_part(site_file, tell, ensure_warmed)
-        tell("Ended.")
+        waits = site_models(site, Membership.from_site_file(site)).are_waiting
+        tell("Ended." + " The next start labels the rows." * waits)
 
 
 @app.command(epilog="Example: fedcluster site reload site.toml")

@@ -13,6 +13,9 @@ from threading import Thread
 LOOK = 0.2
 """Seconds between two checks for the parent."""
 
+_FOLLOWED: list[int] = []
+"""The process with which this one ends, if it ends with one."""
+
 
 def end_with(parent: int, grace: float = 0.0) -> None:
     """End this process as soon as its parent has ended, however it was started.
@@ -25,6 +28,7 @@ def end_with(parent: int, grace: float = 0.0) -> None:
     grace : float, default=0
         Seconds to end by itself after an interrupt.
     """
+    _FOLLOWED[:] = [parent]
     if grace:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     Thread(target=_follow, args=[parent, grace], daemon=True).start()
@@ -37,3 +41,37 @@ def _follow(parent: int, grace: float) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(grace)
     os._exit(1)
+
+
+def program() -> int:
+    """Return the process with which this one ends; if it ends with none, this one."""
+    return next(iter(_FOLLOWED), os.getpid())
+
+
+def end_after(program: int, seconds: float) -> None:
+    """End this process some seconds after a program has ended, which need not be its parent.
+
+    Parameters
+    ----------
+    program : int
+        The process of the program.
+    seconds : float
+        Seconds to finish what was begun.
+    """
+    Thread(target=_outlive, args=[program, seconds], daemon=True).start()
+
+
+def _outlive(program: int, seconds: float) -> None:
+    is_parent = os.getppid() == program
+    while os.getppid() == program if is_parent else _is_there(program):
+        time.sleep(LOOK)
+    time.sleep(seconds)
+    os._exit(1)
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True

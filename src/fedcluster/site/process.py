@@ -6,8 +6,8 @@
                           <-- result -------- answer()               under the limit of time
 
 The child persists between questions, so that rows are read and kernels are loaded only once. If it
-was ended, it is restarted with the next question. It ends with its parent; a lasting one first
-finishes its present call.
+was ended, it is restarted with the next question. It ends with its parent; a lasting one outlives
+it by a present call, and the program for which the parent works by at most `LAST` seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from typing import Any, Generic, TypeVar
 from fedcluster.errors import EndedError
 from fedcluster.io.plugins import LOADED, load_plugins
 from fedcluster.io.records import Positive
-from fedcluster.site.lifeline import end_with
+from fedcluster.site.lifeline import end_after, end_with, program
+from fedcluster.site.owned_files import ORPHAN
 
 with suppress(ModuleNotFoundError):  # Windows has none, and no process of a site
     import resource
@@ -41,6 +42,8 @@ OUT_OF_MEMORY = 77
 """Exit status of a child that ran out of memory."""
 PATIENCE = 10
 """Largest ratio of a question's elapsed time to its processor time, to allow for waiting."""
+LAST = 0.8 * ORPHAN
+"""Seconds within which a lasting child finishes its call after the program has ended."""
 LOWEST = 19
 """Amount by which the priority of a child is lowered while nobody waits for it."""
 TOO_EXPENSIVE = "too expensive for the site's limits"
@@ -82,7 +85,8 @@ class Worker(Generic[Asked, Result]):
     limits : Cost
         The limits on a call.
     lasting : bool, default=False
-        Whether calls run at the lowest priority and are finished even after the parent has ended.
+        Whether calls run at the lowest priority and are finished after the parent has ended, if
+        its `program` goes on.
 
     Raises
     ------
@@ -109,11 +113,11 @@ class Worker(Generic[Asked, Result]):
         if self._process is not None and self._process.poll() is None:
             return
         self._pipe, theirs = Pipe()
-        parent = 0 if self._lasting else os.getpid()  # with whose end the child ends
+        ends_with = (program(), LAST) if self._lasting else (os.getpid(), 0)
         self._why = ""
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", COMMAND, str(theirs.fileno()), str(parent)],
+                [sys.executable, "-P", "-c", COMMAND, *map(str, (theirs.fileno(), *ends_with))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -168,11 +172,12 @@ class Worker(Generic[Asked, Result]):
 
 def serve() -> None:
     """Work for the parent until it ends; this is the child's main function."""
-    pipe, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
-    if parent:
-        end_with(parent)
-    else:
+    pipe, parent, last = Connection(int(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3])
+    if last:
         os.nice(LOWEST)
+        end_after(parent, last)
+    else:
+        end_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(EOFError, OSError):
         try:

@@ -55,6 +55,8 @@ RECEIVED = "received"
 LABELS = "labels"
 """Name of the model whose labels are being written, and later of its outcome."""
 
+TRIES = 2
+"""Number of times in a row that labelling may fail; after that it waits for the next start."""
 NO_LABELS = "no rows were labelled"
 OTHERS = "they have changed since the run began: label them with fedcluster predict"
 
@@ -395,8 +397,8 @@ class Labelling:
     """Labelling of rows by received models, in a separate process that nobody waits for.
 
     Neither the reply to the message with a model nor the reply to the next question depends on it,
-    in content or in time. The process has the lowest priority and outlives this program; unfinished
-    work is done at the next start.
+    in content or in time. The process has the lowest priority. It outlives a run, and the site's
+    program by some seconds only; unfinished work is done at the next start.
 
     Parameters
     ----------
@@ -429,11 +431,12 @@ class Labelling:
         while True:
             self._came.wait()
             self._came.clear()
-            while self._models.are_waiting:
+            failed = 0
+            while self._models.are_waiting and failed < TRIES:
                 try:
-                    outcome = self._worker(self._models)
+                    outcome, failed = self._worker(self._models), 0
                 except Exception as error:
-                    outcome = self._models.give_up(str(error))
+                    outcome, failed = self._models.give_up(str(error)), failed + 1
                 self._say(f"site {self._name}: {outcome}")
             self._worker.end()  # and the rows that it holds with it
 
