@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.cli._options import AsJson, Plugin, Quiet, ShowOptions, argument, option
-from fedcluster.cli._screen import TRANSPORTS, Commands, Screen, diagnosed, needs, private, say
+from fedcluster.cli._screen import (
+    TRANSPORTS,
+    Commands,
+    Screen,
+    diagnosed,
+    needs,
+    private,
+    say,
+    verified_log,
+)
 from fedcluster.recipes.specifications import RunOptions
 
 if TYPE_CHECKING:
@@ -258,6 +267,7 @@ def prune(
     federation = federation_at(folder)
     from fedcluster.coordinator.operators import noted
     from fedcluster.coordinator.runs import prune as prune_runs
+    from fedcluster.report.tables import counted
 
     if days is None and keep is None:
         raise InputError("say of which runs: --older-than DAYS, --keep N, or both")
@@ -266,7 +276,7 @@ def prune(
         pruned = prune_runs(federation, older_than=age, keep=keep)
         if pruned:
             noted(federation.folder, "pruned", runs=pruned)
-    count = f"Removed the records of {len(pruned)} runs."
+    count = f"Removed the records of {counted(len(pruned), 'run')}."
     screen.result({"pruned": pruned}, [count])
 
 
@@ -279,6 +289,7 @@ def log(
     """Show who asked this coordinator for what, and what was refused."""
     federation = federation_at(folder)
     from fedcluster.coordinator.operators import log_line, operators_log
+    from fedcluster.report.tables import counted
     from fedcluster.site.audit_log import read_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -286,7 +297,7 @@ def log(
         lines = list(read_log(path))
     shown = [log_line(line) for line in lines[-last:]]
     content = {"log": str(path), "lines": lines[-last:], "all": len(lines)}
-    screen.result(content, [*shown, f"{len(lines):,} lines: {path}"])
+    screen.result(content, [*shown, f"{counted(len(lines), 'line')}: {path}"])
 
 
 @app.command(
@@ -301,23 +312,12 @@ def verify_log(
     as_json: AsJson = False,
 ) -> None:
     """Check that no line of the log was changed, removed, moved, inserted or cut off."""
-    from fedcluster.errors import InputError
-
     federation = federation_at(folder)
     from fedcluster.coordinator.operators import operators_log
-    from fedcluster.site.audit_log import verify
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        path = operators_log(federation.folder).path
-        if head and len(head) < 16:
-            raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
-        end, known = verify(path, head)
-        if head and known is None:
-            raise InputError(f"{path}: no line has the hash {head}: it is another log")
-    content = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
-    lines = [f"{end.line:,} lines in {end.part} files are in order."]
-    lines += [f"Up to line {known:,} it is the log that was known."] if known else []
-    screen.result({"log": str(path), **content}, [*lines, f"The last line has the hash {end.hash}"])
+        content, lines = verified_log(operators_log(federation.folder).path, head)
+    screen.result(content, lines)
 
 
 PassphraseFile = Annotated[

@@ -18,6 +18,7 @@ from fedcluster.core import Answers, Data, Engine, Task
 from fedcluster.engines.recorder import WrappedEngine
 from fedcluster.io.rows import SiteRows
 from fedcluster.jobs import Fit, Job, SelectK
+from fedcluster.report.tables import counted
 from fedcluster.rounds import CommunicationRound
 
 LONG = {"given": 1_000_000, "chosen": 100_000}
@@ -123,7 +124,7 @@ def watching(
         engine.end_round()
         n = len(engine.after)
         if trial is None:
-            doing(f"round {n} done with {len(done.answered)} sites")
+            doing(f"round {n} done with {counted(len(done.answered), 'site')}")
         elif n >= trial.n_rounds:
             doing(f"round {n} done, about {trial.n_rounds} were expected")
         else:

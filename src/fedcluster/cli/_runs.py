@@ -531,7 +531,7 @@ class Evaluation:
         sent = sum(site.values_sent for site in self.sites)
         rows = sum(site.rows for site in self.sites)
         rounds = len(self.report.outcome.communication_rounds)
-        line = f"{rows:,} rows; {sent:,} numbers sent in {rounds} rounds."
+        line = f"{rows:,} rows; {sent:,} numbers sent in {counted(rounds, 'round')}."
         if len(self.sites) > 1:
             line += " Under a site stands what it would find out alone."
         every = [self.scores, *self.by_site.values()]

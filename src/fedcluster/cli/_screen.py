@@ -638,6 +638,7 @@ def verified_log(
         If the log is not in order, or is a different one.
     """
     from fedcluster.errors import InputError
+    from fedcluster.report.tables import counted
     from fedcluster.site.audit_log import verify
 
     if head and len(head) < 16:
@@ -645,8 +646,9 @@ def verified_log(
     end, known = verify(path, head)
     if head and known is None:
         raise InputError(f"{path}: no line has the hash {head}: it is not the log that was known")
-    kept = "" if questions is None else f", and {questions():,} questions"
-    lines = [f"{end.line:,} lines in {end.part} files are in order{kept}."]
+    kept = "" if questions is None else f", and {counted(questions(), 'question')}"
+    whole = f"{counted(end.line, 'line')} in {counted(end.part, 'file')}"
+    lines = [f"The log is in order: {whole}{kept}."]
     lines += [f"Up to line {known:,} it is the log that was known."] if known else []
     about = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
     return {"log": str(path), **about}, [*lines, f"The last line has the hash {end.hash}"]

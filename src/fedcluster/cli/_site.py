@@ -370,9 +370,11 @@ def accept_permit(
 
     To see what it allows, use fedcluster site permit show SITE.TOML PERMIT.TOML.
     """
+    from fedcluster.report.tables import counted
+
     permits, log = _permits(site_file)
     permit = permits.accept(file, log)
-    say(f"Accepted permit {permit.id} for {permit.rounds:,} rounds, until {permit.end}.")
+    say(f"Accepted permit {permit.id} for {counted(permit.rounds, 'round')}, until {permit.end}.")
 
 
 @permit_app.command("revoke", epilog="Example: fedcluster site permit revoke site.toml hips-2026")
