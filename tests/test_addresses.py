@@ -132,7 +132,7 @@ def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(tmp_pat
         renewal.install(running.folder, tmp_path / "server.crt", None)
         for name in ROWS:
             toml = running.site(name) / "site.toml"
-            toml.write_text(toml.read_text().replace('"ca.crt"', '"system"'))
+            toml.write_text(toml.read_text().replace('"state/ca.crt"', '"system"'))
 
     with federation(tmp_path, ROWS, "[::1]", prepare) as running:
         how = ["--algorithm", "kfed", "--scale", "none", "--deadline", 900]

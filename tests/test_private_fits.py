@@ -32,8 +32,9 @@ from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
+from fedcluster.site.audit_log import read_log
 from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_budget, site_responder
+from fedcluster.site.membership import Membership, site_budget, site_log, site_responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -422,7 +423,7 @@ def check_spent(home: SiteFile) -> None:
     assert 1.99 < ledger.spent <= 2.0
     labelled(folder)
     assert (folder / "results" / "labels.csv").exists()
-    lines = map(json.loads, (folder / "audit.jsonl").read_text().splitlines())
+    lines = read_log(site_log(home, Membership.from_site_file(home)).path)
     tasks = [each for line in lines for each in line.get("tasks", ())]
     assert len(tasks) == len(ledger.charges)
     assert all(each["noise"] > 0 for each in tasks)
