@@ -98,9 +98,9 @@ class Kill:
 
     def _orphans(self, running: RunningFederation) -> list[str]:
         """What runs without a command that has started it."""
+        now, found = set(running.pids()), []  # what is started while this looks is none
         family = {pid for command in running.commands for pid in running.programs(command)}
-        found = []
-        for pid in set(running.pids()) - family:
+        for pid in now - family:
             with suppress(OSError):
                 line = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
                 if line:
