@@ -4,6 +4,7 @@
     python benchmarks/scale.py sample KIND [--seeds 2]   60 rounds that ask 1 % of them
     python benchmarks/scale.py relays 8 8                relays of sites, against all sites flat
     python benchmarks/scale.py coordinator 1000          replies of so many sites, read and added
+    python benchmarks/scale.py groups FOLDER 1e8         a table larger than memory, grouped once
 
 Sites hold 20 rows of 8 columns, rows have 8 clusters that overlap. Each run is a process of its
 own, whose peak memory is told.
@@ -16,12 +17,13 @@ import resource
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster import Client, Data, LocalEngine, State, Task
+from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Task
 from fedcluster.algorithms import Lloyd
 from fedcluster.engines import CrowdEngine, Relay
 from fedcluster.engines.remote import RemoteEngine
@@ -202,10 +204,46 @@ def measure_relays(n_relays: int, n_sites: int) -> None:
     )
 
 
+def measure_groups(folder: Path, n: int, d: int = 10, block: int = 625_000) -> None:
+    """Group a table of n rows in blocks, and tell what it takes."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from fedcluster.site.file import SiteFile
+    from fedcluster.site.means import group_once
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path, names = folder / "rows.parquet", [f"x{j}" for j in range(d)]
+    if not path.exists():
+        rng = np.random.default_rng(0)
+        spots = 4 * rng.normal(size=(CLUSTERS, d))
+        with parquet.ParquetWriter(
+            path, pa.schema([(name, pa.float64()) for name in names])
+        ) as file:
+            for _ in range(max(1, n // block)):
+                X = spots[rng.integers(0, CLUSTERS, block)] + rng.normal(size=(block, d))
+                file.write_table(pa.table(dict(zip(names, X.T, strict=True))))
+    site = folder / "site.toml"
+    site.write_text('name = "north"\nprotection = "groups"\n\n[source]\npath = "rows.parquet"\n')
+    begin = time.process_time()
+    n_groups, _, n_rows = group_once(SiteFile.load(site))
+    seconds, size = time.process_time() - begin, SiteFile.load(site).means_file.stat().st_size
+    print(
+        f"{n_groups} groups of {n_rows} rows: {seconds / 60:.1f} minutes of processor time, peak "
+        f"{peak():.0f} MB, {size / n_rows:.1f} bytes of means for each row"
+    )
+    client = SiteFile.load(site).grouped_client()
+    begin = time.process_time()
+    FederatedKMeans(CLUSTERS, random_state=0).fit(engine=LocalEngine([client]))
+    print(f"a fit: {time.process_time() - begin:.0f} s of processor time, peak {peak():.0f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["round", "sample", "relays", "coordinator"])
-    parser.add_argument("given", nargs="*", help="a kind, or numbers of relays and sites")
+    parser.add_argument("what", choices=["round", "sample", "relays", "coordinator", "groups"])
+    parser.add_argument(
+        "given", nargs="*", help="a kind, numbers of relays and sites, or a folder and rows"
+    )
     parser.add_argument("--sites", type=float, default=1e6)
     parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
@@ -215,6 +253,8 @@ def main() -> None:
         measure_sample(int(asked.sites), asked.given[0], asked.seeds)
     elif asked.what == "relays":
         measure_relays(*map(int, asked.given))
+    elif asked.what == "groups":
+        measure_groups(Path(asked.given[0]), int(float(asked.given[1])))
     else:
         measure_coordinator(int(asked.given[0]))
 

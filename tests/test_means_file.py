@@ -19,7 +19,7 @@ from fedcluster.core import Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io.means_file import means_of, means_table
+from fedcluster.io.means_file import means_of, means_table, read_means
 from fedcluster.io.outputs import lock
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as groups_module
@@ -122,6 +122,23 @@ def test_a_table_of_means_survives_programs_on_its_way(tmp_path, through) -> Non
     again, about = means_of(table)
     assert about["p"] == 5
     same(again, groups)
+
+
+def test_a_file_of_means_is_read_a_column_at_a_time(tmp_path, monkeypatch) -> None:
+    """The means may fill the memory: there must be no copy of all of them."""
+    site, sizes = site_of(tmp_path), []
+    group_once(site)
+    read = pa.parquet.ParquetFile.read
+
+    def noted(file: pa.parquet.ParquetFile, **asked: list[str]) -> pa.Table:
+        table = read(file, **asked)
+        sizes.append(table.num_columns)
+        return table
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "read", noted)
+    read_means(site.means_file)
+    assert len(sizes) > 4
+    assert set(sizes) == {1}
 
 
 def fit(clients: list[Client]) -> FederatedKMeans:

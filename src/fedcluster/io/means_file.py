@@ -14,7 +14,7 @@ It is one table of plain columns, so that any program can pass it on completely.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,47 +102,55 @@ def means_of(table: Any) -> tuple[Data, dict[str, Any]]:
     InputError
         If the table has another form.
     """
+    made = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
+    return _means(made.column)
+
+
+def _means(column: Callable[[str], pa.ChunkedArray]) -> tuple[Data, dict[str, Any]]:
+    """Return the means from columns that are read one at a time, as all may fill the memory."""
     try:
-        table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
-        head = json.loads(table[ABOUT].drop_null()[-1].as_py())
+        about = column(ABOUT)
+        head = json.loads(about.drop_null()[-1].as_py())
         if head["format"] != FORMAT:
             raise InputError(f"the means of groups are of format {head['format']}, not {FORMAT}")
-        return _read(table.filter(pa.compute.is_null(table[ABOUT])), head), head
+        is_mean = pa.compute.is_null(about)
+        return _read(lambda name: column(name).filter(is_mean), head), head
     except (KeyError, ValueError, IndexError, TypeError, pa.ArrowException) as error:
         raise InputError(
             "there are no means of groups in it; fedcluster site groups makes them"
         ) from error
 
 
-def _read(table: pa.Table, head: Mapping[str, Any]) -> Data:
+def _read(column: Callable[[str], pa.ChunkedArray], head: Mapping[str, Any]) -> Data:
     columns = tuple(Column(name, kind, tuple(levels)) for name, kind, levels in head["columns"])
-    numbers = {
-        name: table[name].to_numpy()
-        for name in [*(c.name for c in columns), " weight", " rows", " fewest"]
-    }
+    weight, rows, fewest = (column(f" {word}").to_numpy() for word in ("weight", "rows", "fewest"))
+    X = np.empty((len(rows), len(columns)))
+    for j, each in enumerate(columns):
+        X[:, j] = column(each.name).to_numpy()
     shares = {
-        j: _sparse(table, f" {column.name}", len(column.levels))
-        for j, column in enumerate(columns)
-        if column.levels
+        j: _sparse(column, f" {each.name}", len(each.levels))
+        for j, each in enumerate(columns)
+        if each.levels
     }
     classes = None if head["classes"] is None else tuple(head["classes"])
     grouped = Grouped(
-        numbers[" rows"],
+        rows,
         shares,
         classes,
-        None if classes is None else _sparse(table, "", len(classes)).toarray(),
+        None if classes is None else _sparse(column, "", len(classes)).toarray(),
         head["scatter"],
-        numbers[" fewest"],
+        fewest,
         head["even"],
     )
-    X = np.column_stack([numbers[c.name] for c in columns])
-    return Data(X, numbers[" weight"], None, columns, None, grouped)
+    return Data(X, weight, None, columns, None, grouped)
 
 
-def _sparse(table: pa.Table, name: str, width: int) -> scipy.sparse.csr_array:
-    places = table[f" texts{name}"].combine_chunks()
+def _sparse(
+    column: Callable[[str], pa.ChunkedArray], name: str, width: int
+) -> scipy.sparse.csr_array:
+    places = column(f" texts{name}").combine_chunks()
     lengths = pa.compute.list_value_length(places).to_numpy(False)
-    shares = table[f" shares{name}"].combine_chunks().flatten().to_numpy(False)
+    shares = column(f" shares{name}").combine_chunks().flatten().to_numpy(False)
     start = np.append(0, np.cumsum(lengths))
     indices = places.flatten().to_numpy(False).astype(np.int32)
     return scipy.sparse.csr_array(
@@ -178,7 +186,8 @@ def read_means(file: Path) -> tuple[Data, dict[str, Any]]:
     """
     with readable(file):
         try:
-            return means_of(pa.parquet.read_table(file))
+            with pa.parquet.ParquetFile(file) as whole:
+                return _means(lambda name: whole.read(columns=[name]).column(name))
         except (InputError, pa.ArrowInvalid) as error:
             own = isinstance(error, InputError)
             why = str(error) if own else "it is not a whole Parquet file; put back a copy"
