@@ -184,6 +184,7 @@ def model_of(X: Floats, n_sites: int) -> Model:
 
 
 @pytest.mark.parametrize("job", BY_SITE)
+@pytest.mark.usefixtures("short_search")
 def test_steps_that_are_computed_site_by_site_are_those_of_this_table(
     job: str, costs: Costs
 ) -> None:

@@ -26,6 +26,8 @@ from fedcluster.preprocessing.spec import agree
 from fedcluster.rounds import run_plan
 from fedcluster.texts.untrusted import first_not_plain, is_plain, printable
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(9)
 SPOTS = {name: RNG.normal(size=(60, 3)) + RNG.integers(0, 3, (60, 1)) * 9 for name in "abc"}
 XYZ = ("x", "y", "z")

@@ -42,6 +42,8 @@ from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.recipes.profiling import profiles_of, profiling
 from fedcluster.rounds import run_plan, with_preprocessing
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(0)
 N = 240
 KIND = RNG.integers(0, 3, N)

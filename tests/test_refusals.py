@@ -47,6 +47,8 @@ from fedcluster.site.file import SiteFile
 from fedcluster.site.means import group_once
 from fedcluster.site.membership import Membership, site_permits, site_secure
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 ROOT = Path(__file__).parents[1]
 
 ROWS = np.concatenate([np.random.default_rng(0).normal(c, 1.0, (40, 2)) for c in (0.0, 9.0, 18.0)])

@@ -28,6 +28,8 @@ from fedcluster.errors import InputError, ReadingNote
 from fedcluster.io.columns import codes
 from fedcluster.preprocessing.features import no_features
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 TRAPS = {each.name: each for each in traps()}
 CLEAN = clean()
 

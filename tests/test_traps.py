@@ -26,6 +26,8 @@ from fedcluster.preprocessing.units import fitting_units, unit_warnings
 from fedcluster.privacy import Groups
 from fedcluster.site.file import SiteFile
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 HOSPITALS = ("east", "north", "south")
 DATES = "dates; --dates age, month, weekday or since makes numbers of them"
 
