@@ -114,7 +114,7 @@ class SiteAuditor(Auditor):
         self.say(
             f"site {site}: a question was refused: {printable(entry.refused)}"
             if entry.refused
-            else f"site {site}: answered {tasks} tasks with {size:,} bytes"
+            else f"site {site}: answered {tasks} task{'s' * (tasks != 1)} with {size:,} bytes"
         )
 
     def _used(self, request: Request, head: Head) -> Line:
