@@ -13,6 +13,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 
 from fedcluster import FederatedGaussianMixture
 from fedcluster.algorithms import GaussianMixture, MergedMixture
@@ -29,7 +30,7 @@ from fedcluster.mixtures.agglomeration import Parts, agglomerated
 from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.on_leaves import LeafRows, Search
 from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
-from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._judgement import _agree, _by_means
@@ -175,6 +176,16 @@ def test_leaves_of_rows_with_gaps_have_the_moments_of_what_is_there() -> None:
         assert_allclose(leaves.means[i], np.nanmean(part, axis=0), atol=1e-10)
         assert_allclose(np.diag(leaves.covariances[i]), np.nanvar(part, axis=0), atol=1e-9)
     assert_allclose(np.asarray(leaves.missing), np.isnan(X).mean(axis=0), atol=1e-12)
+
+
+def test_groups_bound_the_parameters_of_what_is_judged() -> None:
+    """Thirty means of five rows were nine clusters with 134 parameters, of 150 rows."""
+    X, _ = load_iris(return_X_y=True)
+    X = X[np.random.default_rng(5).permutation(len(X))]
+    engine = LocalEngine(Client(str(i), Data(X[i::3]), (), Groups(5)) for i in range(3))
+    found = execute(Fit("auto", prepare=PreprocessingSpec()), engine).outcome.value
+    assert found.n_clusters in (2, 3)
+    assert any("27 rows or groups of rows are few for" in each for each in found.warnings)
 
 
 @pytest.mark.parametrize("sizes", [(300, 300, 300, 300), (90, 200, 360, 550)])

@@ -11,7 +11,8 @@ import pytest
 
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine
 from fedcluster.algorithms import GaussianMixture
-from fedcluster.core import Column, Grouped, State
+from fedcluster.core import Column, Grouped, State, Summary
+from fedcluster.core.ranges import Box
 from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import MixtureOverlap, densities, row_logs
 from fedcluster.mixtures.growth import leaves_plan
@@ -347,3 +348,20 @@ def test_the_mean_of_a_group_has_the_mean_log_density_of_its_rows(shape: Any) ->
     found = row_logs(kind, state, means, densities(kind, state, grouped))
     of_rows = row_logs(kind, state, rows.reshape(-1, 3), densities(kind, state))
     np.testing.assert_allclose(found, of_rows.reshape(40, 6, 2).mean(axis=1))
+
+
+def test_rows_that_are_seen_as_one_are_counted_by_sums() -> None:
+    """A site that lies about its groups hides its own rows at most."""
+    X, state = RNG.normal(size=(13, 2)), State(np.zeros((1, 2)), np.zeros(1), memory=plain(2))
+    counts, step = np.array([5.0, 7.0, 8.0]), ColumnShape()
+    groups = Data(X[:3], 2 * counts, grouped=Grouped(counts))
+    total = Summary.total(step.client_step(state, each, RNG) for each in (groups, Data(X[3:])))
+    assert (total.weights[0], total.sums[0, -1]) == (50.0, 16.0)
+    assert Shapes.from_total(state, total).rows_each == 50 / 16
+    assert Shapes.from_total(state, step.client_step(state, Data(X), RNG)).rows_each == 1.0
+    bounds = step.line_bounds(state, Box.unbounded(2))
+    for lie in (-1.0, 51.0):
+        told = Summary(np.hstack([total.sums[:, :-1], np.full((2, 1), lie)]), total.weights)
+        assert bounds.beyond(told) is not None
+        assert bounds.beyond(total) is None
+        assert Shapes.from_total(state, told).rows_each == 1.0

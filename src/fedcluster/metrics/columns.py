@@ -24,7 +24,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats, Labels, State, Summary
-from fedcluster.core.ranges import CENTERS, ONE_CENTER, Allowed, Array, Whole
+from fedcluster.core.ranges import CENTERS, ONE_CENTER, Allowed, Array, Box, LineBounds, Whole
 from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_weights
 from fedcluster.metrics.objectives import nearest_present
 
@@ -53,11 +53,12 @@ class ColumnShape:
     """First four powers of each column about a centre, and the weight of its rows on each grid.
 
     The state's memory has ``shift`` and ``scale``, (d,) each: grids refer to x scale + shift, the
-    value before preparation.
+    value before preparation. A last number is the weight of the rows if those of a group, seen as
+    their mean, count as one.
 
     Notes
     -----
-    A site sends 10 d numbers, a line for each column.
+    A site sends 11 d numbers, a line for each column.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class ColumnShape:
     >>> rows = Data(np.array([[1.0], [2.5]]))
     >>> ColumnShape().client_step(state, rows, np.random.default_rng(0)).sums
     array([[-0.5   ,  1.25  , -0.875 ,  1.0625,  0.    ,  0.    ,  1.    ,  2.    ,
-             2.    ]])
+             2.    ,  2.    ]])
     """
 
     allowed = Allowed(centers=ONE_CENTER, memory={"shift": Array(("d",)), "scale": Array(("d",))})
@@ -74,12 +75,19 @@ class ColumnShape:
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each column."""
-        return n_columns, POWERS + len(GRIDS)
+        return n_columns, POWERS + len(GRIDS) + 1
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of what is sent: weights of some rows are parts of that of all."""
+        parts = len(GRIDS) + 1
+        return LineBounds(
+            [*[-inf] * POWERS, *[0.0] * parts], [*[inf] * POWERS, *[1.0] * parts], disjoint=False
+        )
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return sums of powers, and the weight of the rows on each grid."""
-        d = data.X.shape[1]
-        sums = np.zeros((d, POWERS + len(GRIDS)))
+        """Return sums of powers, the weight of the rows on each grid, and that of groups."""
+        d, weight = data.X.shape[1], float(row_weights(data).sum())
+        sums = np.zeros((d, POWERS + len(GRIDS) + 1))
         for part in in_parts(data, 4 * d):
             w, apart = row_weights(part), part.X - state.centers[0]
             power = np.ones_like(apart)
@@ -92,7 +100,8 @@ class ColumnShape:
                 sums[:, POWERS + i] += w @ (np.abs(places - np.round(places)) <= ON_GRID)
         if (within := data.within) is not None:
             sums[:, 1] += within
-        weight = float(row_weights(data).sum())
+        grouped = data.grouped
+        sums[:, -1] = weight if grouped is None else row_weights(data) @ (1.0 / grouped.counts)
         return Summary(sums, np.full(d, weight), np.full(d, float(len(data))))
 
 
@@ -110,6 +119,10 @@ class Shapes:
         The largest step of which all values before preparation are multiples; 0 if there is none.
     between : ndarray of shape (d,)
         The share of the variance that is between clusters; see `between_share`.
+    n : float
+        The weight of all rows.
+    rows_each : float
+        The mean number of rows that are seen as one, as their mean; 1 without groups.
     """
 
     mean: Floats
@@ -117,6 +130,8 @@ class Shapes:
     values: Floats
     grid: Floats
     between: Floats
+    n: float
+    rows_each: float
 
     @classmethod
     def from_total(cls, state: State, total: Summary) -> Shapes:
@@ -144,10 +159,12 @@ class Shapes:
             ends = np.array([skewness / 2.0 - reach, skewness / 2.0 + reach])
         mean = state.centers[0] + m1
         values = np.where(two, mean + np.sqrt(variance) * ends, np.nan)
-        on = total.sums[:, POWERS:] >= (1.0 - 1e-9) * n[:, None]
+        on = total.sums[:, POWERS:-1] >= (1.0 - 1e-9) * n[:, None]
         grid = np.where(on.any(axis=1), np.array(GRIDS)[on.argmax(axis=1)], 0.0)
         skewness, excess = np.nan_to_num([skewness, kurtosis - 3.0], posinf=0, neginf=0)
-        return cls(mean, variance, values, grid, between_share(skewness, excess, n))
+        between, seen = between_share(skewness, excess, n), total.sums[0, -1]
+        rows_each = max(float(n[0] / seen), 1.0) if seen > 0 else 1.0
+        return cls(mean, variance, values, grid, between, float(total.weights[0]), rows_each)
 
 
 def between_share(skewness: Floats, excess: Floats, n: Floats) -> Floats:

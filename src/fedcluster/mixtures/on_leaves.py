@@ -197,17 +197,18 @@ class Search:
         """Return the continued mixtures of each kind, likeliest first."""
         count = len(self.parts.weights)
         leaves = max(count / LEAVES_EACH, min(count, FEW_LEAVES))
-        most = int(min(MOST, max(1, self.table.n // ROWS_EACH), leaves))
+        most = int(min(MOST, max(1, self.table.n_seen // ROWS_EACH), leaves))
         starts = [agglomerated(self.parts, each, most) for each in ("likelihood", "ward")]
         found: list[OnLeaves] = []
         best, at = -np.inf, 1
+        first = FIRST if self.table.rows_each == 1 else MOST  # groups gain less by each
         for k in range(1, most + 1):
             labels = [np.tile(start[k], 2) for start in starts[: 1 if k == 1 else None]]
             each = [self._best(kind, k, labels) for kind in self.kinds]
             found += each
             if max(mixture.bic for mixture in each) > best:
                 best, at = max(mixture.bic for mixture in each), k
-            if k >= max(FIRST, at + PATIENCE):
+            if k >= max(first, at + PATIENCE):
                 break
         chosen = [self._carried_on(each, LONG) for each in _promising(found)]
         chosen = [each for each in chosen if np.isfinite(each.bic)]

@@ -3,7 +3,8 @@
 Components are shrunk towards the pooled covariance: S_j <- (Q_j + nu W) / (N_j + nu), nu = d / 2 +
 1. Small ones are dropped. Texts have shares of their own in each component only where that is
 likelier for its number of parameters. Noise has the density 1 / V over the rows' ranges along
-their principal axes.
+their principal axes. Rows that are seen as one, as the mean of a group, count as one for what is
+likely, and for nu.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Table:
         The preparation of rows for mixtures; None if it is that for clustering.
     between : ndarray of shape (d,)
         The share of each column's variance that is likely between clusters; see `Shapes`.
+    rows_each : float
+        The mean number of rows that are seen as one; see `Shapes`.
     """
 
     n: float
@@ -92,6 +95,7 @@ class Table:
     scale: Floats
     preprocessor: RowTransform | None
     between: Floats
+    rows_each: float = 1.0
 
     @classmethod
     def by_column(
@@ -137,7 +141,7 @@ class Table:
             reg_covar=REGULARISED * spread or REGULARISED,
             log_noise=self.log_noise if noise else None,
             levels=bool((self.texts > 0).any()),
-            shrinkage=d / 2 + 1,
+            shrinkage=self.rows_each * (d / 2 + 1),
             min_weight=min(float(max(FEWEST, d)), self.n / 2),
             floors=True,
         )
@@ -146,6 +150,11 @@ class Table:
         """Return a state from which a mixture starts, at means (k, d)."""
         given = {"texts": self.texts} if step.levels else {}
         return step.start(centers, floors=self.floors, **given)
+
+    @property
+    def n_seen(self) -> float:
+        """The weight of all rows, those of a group counting as one."""
+        return self.n / self.rows_each
 
     @property
     def unit(self) -> Floats:
@@ -166,7 +175,8 @@ class Table:
     def bic(self, kind: Kind, state: State, likelihood: float) -> float:
         """Return how likely a mixture is for its number of parameters."""
         k = int((state.weights > 0).sum())
-        return criterion(likelihood, self.n, k, self.n_parameters(kind, state))
+        parameters = self.n_parameters(kind, state)
+        return criterion(likelihood / self.rows_each, self.n_seen, k, parameters)
 
     def n_parameters(self, kind: Kind, state: State) -> tuple[int, int]:
         """Return the numbers of parameters of a mixture's single components, and of all."""
@@ -210,12 +220,12 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     if preprocessor is None:
         [answers] = yield [Task(Moments(), State(), seed)]
         mean, _ = Moments.mean_and_variance(State(), answers.total())
-        n, shapes, covariance = yield from _shapes(how, mean, seed)
+        shapes, covariance = yield from _shapes(how, mean, seed)
     else:
         mean = np.zeros(preprocessor.n_columns_out)
-        n, shapes, covariance = yield from _shapes(how, mean, seed)
+        shapes, covariance = yield from _shapes(how, mean, seed)
         if (shapes.mean**2 > NEAR * shapes.variance).any():
-            n, shapes, covariance = yield from _shapes(how, shapes.mean, seed)
+            shapes, covariance = yield from _shapes(how, shapes.mean, seed)
     texts, (shift, scale) = _texts(how, len(mean)), _raw(how, len(mean))
     two = _two_valued(shapes, how) & (texts == 0)
     low, width = np.zeros(len(mean)), np.ones(len(mean))
@@ -226,23 +236,20 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     width[texts > 0] *= _level_scale(how, len(mean), two)[texts > 0]
     floors, numbers = _floors(shapes, shapes.grid / scale), texts == 0
     return Table(
-        n, texts, (shapes.mean - low) / width, shapes.variance / width**2, floors,
+        shapes.n, texts, (shapes.mean - low) / width, shapes.variance / width**2, floors,
         covariance[np.ix_(numbers, numbers)], 0.0, low, width, own,
-        shapes.between,
+        shapes.between, shapes.rows_each,
     )  # fmt: skip
 
 
-def _shapes(
-    how: Preprocessor | None, about: Floats, seed: int
-) -> Plan[tuple[float, Shapes, Floats]]:
-    """Plan the round for the weight of all rows, their shapes, and their covariance."""
+def _shapes(how: Preprocessor | None, about: Floats, seed: int) -> Plan[tuple[Shapes, Floats]]:
+    """Plan the round for the shapes of columns and their covariance."""
     center = State.at(about[None])
     shift, scale = _raw(how, len(about))
     asked = replace(center, memory={"shift": shift, "scale": scale})
     told, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), center, seed)]
-    total = told.total()
-    shapes = Shapes.from_total(asked, total)
-    return float(total.weights[0]), shapes, _covariance(scattered.total(), shapes.mean - about)
+    shapes = Shapes.from_total(asked, told.total())
+    return shapes, _covariance(scattered.total(), shapes.mean - about)
 
 
 def _by_column(preprocessor: RowTransform | None) -> Preprocessor | None:
@@ -360,7 +367,8 @@ def _own_shares(state: State, table: Table) -> list[bool]:
     """Return for each text whether components likely have their own shares of its levels.
 
     With h_jl the weight of level l in component j, p_jl its share there and m_l its share of all
-    rows: this is so if the sum of h_jl log(p_jl / m_l) is above (k - 1) (L - 1) log n / 2.
+    rows: this is so if the sum of h_jl log(p_jl / m_l) is above (k - 1) (L - 1) log n / 2, where
+    rows that are seen as one count as one.
     """
     own = []
     weights, alive = state.weights[:, None], state.weights > 0
@@ -373,7 +381,8 @@ def _own_shares(state: State, table: Table) -> list[bool]:
             overall = np.append(overall, 1.0 - overall)
         gained = np.log(np.maximum(shares, 1e-10)) - np.log(np.maximum(overall, 1e-10))
         gain = float((np.maximum(counts, 0.0) * gained)[alive].sum())
-        own.append(gain > (alive.sum() - 1) * (levels - 1) / 2 * log(max(table.n, 1.0)))
+        cost = (alive.sum() - 1) * (levels - 1) / 2 * log(max(table.n_seen, 1.0))
+        own.append(gain > table.rows_each * cost)
     return own
 
 

@@ -109,13 +109,14 @@ def judged_plan(
     plans += [_by_means(rows, k, spec.seed) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
     by_means = dict(zip(tried, found[len(draws) :], strict=True))
-    verdict = likeliest(mixtures, table.n, ks)
+    seen = "rows" if table.rows_each == 1 else "rows or groups of rows"
+    verdict = likeliest(mixtures, table.n_seen, ks, seen)
     judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor)
     beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed)
     drawn = [
         _merged(found_again, own.table)
         for each, (_, own) in zip(found, again, strict=False)
-        if (found_again := likeliest(each, own.table.n, ks)).groups
+        if (found_again := likeliest(each, own.table.n_seen, ks)).groups
     ]
     return replace(
         judgement,
@@ -245,7 +246,8 @@ def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:
         raise InputError("the rows are too few for any mixture; cluster them by k-means")
     step = table.step((best.covariance_type, best.noise is not None))  # type: ignore[arg-type]
     own = MergedMixture(step.covariance_type, step.log_noise, step.levels, apart)
-    weighed = replace(best.state, weights=best.weights, inertia=-best.log_likelihood)
+    inertia = -best.log_likelihood * table.rows_each
+    weighed = replace(best.state, weights=best.weights, inertia=inertia)
     state = merged_state(own, weighed, verdict.groups, table.shift, table.scale)
     return Result(state, (), f"the likeliest mixture, after {ROUNDS} rounds over the rows", own)
 

@@ -274,8 +274,10 @@ class Likeliest:
         )
 
 
-def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Likeliest:
-    """Return the verdict on mixtures of n rows, with ``ks`` the numbers to choose from."""
+def likeliest(
+    mixtures: Sequence[Mixture], n: float, ks: Collection[int], seen: str = "rows"
+) -> Likeliest:
+    """Return the verdict among ``ks`` on mixtures of n rows, or of what is ``seen`` instead."""
     if not mixtures:
         return Likeliest(min(ks), NONE, {}, 0.0, ())
     merges = [clusters_of(each) for each in mixtures]
@@ -288,7 +290,7 @@ def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Lik
     best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n))
     groups, overlap = merges[best]
     v = len(groups) if len(groups) in ks else min(ks, key=lambda k: abs(k - len(groups)))
-    doubts = _doubts(mixtures[best], v, n, by_k, ks)
+    doubts = _doubts(mixtures[best], v, n, by_k, ks, seen)
     return Likeliest(v, mixtures[best], by_k, overlap, doubts, tuple(map(tuple, groups)))
 
 
@@ -318,7 +320,7 @@ def _pairs(mixture: Mixture) -> list[str]:
 
 
 def _doubts(
-    mixture: Mixture, v: int, n: float, by_k: dict[int, float], ks: Collection[int]
+    mixture: Mixture, v: int, n: float, by_k: dict[int, float], ks: Collection[int], seen: str
 ) -> tuple[str, ...]:
     """Return doubts about a verdict, one sentence each."""
     sentences = []
@@ -344,7 +346,7 @@ def _doubts(
     sentences += _pairs(mixture)
     if (count := sum(mixture.n_parameters)) * FEW_ROWS > n:
         sentences.append(
-            f"{n:,.0f} rows are few for the {count:,} parameters of the likeliest mixture"
+            f"{n:,.0f} {seen} are few for the {count:,} parameters of the likeliest mixture"
         )
     if mixture.flat:
         sentences.append(

@@ -152,7 +152,7 @@ def _mixture(
         own,
         overlaps,
         fourth,
-        likelihood,
+        likelihood / table.rows_each,
         table.n_parameters(found.kind, kept),
         table.n_numbers,
         float(weights[-1] / max(float(weights.sum()), 1e-300)) if has_noise else None,
