@@ -171,10 +171,10 @@ class DaskEngine:
             level = self._dask.compute([*map(add, parts)])
         [joint] = self._results(level)
         every, places = cache(partial(self._results, given)), np.arange(len(asked))
+        place = {name: i for i, name in enumerate(asked)}
 
         def of_each(t: int, task: Task) -> AnswersOfEach:
-            found = {name: _Answered(every, i, t) for i, name in enumerate(asked)}
-            return AnswersOfEach(found, task, {})
+            return AnswersOfEach(asked, task, {}, lambda name: every()[place[name]][t].summary)
 
         return [
             Answers(each, missing)
@@ -375,20 +375,6 @@ def _together(parts: Sequence[Joint]) -> Joint:
         else {name: answer for each in alike for name, answer in each.items()}
         for alike in zip(*parts, strict=True)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """Answer of a partition to a task; those of all are fetched when the first is looked up."""
-
-    every: Callable[[], Sequence[Any]]
-    place: int
-    task: int
-
-    def computed(self, _task: Task) -> Summary:
-        """Return the answer."""
-        answer: Summary = self.every()[self.place][self.task].summary
-        return answer
 
 
 @dataclass(frozen=True)

@@ -549,7 +549,8 @@ class Asked:
         for i, name in enumerate(self.clients if own else ()):
             if name in own:
                 parts.append((np.array([i]), Joined.alone(own[name])))
-        return BatchedAnswers(AnswersOfEach(self.clients, task, own), missing, parts=parts)
+        each = AnswersOfEach(self.clients, task, own, lambda n: self.clients[n].computed(task))
+        return BatchedAnswers(each, missing, parts=parts)
 
 
 Places = NDArray[np.intp]
@@ -618,18 +619,19 @@ class BatchedAnswers(Answers):
 class AnswersOfEach(Mapping[str, Summary]):
     """Mapping of sites to their answers to one task, some of them computed on request."""
 
-    clients: Mapping[str, Any]
+    names: Collection[str]
     task: Task
     own: Mapping[str, Summary]
+    computed: Callable[[str], Summary]
 
     def __getitem__(self, name: str) -> Summary:
-        return self.own[name] if name in self.own else self.clients[name].computed(self.task)
+        return self.own[name] if name in self.own else self.computed(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.clients)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.clients)
+        return len(self.names)
 
 
 def at_site(client: Any, doing: str | Sequence[Task], do: Callable[[Any], T]) -> T:
