@@ -263,14 +263,8 @@ def _carried_out(
             model = Path(name, MODEL_FILES[key])
             model.write_text(json.dumps(parameters[key]), encoding="utf-8")
             asked[key] = str(model)
-        content = {
-            "job": job,
-            "parameters": {**asked, "seed": seed},
-            "sites": sorted(sites),
-            "out": str(out),
-            "columns": columns,
-            "quorum": quorum,
-        }
+        content: dict[str, Any] = {"job": job, "parameters": {**asked, "seed": seed}}
+        content |= {"sites": sorted(sites), "out": str(out), "columns": columns, "quorum": quorum}
         outcome = run_job(engine, content, Path(name, "run"))
         files = {path.name: json.loads(path.read_text("utf-8")) for path in out.glob("*.json")}
     shown = {key: value for key, value in outcome.items() if key not in ("out", "files")}
