@@ -165,6 +165,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_broken_off(path: Path) -> None:
+    """Remove what killed programs left of a file or folder; nobody may be writing it."""
+    for each in path.parent.glob(f".{path.name}-*.partial"):
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            each.unlink(missing_ok=True)
+
+
 def private_file(path: str | Path, flags: int) -> IO[bytes]:
     """Open a file for writing; a new one is readable by its owner only."""
     mode = "ab" if flags & os.O_APPEND else "wb"

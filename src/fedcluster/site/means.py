@@ -10,7 +10,7 @@ from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.means_file import read_means, write_means
-from fedcluster.io.outputs import lock
+from fedcluster.io.outputs import lock, remove_broken_off
 from fedcluster.io.rows import StreamedRows, WarehouseSource, error_prefix
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
@@ -67,8 +67,7 @@ def _alone(site: SiteFile) -> Iterator[None]:
             lock(held, wait=False)
         except BlockingIOError:
             raise InputError("its rows are being grouped by another process") from None
-        for broken_off in site.means_file.parent.glob(f".{site.means_file.name}-*.partial"):
-            broken_off.unlink()
+        remove_broken_off(site.means_file)
         yield
 
 

@@ -38,6 +38,7 @@ from fedcluster.io.outputs import (
     free_name,
     json_text,
     lock,
+    remove_broken_off,
     write_labels,
 )
 from fedcluster.io.rows import WarehouseSource, chunks_of
@@ -189,8 +190,7 @@ def keep_results(
         Why no rows were labelled, empty if they were. Changed rows are not labelled, because the
         model belongs to other rows.
     """
-    for broken_off in results.parent.glob(f".{results.name}-*.partial"):
-        shutil.rmtree(broken_off, ignore_errors=True)
+    remove_broken_off(results)
     with atomic_folder(results, obsolete=["labels.csv"]) as partial:
         path, labels = partial / "model.json", partial / "labels.csv"
         path.write_text(json_text(content), encoding="utf-8")
