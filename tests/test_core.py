@@ -91,6 +91,9 @@ def test_canonical_order_is_the_lexicographic_one(levels: int, dtype: type) -> N
     data = Data(X, weight, y=same).canonical()
     assert data.y is not None
     assert_array_equal(data.y, np.lexsort([weight, *X.T[::-1]]))
+    unweighted = Data(X, y=same).canonical()
+    assert unweighted.y is not None
+    assert_array_equal(unweighted.y, np.lexsort([*X.T[::-1]]))
     assert len(Data(X[:0]).canonical()) == 0
 
 

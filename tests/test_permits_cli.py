@@ -136,11 +136,12 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     [
         Fit(3, model="mixture", n_init=2, max_iter=3, prepare=PREPARED),
         Fit(3, metric="cosine", max_iter=3, prepare=PREPARED),
+        Fit(3, quality="best", max_iter=3, prepare=PREPARED),
         Fit(3, trim=0.1, max_iter=3, prepare=PREPARED),
         Fit(3, max_iter=3, prepare=PreprocessingSpec(missing="ignore")),
         Fit(3, max_iter=3, prepare=PreprocessingSpec("robust", missing="median")),
     ],
-    ids=["mixture", "cosine", "trim", "missing", "quantiles"],
+    ids=["mixture", "cosine", "best", "trim", "missing", "quantiles"],
 )
 def test_the_usual_steps_are_those_of_other_fits_too(trial, tmp_path, job):
     granted(trial)
