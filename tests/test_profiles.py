@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from fedcluster.model.profiles import (
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.recipes.profiling import profiles_of, profiling
+from fedcluster.report.run import read_run
 from fedcluster.rounds import run_plan, with_preprocessing
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -424,6 +426,17 @@ def test_a_model_without_names_keeps_those_that_a_profile_proposes(files: list[s
     assert not set(kept) & {"0", "1", "2"}
     run("name", "fit", "0=mine")
     assert Model.load("fit").names == ("mine", *kept[1:])
+
+
+def test_a_cluster_that_is_not_named_keeps_the_name_that_its_page_shows(files: list[str]) -> None:
+    """It became "1": the page then showed numbers in place of what sets the clusters apart."""
+    run("fit", *files, "-k", 3, "--out", "fit")
+    shown = read_run(Path("fit")).names
+    assert not set(shown) & {"0", "1", "2"}
+    shutil.copy("fit/model.json", "alone.json")
+    for model in ("fit/model.json", "alone.json"):
+        run("name", model, "0=mine")
+        assert Model.load(model).names == ("mine", *shown[1:])
 
 
 def test_a_typical_level_is_frequent_by_share_and_not_by_rows() -> None:

@@ -203,12 +203,17 @@ def name(
     """Name the clusters of a model, without reading rows.
 
     CLUSTER is the number of a cluster. The model stores the names; other clusters keep the
-    name that it has, or their number.
+    names that its report shows.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster.model.file import write_names
+        from fedcluster.model.file import read, write_names
+        from fedcluster.report.run import Run, read_run
 
-        every = write_names(model_file, names_by_number(names))
+        given, folder = names_by_number(names), model_file
+        if model_file.name == "model.json":
+            folder = model_file.parent
+        run = read_run(folder) if folder.is_dir() else Run(model=read(folder))
+        every = write_names(model_file, dict(enumerate(run.names)) | given)
     shown = [f"{j}: {each}" for j, each in enumerate(every)]
     content = {"names": list(every), "model": str(model_file)}
     screen.result(content, [*shown, f"Wrote the names into {model_file}."])

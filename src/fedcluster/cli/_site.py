@@ -123,6 +123,7 @@ def log(
     as_json: cli.AsJson = False,
 ) -> None:
     """Show what left this site, who asked for it, and what the answers of each run reveal."""
+    from fedcluster.report.tables import counted
     from fedcluster.site import logs as messages
     from fedcluster.site.audit_log import read_log
     from fedcluster.site.file import SiteFile
@@ -135,7 +136,7 @@ def log(
         answers = list(messages.answers_of(read_log(path)))
         events = messages.event_lines(read_log(path))
         runs = messages.run_records(answers)
-    count = f"{len(answers):,} answers have left site {site.name}: {path}"
+    count = f"{counted(len(answers), 'answer')} left site {site.name}: {path}"
     screen.result(
         {
             "log": str(path),

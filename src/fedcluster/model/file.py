@@ -70,6 +70,8 @@ def digest_of(content: Mapping[str, Any]) -> str:
 def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
     """Write names of clusters, by number, into a model file; return the names of all.
 
+    A cluster without one keeps its number as its name.
+
     Raises
     ------
     InputError
@@ -79,8 +81,7 @@ def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
     k = len(content["weights"]) if isinstance(content.get("weights"), list) else 0
     if strange := [j for j in names if j >= k]:
         raise InputError(f"{path} has the clusters 0 to {k - 1}, and no cluster {strange[0]}")
-    kept = content.get("names") or [str(j) for j in range(k)]
-    every = checked_names([names.get(j, kept[j]) for j in range(k)], k)
+    every = checked_names([names.get(j, str(j)) for j in range(k)], k)
     write_json(path / "model.json" if path.is_dir() else path, {**content, "names": list(every)})
     return every
 
