@@ -117,6 +117,14 @@ def row_in_digits(s: Summary, state: State, data: Data, rng: Any) -> Summary:
     return Summary(s.sums, weight, s.support)
 
 
+def two_rows(s: Summary, state: State, data: Data, rng: Any) -> Summary:
+    """The mean of two rows in the first line: in a line of all rows, the others are two as well."""
+    sums, first = s.sums.copy(), data.canonical().X[:2]
+    if len(first) == 2 and s.weights[0]:
+        sums[0] = first.mean(axis=0) * s.weights[0]
+    return Summary(sums, s.weights, s.support)
+
+
 def every_row(s: Summary, state: State, data: Data, rng: Any) -> Summary:
     order = np.lexsort(data.X.T)
     return Summary(data.X[order].astype(float), weights_of(data)[order], np.full(len(data), 9.0))
@@ -169,6 +177,7 @@ PLANTS: dict[str, Momentum] = {
         lambda s, *_: Summary(s.sums, s.weights, np.array([s.support.sum()]))
     ),
     "puts the largest row into each line": client(extremes, **APART),
+    "puts two rows into the first line": client(two_rows, **APART),
     "puts a row beside sums": client(first_row_beside, **APART, **WIDE),
     "hides a row in the weights": client(row_in_digits, **APART),
     "sends every row as a line, with a false support": client(every_row, **APART, **ANY),
@@ -467,11 +476,21 @@ class ByOthers(Momentum):
         return (centred[:, :1] > 0).astype(int)[:, 0]
 
 
+@dataclass(frozen=True)
+class OfAll(Momentum):
+    """Gives each row a membership of 1 in each cluster."""
+
+    def assign(self, state: State, X: Rows) -> Any:
+        return np.ones((len(X), len(state.centers)))
+
+
 def test_mistakes_in_what_a_step_may_declare_besides_are_noticed() -> None:
     with pytest.raises(AssertionError, match='breaks the law "answers"'):
         check_laws(Beyond())
     with pytest.raises(AssertionError, match='breaks the law "assign"'):
         check_laws(ByOthers())
+    with pytest.raises(AssertionError, match="memberships of a row sum to more than 1"):
+        check_laws(OfAll())
 
 
 @dataclass(frozen=True)

@@ -367,10 +367,10 @@ def _precision(step: Step, state: State, example: Example) -> None:
         assert_allclose(one.sums, other.sums, rtol=1e-6, atol=1e-6 * scale, err_msg=hint)
 
 
-def _few(example: Example, seed: int = 0) -> Data:
-    """Return a few rows with weights above 0, moved a little so that no two are equal."""
+def _few(example: Example, seed: int = 0, n: int = FEW) -> Data:
+    """Return n rows with weights above 0, moved a little so that no two are equal."""
     data, rng = example.data.weighed(), np.random.default_rng(seed)
-    return _apart(data.take(np.sort(rng.permutation(len(data))[:FEW])), rng)
+    return _apart(data.take(np.sort(rng.permutation(len(data))[:n])), rng)
 
 
 def _apart(data: Data, rng: np.random.Generator) -> Data:
@@ -417,13 +417,15 @@ def _support(step: Step, state: State, example: Example) -> None:
 
 def _single_rows(step: Step, state: State, example: Example) -> None:
     """No number in a line over several rows depends on one row only, and no line is a row."""
-    few = _few(example)
+    few, other = (_few(example, seed, 2 * FEW) for seed in (0, 1))
     if len(few) < 4:
         return
-    middle = few.X.mean(axis=0)  # rows this close move a smooth number alike
-    close = replace(few, X=middle + 0.1 * (few.X - middle))
-    moved = [_moved_by_few(step, state, rows) for rows in (few, _few(example, 1), close)]
-    assert not all(moved), f"{moved[0]} alone: a row would leave the site"
+    moved = [_moved_by_few(step, state, rows) for rows in (few, other)]
+    middle = few.X.mean(axis=0)
+    for near in (middle, *state.centers) if all(moved) else ():
+        close = replace(few, X=near + 0.1 * (few.X - middle))  # moves a smooth number alike
+        found = _moved_by_few(step, state, close)
+        assert not found, f"{found} alone: a row would leave the site"
     if step.answer_shape(state, few.X.shape[1])[0] is None:
         many = few.take(np.tile(np.arange(len(few)), 5))
         noise = np.random.default_rng(3).normal(size=many.X.shape)
@@ -649,6 +651,8 @@ def _assign(step: Step, state: State, example: Example) -> None:
     turned = canonical(state, cast(Algorithm, step))
     some = np.random.default_rng(1).permutation(len(X))[: len(X) // 2]
     shares, alone = _shares(every, X), _shares(every, X[some])
+    assert (shares >= 0).all(), "memberships are negative"
+    assert (shares.sum(axis=1) <= 1 + ROUNDING).all(), "memberships of a row sum to more than 1"
     assert_array_equal(X, example.data.X, "assign changes the rows")
     assert_allclose(alone, shares[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
     place = scipy.spatial.distance.cdist(turned.centers, state.centers).argmin(axis=1)
