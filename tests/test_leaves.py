@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -26,7 +27,8 @@ from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.gaussians import densities, variance_within
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
-from fedcluster.mixtures.agglomeration import Parts, agglomerated
+from fedcluster.mixtures import on_leaves
+from fedcluster.mixtures.agglomeration import Loss, Parts, agglomerated
 from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.on_leaves import LeafRows, Search
 from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
@@ -373,6 +375,36 @@ def test_clusters_agree_by_the_rows_behind_the_leaves() -> None:
     alike = np.zeros((3, 3))
     np.add.at(alike, (own, near), 1.0)
     assert abs(adjusted_rand_index(both) - adjusted_rand_index(alike)) > 0.01
+
+
+def test_brief_runs_ask_the_leaves_once_about_each_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do two start from the same clusters, and Ward's method looks at single columns."""
+    table, seen, weights = wards()
+    calls, scatters, starts = Counter[str](), set[tuple[str, int]](), list[bytes]()
+    begin, loss = LeafRows.started, Loss.of
+
+    def looked(own: Loss, parts: Parts) -> Any:
+        scatters.add((own.criterion, parts.scatters.ndim))
+        return loss(own, parts)
+
+    def started(rows: LeafRows, step: GaussianMixture, k: int, labels: np.ndarray) -> State:
+        starts.append(repr((step, k)).encode() + labels.tobytes())
+        return begin(rows, step, k, labels)
+
+    def counted(name: str) -> Any:
+        call = getattr(LeafRows, name)
+        return lambda *given: calls.update([name]) or call(*given)
+
+    for name in ("next", "posteriors"):
+        monkeypatch.setattr(LeafRows, name, counted(name))
+    monkeypatch.setattr(LeafRows, "started", started)
+    monkeypatch.setattr(Loss, "of", looked)
+    monkeypatch.setattr(on_leaves, "MOST", 3)
+    monkeypatch.setattr(on_leaves, "_promising", lambda found: [])
+    Search(LeafRows(of_rows(table, seen, weights), table), KINDS).likely()
+    assert calls["posteriors"] == calls["next"] > 7 * 3 * 3
+    assert len(starts) == len(set(starts))
+    assert scatters == {("likelihood", 3), ("ward", 2)}
 
 
 @pytest.mark.parametrize(("p", "kinds"), [(30, 7), (31, 5)])

@@ -328,9 +328,10 @@ def posteriors(logs: Floats) -> tuple[Floats, Floats]:
     """
     top = logs.max(axis=1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
-    parts = np.exp(logs - top)
-    total = parts.sum(axis=1, keepdims=True)
-    shares: Floats = parts / np.where(total > 0, total, 1.0)
+    shares: Floats = logs - top
+    np.exp(shares, out=shares)
+    total = shares.sum(axis=1, keepdims=True)
+    shares /= np.where(total > 0, total, 1.0)
     with np.errstate(divide="ignore"):
         likelihoods: Floats = (top + np.log(total))[:, 0]
     return shares, likelihoods
@@ -467,18 +468,19 @@ class MixtureOverlap:
             w = row_weights(part)
             logs = row_logs(self, state, part.X, model)
             tau, likelihood = posteriors(logs)
-            weighed = w[:, None] * tau
-            there = p - np.isnan(part.X[:, model.numeric]).sum(axis=1)
-            full = np.where(there >= self.present, 1.0, 0.0)[:, None] * weighed
+            weighed = full = w[:, None] * tau
+            fourth = _distances(part, logs, model, k) ** 2
+            if has_gaps(part.X):
+                there = p - np.isnan(part.X[:, model.numeric]).sum(axis=1)
+                full = np.where(there >= self.present, 1.0, 0.0)[:, None] * weighed
+                fourth = np.where((there == p)[:, None], fourth, p * p + 2 * p)
             sums[:k, :k] += full[:, :k].T @ tau[:, :k]
-            fourth = np.where(
-                (there == p)[:, None], _distances(part, logs, model, k) ** 2, p * p + 2 * p
-            )
             sums[:k, k] += (weighed[:, :k] * fourth).sum(axis=0)
             sums[:, k + 1] += np.where(np.isfinite(likelihood), likelihood, 0.0) @ weighed
-            sums[:, k + 2 :] += full.sum(axis=0)[:, None]
+            if self.present:
+                sums[:, k + 2] += full.sum(axis=0)
             weights += weighed.sum(axis=0)
-            support += tau[w > 0].sum(axis=0)
+            support += (tau if w.all() else tau[w > 0]).sum(axis=0)
         return Summary(sums, weights, support)
 
     def score(self, state: State, total: Summary) -> float:
@@ -490,8 +492,10 @@ class MixtureOverlap:
 
 def _distances(part: Data, logs: np.ndarray, model: Densities, k: int) -> np.ndarray:
     """Return squared Mahalanobis distances (n, k), from the numeric part of the log densities."""
+    others = model.offsets[:k]
     with np.errstate(invalid="ignore"):
-        others = model.offsets[:k] + part.X[:, model.other] @ model.slopes[:k].T
+        if len(model.other):
+            others = others + part.X[:, model.other] @ model.slopes[:k].T
         distances = 2.0 * (others - logs[:, :k])
     return np.where(np.isfinite(distances), np.maximum(distances, 0.0), 0.0)
 

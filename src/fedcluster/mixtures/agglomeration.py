@@ -25,6 +25,8 @@ from fedcluster.core import Floats, coarse
 
 Criterion = Literal["likelihood", "ward"]
 Clusters = dict[int, NDArray[np.intp]]
+AT_ONCE = 1 << 15
+"""Number of second moments of joined clusters that are held at once, so that a cache holds them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,15 +46,15 @@ class Parts:
         n, m = self.weights[i], self.weights[others]
         apart = self.means[others] - self.means[i]
         factor = n * m / (n + m)
-        if self.scatters.ndim == 3:
-            between = factor[:, None, None] * apart[:, :, None] * apart[:, None, :]
-        else:
-            between = factor[:, None] * apart**2
+        pull = factor[:, None] * apart
+        alone = self.scatters.ndim == 2
+        scatters = pull * apart if alone else pull[:, :, None] * apart[:, None, :]
+        scatters += self.scatters[i] + self.scatters[others]
         weights = n + m
         return Parts(
             weights,
             self.means[i] + apart * (m / weights)[:, None],
-            self.scatters[i] + self.scatters[others] + between,
+            scatters,
             [each[i] + each[others] for each in self.counts],
         )
 
@@ -71,7 +73,7 @@ class Loss:
     Parameters
     ----------
     criterion : {"likelihood", "ward"}
-        The criterion.
+        The criterion; Ward's takes clusters with scatters of single columns.
     prior : ndarray of shape (p, p) or (p,)
         P, or its variances, which are also the units of Ward's criterion.
     shares : sequence of ndarray
@@ -85,6 +87,13 @@ class Loss:
     shares: Sequence[Floats]
     total: float
 
+    @classmethod
+    def among(cls, parts: Parts, criterion: Criterion) -> Loss:
+        """Return the loss of clusters of the leaves ``parts``."""
+        total = max(float(parts.weights.sum()), 1e-300)
+        shares = [each.sum(axis=0) / total for each in parts.counts]
+        return cls(criterion, _prior(parts), shares, total)
+
     def of(self, parts: Parts) -> Floats:
         """Return the loss of each cluster, (n,)."""
         loss = self._numbers(parts.weights, parts.scatters)
@@ -95,8 +104,10 @@ class Loss:
 
     def gained(self, parts: Parts, own: Floats, i: int, others: NDArray[np.intp]) -> Floats:
         """Return what joining cluster i with each of others adds to their losses, ``own`` (n,)."""
-        added = self.of(parts.joined(i, others)) - own[i] - own[others]
-        return coarse(added, self.total)
+        some = max(1, AT_ONCE // max(parts.scatters[0].size, 1))
+        places = range(0, len(others), some)
+        joined = [self.of(parts.joined(i, others[at : at + some])) for at in places]
+        return coarse(np.concatenate(joined) - own[i] - own[others], self.total)
 
     def _numbers(self, weights: Floats, scatters: Floats) -> Floats:
         p = scatters.shape[1]
@@ -104,16 +115,15 @@ class Loss:
             return np.zeros(len(weights))
         nu = p + 2.0
         if self.criterion == "ward":
-            own = np.einsum("nii->ni", scatters) if scatters.ndim == 3 else scatters
-            unit = np.diag(self.prior) if self.prior.ndim == 2 else self.prior
-            ward: Floats = own.sum(axis=1) / (2 * max(float(unit.mean()), 1e-300))
+            ward: Floats = scatters.sum(axis=1) / (2 * max(float(self.prior.mean()), 1e-300))
             return ward
         if scatters.ndim == 2:
             shrunk = (scatters + nu * self.prior) / (weights + nu)[:, None]
             along: Floats = weights / 2 * np.log(np.maximum(shrunk, 1e-300)).sum(axis=1)
             return along
-        shrunk = (scatters + nu * self.prior) / (weights + nu)[:, None, None]
-        loss: Floats = weights / 2 * np.linalg.slogdet(shrunk)[1]
+        shrunk = scatters + nu * self.prior
+        shrunk /= (weights + nu)[:, None, None]
+        loss: Floats = weights / 2 * _log_det(shrunk)
         return loss
 
 
@@ -129,14 +139,14 @@ def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
     most : int
         The largest number of clusters to return.
     """
-    total = max(float(parts.weights.sum()), 1e-300)
-    shares = [each.sum(axis=0) / total for each in parts.counts]
-    loss = Loss(criterion, _prior(parts), shares, total)
+    scatters = parts.scatters
+    if criterion == "ward" and scatters.ndim == 3:
+        scatters = np.einsum("lii->li", scatters)
     parts = Parts(
-        parts.weights.copy(), parts.means.copy(), parts.scatters.copy(),
+        parts.weights.copy(), parts.means.copy(), scatters.copy(),
         [each.copy() for each in parts.counts],
     )  # fmt: skip
-    count = len(parts.weights)
+    loss, count = Loss.among(parts, criterion), len(parts.weights)
     own, alive = loss.of(parts), np.ones(count, dtype=bool)
     costs = np.full((count, count), np.inf)
     for i in range(count - 1):
@@ -158,6 +168,15 @@ def agglomerated(parts: Parts, criterion: Criterion, most: int) -> Clusters:
         if len(others):
             costs[i, others] = costs[others, i] = loss.gained(parts, own, i, others)
     return found
+
+
+def _log_det(matrices: Floats) -> Floats:
+    """Return the logs of the determinants of covariances (n, p, p), (n,)."""
+    try:
+        roots = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:  # singular but for rounding
+        return np.asarray(np.linalg.slogdet(matrices)[1])
+    return np.asarray(2.0 * np.log(np.einsum("nii->ni", roots)).sum(axis=1))
 
 
 def _one(parts: Parts, i: int) -> Parts:

@@ -55,6 +55,10 @@ class OnLeaves:
     bic: float
 
 
+Posteriors = tuple[Floats, Floats]
+"""Probabilities of components for each leaf, (L, k + e), and log densities, (L,)."""
+
+
 class LeafRows:
     """Leaves in place of rows, to which mixtures are fitted.
 
@@ -115,7 +119,7 @@ class LeafRows:
             pull = precisions * mu
             quadratic = self.squares @ precisions.T - 2 * self.x @ pull.T + (pull * mu).sum(axis=1)
         else:
-            factors = np.triu(model.factors)
+            factors = model.factors
             precisions = factors @ np.swapaxes(factors, 1, 2)
             a, b = self.upper
             twice = precisions[:, a, b] * np.where(a == b, 1.0, 2.0)
@@ -161,28 +165,38 @@ class LeafRows:
         state = self.table.start(step, sums / np.maximum(weighed.sum(axis=0), 1e-300)[:, None])
         return self.next(step, state, hard, np.zeros(len(labels)))
 
-    def iterated(self, step: GaussianMixture, state: State, most: int) -> State:
-        """Return a mixture after some iterations, its inertia being minus its log likelihood."""
+    def iterated(
+        self, step: GaussianMixture, state: State, most: int, seen: Posteriors | None = None
+    ) -> tuple[State, Posteriors | None]:
+        """Return a mixture after some iterations, its inertia being minus its log likelihood.
+
+        Also return its posteriors. Those of the given mixture are computed if they are not given.
+        """
         state = replace(state, inertia=np.nan)
         for _ in range(most):
             if not state.weights.any():
-                return state  # all components were too small
-            state = self.next(step, state, *self.posteriors(step, state))
+                return state, None  # all components were too small
+            state = self.next(step, state, *(seen or self.posteriors(step, state)))
+            seen = self.posteriors(step, state)
             if state.converged:
                 break
-        _, likelihood = self.posteriors(step, state)
-        return replace(state, inertia=-float(self.leaves.weights @ likelihood))
+        assert seen is not None
+        return replace(state, inertia=-float(self.leaves.weights @ seen[1])), seen
 
     def _products(self, own: Floats, raw: Floats, mu: Floats, *, tied: bool) -> Floats:
         """Return products about the means: (k, p, p), or (p, p) over all components."""
         a, b = self.upper
         n = own.sum(axis=0)
-        crossed = raw[:, a] * mu[:, b] + mu[:, a] * raw[:, b] - n[:, None] * mu[:, a] * mu[:, b]
-        flat = own.T @ self.products - crossed
-        flat = flat.sum(axis=0, keepdims=True) if tied else flat
-        second = np.empty((len(flat), len(self.numeric), len(self.numeric)))
-        second[:, a, b] = second[:, b, a] = flat
-        return second[0] if tied else second
+        if tied:
+            both = raw.T @ mu
+            crossed = (both + both.T - (n[:, None] * mu).T @ mu)[a, b]
+            flat = own.sum(axis=1) @ self.products - crossed
+        else:
+            both = raw[:, a] * mu[:, b] + mu[:, a] * raw[:, b]
+            flat = own.T @ self.products - (both - n[:, None] * mu[:, a] * mu[:, b])
+        second = np.empty((*flat.shape[:-1], len(self.numeric), len(self.numeric)))
+        second[..., a, b] = second[..., b, a] = flat
+        return second
 
 
 class Search:
@@ -203,14 +217,14 @@ class Search:
         best, at = -np.inf, 1
         first = FIRST if self.table.rows_each == 1 else MOST  # groups gain less by each
         for k in range(1, most + 1):
-            labels = [np.tile(start[k], 2) for start in starts[: 1 if k == 1 else None]]
-            each = [self._best(kind, k, labels) for kind in self.kinds]
+            alike = {start[k].tobytes(): np.tile(start[k], 2) for start in starts}
+            each = [self._best(kind, k, list(alike.values())) for kind in self.kinds]
             found += each
             if max(mixture.bic for mixture in each) > best:
                 best, at = max(mixture.bic for mixture in each), k
             if k >= max(first, at + PATIENCE):
                 break
-        chosen = [self._carried_on(each, LONG) for each in _promising(found)]
+        chosen = [self._iterated(each, LONG)[0] for each in _promising(found)]
         chosen = [each for each in chosen if np.isfinite(each.bic)]
         chosen.sort(key=lambda each: (-each.bic, each.k, each.kind))
         distinct = {(each.kind, len(each.state.centers)): each for each in reversed(chosen)}
@@ -218,24 +232,26 @@ class Search:
 
     def _best(self, kind: Kind, k: int, starts: Sequence[np.ndarray]) -> OnLeaves:
         """Return a mixture from the likelier of several starts, after a few iterations."""
-        each = [
-            self._iterated(kind, k, self.rows.started(self.table.step(kind), k, labels), 1)
-            for labels in starts
-        ]
-        return self._carried_on(max(each, key=lambda mixture: mixture.bic), BRIEF - 1)
-
-    def _carried_on(self, mixture: OnLeaves, most: int) -> OnLeaves:
-        return self._iterated(mixture.kind, mixture.k, mixture.state, most)
-
-    def _iterated(self, kind: Kind, k: int, state: State, most: int) -> OnLeaves:
-        """Return a mixture after some iterations, with its likelihood."""
         step = self.table.step(kind)
-        state = self.rows.iterated(step, state, most)
+        begun = (self.rows.started(step, k, labels) for labels in starts)
+        each = [self._iterated(OnLeaves(kind, k, state, -np.inf), 1) for state in begun]
+        likelier, seen = max(each, key=lambda pair: pair[0].bic)
+        return self._iterated(likelier, BRIEF - 1, seen)[0]
+
+    def _iterated(
+        self, mixture: OnLeaves, most: int, seen: Posteriors | None = None
+    ) -> tuple[OnLeaves, Posteriors | None]:
+        """Return a mixture after some iterations, with its likelihood, and its posteriors.
+
+        There are no posteriors of one that has lost components.
+        """
+        step = self.table.step(mixture.kind)
+        state, seen = self.rows.iterated(step, mixture.state, most, seen)
         if not state.weights.any():
-            return OnLeaves(kind, k, state, -np.inf)
-        total, state = -state.inertia, pruned(step, state)
-        bic = coarse(np.array(self.table.bic(kind, state, total)), self.table.n)
-        return OnLeaves(kind, k, state, float(bic))
+            return replace(mixture, state=state, bic=-np.inf), None
+        kept = pruned(step, state)
+        bic = coarse(np.array(self.table.bic(mixture.kind, kept, -state.inertia)), self.table.n)
+        return replace(mixture, state=kept, bic=float(bic)), seen if kept is state else None
 
 
 def _promising(found: Sequence[OnLeaves]) -> list[OnLeaves]:

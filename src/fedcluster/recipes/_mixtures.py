@@ -490,7 +490,7 @@ def _likely(
     step = replace(step, floors=True, tol=SETTLED, reg_covar=least)
 
     def carried_on(states: Sequence[State], most: int) -> list[State]:
-        each = [finer.iterated(step, state, most) for state in states]
+        each = [finer.iterated(step, state, most)[0] for state in states]
         found = distinct(step, [state for state in each if np.isfinite(state.inertia)], _same)
         return [state for state in found if state.inertia <= found[0].inertia + BEHIND * n]
 
@@ -500,7 +500,8 @@ def _likely(
         joined = agglomerated(rows.parts(), "likelihood", k)[k]
         found = carried_on([*found, finer.started(step, k, np.tile(joined, 2))], LONG)
     one = finer.started(step, 1, np.zeros(2 * len(labels[0]), dtype=int))
-    apart = finer.iterated(step, one, 1).inertia - min((s.inertia for s in found), default=np.inf)
+    one, _ = finer.iterated(step, one, 1)
+    apart = one.inertia - min((state.inertia for state in found), default=np.inf)
     return found, begun[:N_HARD] if apart < TOLD * log(k) * n else []
 
 
