@@ -362,7 +362,7 @@ def _means(task: Task, table: StackedRows) -> Joined:
     most = np.minimum(np.maximum(1, table.sizes // step.rows_per_mean), table.sizes)
     draws = _draws(task, table.names, np.minimum(step.n_means, most))
     weights = as_given_weights(as_weights(table.data.sample_weight), len(table.data))
-    X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True, False)
+    X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True)
 
     def describe(some: slice) -> Totals:
         edges, (bounds, responding, least) = slice(some.start, some.stop + 1), table.sites

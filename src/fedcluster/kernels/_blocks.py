@@ -25,7 +25,7 @@ from fedcluster.kernels._tiles import (
     transpose_tile,
 )
 from fedcluster.kernels.rows import Rows, Weights
-from fedcluster.kernels.runtime import inlined, inner, inner_in_any_order, native
+from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
 
 CACHE_LINE = 64  # bytes
 LARGEST_ANCHOR = 1e38
@@ -104,8 +104,8 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
     """Return the centres in the layouts that these rows need."""
     k, d = centers.shape
     n_tiles = (k - 1) // TILE_CENTERS + 1
-    shift = aligned_zeros(X.dtype, 1, whole(d, lanes(X)))[0]
-    tiles = aligned_zeros(X.dtype, n_tiles * d, TILE_CENTERS).reshape(n_tiles, d, TILE_CENTERS)
+    shift = aligned_line(X.dtype, whole(d, lanes(X)))
+    tiles = aligned_line(X.dtype, n_tiles * d * TILE_CENTERS).reshape(n_tiles, d, TILE_CENTERS)
     half_norms = aligned_zeros(X.dtype, n_tiles, TILE_CENTERS)
     half_norms[:] = np.inf
     padded = aligned_zeros(centers.dtype, k, whole(d, ADD_LANES))
@@ -127,13 +127,13 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
     return PackedCenters(shift, tiles, half_norms, padded, anchors)
 
 
-@inner
+@inlined
 def whole(d: int, lanes: int) -> int:
     """Return the number of columns after padding to whole vectors."""
     return ((d - 1) // lanes + 1) * lanes
 
 
-@inner
+@inlined
 def _most_central(centers: Floats) -> int:
     """Return the centre nearest to the mean of all, which shares their offset and is no outlier."""
     k, d = centers.shape
@@ -149,21 +149,29 @@ def _most_central(centers: Floats) -> int:
     return best
 
 
-@inner
+@inlined
 def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
     """Return zeros (rows, columns) aligned to cache lines, so that no vector lies in two."""
-    flat = np.zeros(rows * columns + CACHE_LINE, dtype)
+    return aligned_line(dtype, rows * columns).reshape(rows, columns)
+
+
+@native
+def aligned_line(dtype: DTypeLike, count: int) -> NDArray[Any]:
+    """Return aligned zeros (count,): the one way to make an array that is compiled only once.
+
+    numba compiles its own functions that make arrays for each mode and kind of shape.
+    """
+    flat = np.zeros(count + CACHE_LINE, dtype)
     start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
-    return flat[start : start + rows * columns].reshape(rows, columns)
+    return flat[start : start + count]
 
 
 @native
 def zero_parts(packed: PackedCenters) -> Parts:
     """Return the sums over no rows."""
-    k, width = packed.centers.shape
-    residuals = aligned_zeros(packed.centers.dtype, k, width)
-    errors = aligned_zeros(packed.centers.dtype, k, ADD_LANES)
-    return Parts(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
+    (k, width), dtype = packed.centers.shape, packed.centers.dtype
+    residuals, errors = aligned_zeros(dtype, k, width), aligned_zeros(dtype, k, ADD_LANES)
+    return Parts(residuals, aligned_line(dtype, k), np.zeros(k, np.int64), errors)
 
 
 @native
@@ -189,7 +197,8 @@ def add_up(total: Parts, part: Parts) -> None:
 def finish(parts: Parts, packed: PackedCenters, d: int) -> HardSums:
     """Return sums (k, d) from the padded ones of all chunks."""
     k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
-    residuals, totals, errors = np.empty((k, d)), np.empty((k, d)), np.zeros(k)
+    residuals, totals = aligned_zeros(anchors.dtype, k, d), aligned_zeros(anchors.dtype, k, d)
+    errors = aligned_line(anchors.dtype, k)
     for j in range(k):
         for f in range(d):
             residual, anchor = parts.residuals[j, f], anchors[j, f]

@@ -31,7 +31,7 @@ from fedcluster.kernels._hard import nearest
 from fedcluster.kernels._swap_improvement import improve
 from fedcluster.kernels.iteration import kmeans
 from fedcluster.kernels.rows import as_double_rows
-from fedcluster.kernels.runtime import inner, inner_as_written, native, native_in_any_order
+from fedcluster.kernels.runtime import inlined, inner, native, native_in_any_order
 from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 SAMPLE_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
@@ -146,7 +146,6 @@ class Clusters(NamedTuple):
     places: NDArray[np.int64]
 
 
-@native
 def ward_groups(columns: Floats, p: int) -> Labels:
     """Return the smallest branches of at least p rows, (n,); -1 for rows of smaller branches.
 
@@ -159,8 +158,19 @@ def ward_groups(columns: Floats, p: int) -> Labels:
     """
     n = columns.shape[1]
     pairs, _ = ward_merges(columns, np.ones(n))
-    labels, sizes, home, n_groups = np.full(n, NO_GROUP, np.int32), np.ones(n), np.arange(n), 0
-    for a, b in pairs:
+    labels = np.full(n, NO_GROUP, np.int32)
+    _write_branches(pairs, p, labels, np.ones(n), np.arange(n))
+    return labels
+
+
+@native
+def _write_branches(
+    pairs: NDArray[np.int64], p: int, labels: Labels, sizes: Floats, home: NDArray[np.int64]
+) -> None:
+    """Write the branches of `ward_groups`, from every row as a cluster of its own."""
+    n, n_groups = len(labels), 0
+    for i in range(len(pairs)):
+        a, b = pairs[i]
         smaller, both = min(sizes[a], sizes[b]), sizes[a] + sizes[b]
         is_group = max(sizes[a], sizes[b]) < p <= both
         if smaller < p:
@@ -170,10 +180,8 @@ def ward_groups(columns: Floats, p: int) -> Labels:
                     home[i] = a if both < p else -1
         n_groups += is_group
         sizes[a] = both
-    return labels
 
 
-@native
 def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Floats]:
     """Return the pairs of clusters (n - 1, 2) that Ward's method merges, and their costs.
 
@@ -189,19 +197,34 @@ def ward_merges(columns: Floats, weights: Floats) -> tuple[NDArray[np.int64], Fl
         Their weights, above 0.
     """
     n = columns.shape[1]
-    clusters = Clusters(columns.copy(), weights.copy(), np.arange(n), np.arange(n))
-    pairs, costs, row = np.zeros((n - 1, 2), np.int64), np.zeros(n - 1), np.zeros(n)
-    chain, length = np.zeros(n + 1, np.int64), 0
+    clusters = Clusters(np.array(columns), np.array(weights), np.arange(n), np.arange(n))
+    pairs, costs = np.zeros((n - 1, 2), np.int64), np.zeros(n - 1)
+    _write_merges(clusters, pairs, costs, np.zeros(n), np.zeros(n + 1, np.int64))
+    return pairs, costs
+
+
+@native
+def _write_merges(
+    clusters: Clusters,
+    pairs: NDArray[np.int64],
+    costs: Floats,
+    row: Floats,
+    chain: NDArray[np.int64],
+) -> None:
+    """Write the merges of `ward_merges`; the last two arrays are overwritten.
+
+    Arrays are made by numpy: each kind that compiled code makes takes a tenth of a second.
+    """
+    n, length = len(row), 0
     for i in range(n - 1):
         length = _grow(clusters, row[: n - i], chain, length)
         a, b = chain[length], chain[length + 1]
         pairs[i, 0], pairs[i, 1] = a, b
         costs[i] = row[clusters.places[a]]
         _merge(clusters, n - i - 1, clusters.places[a], clusters.places[b])
-    return pairs, costs
 
 
-@inner_as_written
+@inner
 def _write_costs(clusters: Clusters, here: int, costs: Floats) -> None:
     """Write the increase of the sum of squares if a cluster is merged with each of the others.
 
@@ -218,7 +241,7 @@ def _write_costs(clusters: Clusters, here: int, costs: Floats) -> None:
     costs[here] = np.inf
 
 
-@inner
+@inlined
 def _grow(clusters: Clusters, costs: Floats, chain: NDArray[np.int64], length: int) -> int:
     """Extend the chain to nearest clusters until its last two are nearest to each other.
 
@@ -234,20 +257,23 @@ def _grow(clusters: Clusters, costs: Floats, chain: NDArray[np.int64], length: i
         for k in range(len(costs)):
             if costs[k] < costs[near]:
                 near = k
-        if names[near] in chain[: length - 1]:  # or it would be, but for rounding
-            return length - 2
+        for place in range(length - 1):
+            if chain[place] == names[near]:  # or it would be, but for rounding
+                return length - 2
         chain[length] = names[near]
         length += 1
 
 
-@inner
+@inlined
 def _merge(clusters: Clusters, last: int, a: int, b: int) -> None:
     """Merge the cluster at place b into that at place a, and fill its place with the last one."""
     means, sizes, names, places = clusters
     total = sizes[a] + sizes[b]
-    means[:, a] = (sizes[a] * means[:, a] + sizes[b] * means[:, b]) / total
+    for f in range(len(means)):  # each for itself: numba compiles whole columns for seconds
+        means[f, a] = (sizes[a] * means[f, a] + sizes[b] * means[f, b]) / total
+        means[f, b] = means[f, last]
     sizes[a] = total
-    means[:, b], sizes[b], names[b] = means[:, last], sizes[last], names[last]
+    sizes[b], names[b] = sizes[last], names[last]
     places[names[b]] = b
 
 

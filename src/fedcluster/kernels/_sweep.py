@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
 from fedcluster.core import Floats, Labels
 from fedcluster.kernels._blocks import (
@@ -18,6 +17,7 @@ from fedcluster.kernels._blocks import (
     Parts,
     add,
     add_up,
+    aligned_line,
     aligned_zeros,
     clear,
     finish,
@@ -39,7 +39,7 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import inner, native
+from fedcluster.kernels.runtime import inlined, inner, native
 from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 SLACK = 2.0**-18  # relative; more than some roundings in float32
@@ -138,13 +138,9 @@ def add_all(parts: list[Parts]) -> Parts:
     return total
 
 
-@overload(sweep, inline="always")
-def _sweep_if_compiled(X: Rows, centers: Floats, sample_weight: Weights) -> Any:  # noqa: ARG001
-    """Return the form of ``sweep`` for compiled callers, with padded rows and explicit weights."""
-    return _sweep_padded
-
-
-def _sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, HardSums]:
+@inlined
+def sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, HardSums]:
+    """Act as ``sweep`` for compiled callers, with padded rows and explicit weights."""
     labels, residuals, weights, counts, errors, sums = sweep_small(X, centers, sample_weight)
     return labels, HardSums(residuals, weights, counts, errors, sums)
 
@@ -157,10 +153,11 @@ def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
     if n * d > SMALL:
         most = n - PADDING
     parts = zero_parts(packed)
-    sweep_chunk(X, sample_weight[:most], packed, labels[:most], np.empty(0), parts)
+    nothing = parts.weights[:0]
+    sweep_chunk(X, sample_weight[:most], packed, labels[:most], nothing, parts)
     if most < n:
         last = zero_parts(packed)
-        sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], np.empty(0), last)
+        sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], nothing, last)
         add_up(parts, last)
     residuals, weights, counts, errors, sums = finish(parts, packed, d)
     return labels, residuals, weights, counts, errors, sums
@@ -178,7 +175,7 @@ def sweep_chunk(
     """Write the labels of the first rows and add each to the sums of its centre."""
     size, n = block_rows(X), len(labels)
     block = aligned_zeros(X.dtype, len(packed.shift), size)
-    lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
+    lowest, nearest = aligned_line(X.dtype, size), np.empty(size, np.int32)
     for start in range(0, n, size):
         score_block(X, start, packed, block, lowest, nearest, ())
         for i in range(start, min(start + size, n)):

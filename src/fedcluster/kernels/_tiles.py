@@ -20,9 +20,10 @@ from numba import types
 from numba.core import cgutils
 from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic
 
 from fedcluster.kernels.rows import Rows
+from fedcluster.kernels.runtime import inlined
 
 # Sums in registers are vectors of rows times centres: 24 of 32 registers, or 12 of 16.
 HAS_AVX512 = binding.get_host_cpu_features().get("avx512f", False)
@@ -35,13 +36,13 @@ ADD_LANES = 8
 INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
 
-@register_jitable
+@inlined
 def lanes(X: Rows) -> int:
     """Return how many numbers of X's type fit into one vector."""
     return VECTOR_BYTES // X.itemsize
 
 
-@register_jitable
+@inlined
 def block_rows(X: Rows) -> int:
     """Return how many rows of X's type form one block."""
     return TILE_VECTORS * lanes(X)

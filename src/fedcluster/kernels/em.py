@@ -23,7 +23,7 @@ from fedcluster.core import Floats
 from fedcluster.kernels.rows import Rows, Weights, as_rows, as_weights
 from fedcluster.kernels.runtime import (
     inlined,
-    inner_as_written,
+    inner,
     inner_in_any_order,
     native_in_any_order,
 )
@@ -355,7 +355,7 @@ def _weigh(
     tally[2] += likelihoods
 
 
-@inner_as_written
+@inner
 def _exponential(values: Floats, top: Floats, n: int, powers: Floats) -> None:
     """Replace the first n numbers x by exp(x - top), top >= x, to a relative error of 4e-16.
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._blocks import HardSums, squared_distance
-from fedcluster.kernels._sweep import is_worth_single, sweep
+from fedcluster.kernels._blocks import HardSums, aligned_line, squared_distance
+from fedcluster.kernels._sweep import is_worth_single, sweep, sweep_padded
 from fedcluster.kernels.rows import (
     Rows,
     Weights,
@@ -31,7 +31,7 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import inner, native
+from fedcluster.kernels.runtime import inlined, native, with_names
 from fedcluster.kernels.seeding import default_trials, draw_spread
 from fedcluster.kernels.threads import for_each_chunk, thread_count
 
@@ -123,7 +123,9 @@ def lloyd(
     (1.0, 3)
     """
     rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
-    how = max_iter, float(tol), empty != "keep", empty == "drop"
+    how = max_iter, float(tol), empty != "keep"
+    if empty == "drop":
+        start = start[sweep(rows, start, weights)[1].counts > 0]
     if _takes_one_call(rows, len(start)):
         given = as_given_weights(weights, len(rows))
         return LloydFit(*_run_in_one_call(pad(rows), given, start, *how))
@@ -242,7 +244,7 @@ def _write_best(
 ) -> None:
     """Write the best run, with a compiled loop over runs if there are several of few rows."""
     padded, columns, weights, seed_weights = arrays
-    rows, how, found = padded[: len(weights)], (*limits, True, False), []
+    rows, how, found = padded[: len(weights)], (*limits, True), []
     if is_small(rows) and len(chances[number]) > 1:
         found = [LloydFit(*best_of_restarts(*arrays, chances[number], *how))]
     for chance in () if found else chances[number]:
@@ -256,14 +258,11 @@ def _write_best(
 
 def _better(one: LloydFit, other: LloydFit) -> LloydFit:
     """Return the run of smaller inertia, or the first if they differ by rounding only."""
-    return other if _is_less(other.inertia, one.inertia) else one
+    return other if other.inertia < one.inertia * SURELY_LESS else one
 
 
-@inner
-def _is_less(inertia: float, lowest: float) -> bool:
-    """Return whether a run is better by more than the rounding of another order of clusters."""
-    return inertia < lowest * (1 - 1e-12)
-
+SURELY_LESS = 1 - 1e-12
+"""The factor of an inertia by which another is less not by another order of clusters alone."""
 
 Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
 """Types of the fields of ``LloydFit``."""
@@ -284,60 +283,6 @@ def column_variance(columns: Floats) -> float:
     return total / d
 
 
-def _run(
-    X: Rows,
-    sample_weight: Weights,
-    centers: Floats,
-    max_iter: int,
-    tol: float,
-    relocate: bool,
-    drop: bool,
-) -> Fields:
-    """Run ``lloyd`` on several threads, and return the fields of ``LloydFit``."""
-    if drop:
-        centers = centers[sweep(X, centers, sample_weight)[1].counts > 0]
-    before, shift, has_relocated, n_iter = np.empty(0, np.int32), np.inf, False, 0
-    while True:
-        labels, sums = sweep(X, centers, sample_weight)
-        if shift <= tol or n_iter == max_iter:
-            break
-        n_iter += 1
-        if not has_relocated and _are_equal(labels, before):
-            break
-        rows = X[: len(labels)]
-        moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
-        shift = _squared_shift(moved, centers)
-        before, centers = labels, moved
-    return centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter
-
-
-_run_in_one_call = native(_run)
-"""`_run` on one thread, over padded rows with explicit weights."""
-
-
-@native
-def best_of_restarts(
-    padded: Floats,
-    columns: Floats,
-    sample_weight: Weights,
-    seed_weight: Weights,
-    chances: Floats,
-    max_iter: int,
-    tol: float,
-    relocate: bool,
-    drop: bool,
-) -> Fields:
-    """Run once for each set of random numbers (n_clusters, n_trials); keep the smallest inertia."""
-    lowest = np.inf
-    for restart in range(len(chances)):
-        start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
-        run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate, drop)
-        inertia = run[4]
-        if restart == 0 or _is_less(inertia, lowest):
-            lowest, best = inertia, run
-    return best
-
-
 @native
 def _are_equal(labels: Labels, others: Labels) -> bool:
     """Return whether two arrays of labels have the same length and values."""
@@ -349,7 +294,7 @@ def _are_equal(labels: Labels, others: Labels) -> bool:
     return True
 
 
-@inner
+@inlined
 def _has_empty(counts: NDArray[np.int64]) -> bool:
     """Return whether a cluster has no rows."""
     for j in range(len(counts)):  # noqa: SIM110, to be compiled
@@ -385,13 +330,13 @@ def move_centers(
     return moved, has_relocated
 
 
-@inner
+@inlined
 def _relocate(
     X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
 ) -> bool:
     """Move empty clusters to the rows farthest from their centres, and subtract these rows."""
     n, d = X.shape
-    squared = np.zeros(n)
+    squared = aligned_line(centers.dtype, n)
     for i in range(n):
         if len(sample_weight) == 0 or sample_weight[i] > 0:
             squared[i] = squared_distance(X, i, centers, labels[i])
@@ -399,7 +344,9 @@ def _relocate(
     for empty in range(len(before)):
         if before[empty]:
             continue
-        far = squared.argmax()
+        far = 0
+        for i in range(n):
+            far = i if squared[i] > squared[far] else far
         if squared[far] == 0:
             break
         squared[far], has_relocated = 0.0, True
@@ -410,6 +357,56 @@ def _relocate(
         sums.weights[old] -= w
         sums.counts[old] -= 1
     return has_relocated
+
+
+def _run(
+    X: Rows,
+    sample_weight: Weights,
+    centers: Floats,
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+) -> Fields:
+    """Run ``lloyd`` on several threads, and return the fields of ``LloydFit``."""
+    before, shift, has_relocated, n_iter = np.empty(0, np.int32), np.inf, False, 0
+    while True:
+        labels, sums = sweep(X, centers, sample_weight)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if not has_relocated and _are_equal(labels, before):
+            break
+        rows = X[: len(labels)]
+        moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
+        before, centers = labels, moved
+    return centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter
+
+
+_run_in_one_call = native(with_names(_run, sweep=sweep_padded))
+"""`_run` on one thread, over padded rows with explicit weights."""
+
+
+@native
+def best_of_restarts(
+    padded: Floats,
+    columns: Floats,
+    sample_weight: Weights,
+    seed_weight: Weights,
+    chances: Floats,
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+) -> Fields:
+    """Run once for each set of random numbers (n_clusters, n_trials); keep the smallest inertia."""
+    lowest = np.inf
+    for restart in range(len(chances)):
+        start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
+        run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate)
+        inertia = run[4]
+        if restart == 0 or inertia < lowest * SURELY_LESS:
+            lowest, best = inertia, run
+    return best
 
 
 WORTH_A_CALL = 1 << 16
@@ -480,6 +477,20 @@ def minibatch_epochs(
     return MiniBatchFit(centers, *_run_batches_in_one_call(pad(as_double_rows(rows)), *how))
 
 
+@native
+def _move(
+    centers: Floats, weights: Floats, counts: NDArray[np.int64], sums: HardSums, rate: float
+) -> None:
+    """Count a batch and move the centres; L (G - c) is the sum of w (x - c)."""
+    k, d = centers.shape
+    for j in range(k):
+        if sums.weights[j] > 0:
+            weights[j] += sums.weights[j]
+            counts[j] += sums.counts[j]
+            for f in range(d):
+                centers[j, f] += rate * sums.residuals[j, f] / weights[j]
+
+
 def _run_batches(
     X: Rows,
     sample_weight: Weights,
@@ -500,19 +511,5 @@ def _run_batches(
     return weights, counts
 
 
-_run_batches_in_one_call = native(_run_batches)
+_run_batches_in_one_call = native(with_names(_run_batches, sweep=sweep_padded))
 """`_run_batches` on one thread, over padded rows."""
-
-
-@native
-def _move(
-    centers: Floats, weights: Floats, counts: NDArray[np.int64], sums: HardSums, rate: float
-) -> None:
-    """Count a batch and move the centres; L (G - c) is the sum of w (x - c)."""
-    k, d = centers.shape
-    for j in range(k):
-        if sums.weights[j] > 0:
-            weights[j] += sums.weights[j]
-            counts[j] += sums.counts[j]
-            for f in range(d):
-                centers[j, f] += rate * sums.residuals[j, f] / weights[j]

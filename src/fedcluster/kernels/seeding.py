@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._blocks import squared_distance
+from fedcluster.kernels._blocks import aligned_line, aligned_zeros, squared_distance
 from fedcluster.kernels._sweep import assign
 from fedcluster.kernels.rows import (
     Rows,
@@ -15,7 +15,7 @@ from fedcluster.kernels.rows import (
     as_rows,
     as_weights,
 )
-from fedcluster.kernels.runtime import inner, inner_in_any_order, native
+from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
 
 BLOCK_ROWS = 512  # a block's distances stay in the cache
 
@@ -119,9 +119,11 @@ def draw_spread(
     The rows are given as columns (d, n), so that distances from many rows are vectorised.
     """
     n, n_trials = columns.shape[1], chances.shape[1]
-    indices, candidates = np.empty(n_clusters, np.int64), np.empty(n_trials, np.int64)
-    closest, trials = np.full(n, np.inf), np.empty((n_trials, n))  # D^2, and if one more is chosen
-    masses, potentials = np.empty(n), np.empty(n_trials)
+    indices, candidates = np.zeros(n_clusters, np.int64), np.zeros(n_trials, np.int64)
+    trials = aligned_zeros(chances.dtype, n_trials + 2, n)  # D^2 if one more row is chosen
+    closest, masses = trials[n_trials], trials[n_trials + 1]
+    potentials = aligned_line(chances.dtype, n_trials)
+    closest[:] = np.inf
     for c in range(n_clusters):
         _cumulate(sample_weight, closest, masses)
         for t in range(n_trials):
@@ -162,7 +164,7 @@ def _try_all(
             potentials[t] += total
 
 
-@inner
+@inlined
 def _first_least(potentials: Floats) -> int:
     """Return the first trial that equals the best up to rounding.
 
@@ -176,7 +178,7 @@ def _first_least(potentials: Floats) -> int:
     return best
 
 
-@inner
+@inlined
 def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
     """Write cumulative sums of w D^2; of w for the first draw or if all rows equal drawn ones."""
     total = 0.0
@@ -190,7 +192,7 @@ def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
             masses[i] = total
 
 
-@native
+@inlined
 def _draw(masses: Floats, chance: float) -> int:
     """Return the first row at which the cumulative sum exceeds this share of the total."""
     first, behind, mass = 0, len(masses) - 1, chance * masses[-1]

@@ -29,7 +29,7 @@ from fedcluster.kernels._sweep import sweep_small
 from fedcluster.kernels._tiles import block_rows
 from fedcluster.kernels.iteration import best_of_restarts, column_variance
 from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, add_to_leaves
-from fedcluster.kernels.runtime import inner_as_written, native, native_as_written
+from fedcluster.kernels.runtime import inner, native
 
 
 class Sites(NamedTuple):
@@ -82,7 +82,7 @@ def means_of_sites(
     sites: Sites,
     draws: Draws,
     least: int,
-    how: tuple[int, float, bool, bool],
+    how: tuple[int, float, bool],
 ) -> Totals:
     """Return the sums of the clusters that k-means finds at each site, one site after another.
 
@@ -108,14 +108,14 @@ def means_of_sites(
     """
     (k, begins, chances), d, line = draws, X.shape[1], 0
     sums, weights = np.empty((k.sum(), d)), np.empty(k.sum())
-    sent, (max_iter, tol, relocate, drop) = np.zeros((3, len(sites.responding)), np.int64), how
+    sent, (max_iter, tol, relocate) = np.zeros((3, len(sites.responding)), np.int64), how
     for site in range(len(sites.responding)):
         start, stop = sites.bounds[site], sites.bounds[site + 1]
         chance = chances[begins[site] : begins[site + 1]]
         spread, own = chance.reshape(1, k[site], len(chance) // k[site]), sample_weight[start:stop]
         across = columns[start * d : stop * d].reshape(d, stop - start)
         absolute, rows = tol * column_variance(across), points[start:]
-        fit = best_of_restarts(rows, across, own, own, spread, max_iter, absolute, relocate, drop)
+        fit = best_of_restarts(rows, across, own, own, spread, max_iter, absolute, relocate)
         _, _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
         for j in range(len(counts)):
             if passes_limits(sites, site, counts[j], sent):
@@ -251,7 +251,7 @@ def planes_of(accumulator: ExactAccumulator) -> list[Floats]:
     return [*accumulator.cut[1:], *partials]
 
 
-@inner_as_written
+@inner
 def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None:
     """Make each number of an expansion at most half the last digit of the next (figure 15)."""
     n, own = used[j, f], partials[j, f]
@@ -269,7 +269,7 @@ def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None
     own[: n - bottom] = own[bottom:n].copy()
 
 
-@inner_as_written
+@inner
 def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -> None:
     """Add a number exactly to one sum (J. R. Shewchuk 1997, figure 6, with zeros left out)."""
     if used[j, f] > MOST_PARTIALS - 2:
@@ -289,7 +289,7 @@ def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -
     used[j, f] = kept + 1
 
 
-@native_as_written
+@native
 def _add_waiting(accumulator: ExactAccumulator) -> None:
     """Add the waiting lines exactly to their sums, at once if all numbers of a sum can be cut.
 
@@ -329,7 +329,7 @@ def _room(accumulator: ExactAccumulator) -> int:
     return accumulator.n_waiting[0]
 
 
-@inner_as_written
+@inner
 def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
     """Add those numbers of a line that are too large for their steps, and enlarge the steps."""
     partials, used, cut, line, largest = (
@@ -355,7 +355,7 @@ def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
         line[f] = 0.0
 
 
-@inner_as_written
+@inner
 def _settle(accumulator: ExactAccumulator, j: int) -> None:
     """Add the sums of digits of line j to the expansions before they could round."""
     for f in range(accumulator.lines.shape[1]):
