@@ -5,6 +5,7 @@
     python benchmarks/scale.py relays 8 8                relays of sites, against all sites flat
     python benchmarks/scale.py coordinator 1000          replies of so many sites, read and added
     python benchmarks/scale.py groups FOLDER 1e8         a table larger than memory, grouped once
+    python benchmarks/scale.py memory FOLDER 1e7 1e6     a fit of a table in row groups of a size
 
 Sites hold 20 rows of 8 columns, rows have 8 clusters that overlap. Each run is a process of its
 own, whose peak memory is told.
@@ -13,6 +14,7 @@ own, whose peak memory is told.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import resource
 import time
 from collections.abc import Mapping
@@ -28,6 +30,7 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.engines import CrowdEngine, Relay
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
+from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
 from fedcluster.recipes import stepwise
 from fedcluster.rounds import run_plan
@@ -204,25 +207,51 @@ def measure_relays(n_relays: int, n_sites: int) -> None:
     )
 
 
-def measure_groups(folder: Path, n: int, d: int = 10, block: int = 625_000) -> None:
-    """Group a table of n rows in blocks, and tell what it takes."""
+def write_rows(path: Path, n: int, block: int = 625_000, group: int = 625_000) -> None:
+    """Write a table of n rows of ten columns, drawn in blocks, in row groups of a size."""
     import pyarrow as pa
     from pyarrow import parquet
 
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        return
+    rng, names = np.random.default_rng(0), [f"x{j}" for j in range(10)]
+    spots = 4 * rng.normal(size=(CLUSTERS, 10))
+    with parquet.ParquetWriter(path, pa.schema([(name, pa.float64()) for name in names])) as file:
+        for _ in range(max(1, n // block)):
+            X = spots[rng.integers(0, CLUSTERS, block)] + rng.normal(size=(block, 10))
+            file.write_table(pa.table(dict(zip(names, X.T, strict=True))), group)
+
+
+def fitted(client: Client) -> None:
+    FederatedKMeans(CLUSTERS, random_state=0).fit(engine=LocalEngine([client]))
+
+
+def measure_memory(folder: Path, n: int, group: int) -> None:
+    """Tell what a default fit of a table takes beyond one of 20,000 rows in the same process."""
+    few, many = folder / "few.parquet", folder / f"{n}-{group}.parquet"
+    for path, *sizes in ((few, 20_000, 20_000), (many, n, max(group, 625_000), group)):
+        writer = multiprocessing.get_context("spawn").Process(
+            target=write_rows, args=(path, *sizes)
+        )
+        writer.start()  # in a process of its own, which may take much memory
+        writer.join()
+    fitted(Client("north", open_rows(few)))
+    before, begin = peak(), time.process_time()
+    fitted(Client("north", open_rows(many)))
+    seconds = time.process_time() - begin
+    print(
+        f"{n:,} rows in row groups of {group:,}: {peak() - before:.0f} MB beyond the {before:.0f} "
+        f"MB of the program, {seconds:.0f} s of processor time"
+    )
+
+
+def measure_groups(folder: Path, n: int) -> None:
+    """Group a table of n rows in blocks, and tell what it takes."""
     from fedcluster.site.file import SiteFile
     from fedcluster.site.means import group_once
 
-    folder.mkdir(parents=True, exist_ok=True)
-    path, names = folder / "rows.parquet", [f"x{j}" for j in range(d)]
-    if not path.exists():
-        rng = np.random.default_rng(0)
-        spots = 4 * rng.normal(size=(CLUSTERS, d))
-        with parquet.ParquetWriter(
-            path, pa.schema([(name, pa.float64()) for name in names])
-        ) as file:
-            for _ in range(max(1, n // block)):
-                X = spots[rng.integers(0, CLUSTERS, block)] + rng.normal(size=(block, d))
-                file.write_table(pa.table(dict(zip(names, X.T, strict=True))))
+    write_rows(folder / "rows.parquet", n)
     site = folder / "site.toml"
     site.write_text('name = "north"\nprotection = "groups"\n\n[source]\npath = "rows.parquet"\n')
     begin = time.process_time()
@@ -234,15 +263,19 @@ def measure_groups(folder: Path, n: int, d: int = 10, block: int = 625_000) -> N
     )
     client = SiteFile.load(site).grouped_client()
     begin = time.process_time()
-    FederatedKMeans(CLUSTERS, random_state=0).fit(engine=LocalEngine([client]))
+    fitted(client)
     print(f"a fit: {time.process_time() - begin:.0f} s of processor time, peak {peak():.0f} MB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["round", "sample", "relays", "coordinator", "groups"])
     parser.add_argument(
-        "given", nargs="*", help="a kind, numbers of relays and sites, or a folder and rows"
+        "what", choices=["round", "sample", "relays", "coordinator", "groups", "memory"]
+    )
+    parser.add_argument(
+        "given",
+        nargs="*",
+        help="a kind, numbers of relays and sites, or a folder, rows and size of row groups",
     )
     parser.add_argument("--sites", type=float, default=1e6)
     parser.add_argument("--seeds", type=int, default=1)
@@ -253,8 +286,11 @@ def main() -> None:
         measure_sample(int(asked.sites), asked.given[0], asked.seeds)
     elif asked.what == "relays":
         measure_relays(*map(int, asked.given))
-    elif asked.what == "groups":
-        measure_groups(Path(asked.given[0]), int(float(asked.given[1])))
+    elif asked.what in ("groups", "memory"):
+        sizes = [int(float(each)) for each in asked.given[1:]]
+        {"groups": measure_groups, "memory": measure_memory}[asked.what](
+            Path(asked.given[0]), *sizes
+        )
     else:
         measure_coordinator(int(asked.given[0]))
 

@@ -44,7 +44,7 @@ N = 3000
 def _small_blocks(monkeypatch) -> None:
     """Let few rows be many: chunks of hundreds, in blocks of a thousand."""
     monkeypatch.setattr(groups_module, "BATCH", 1000)
-    monkeypatch.setattr("fedcluster.io.rows.CHUNK", 300)
+    monkeypatch.setattr("fedcluster.io.rows.CHUNK", 75)
 
 
 def rows(seed: int = 0, n: int = N) -> pa.Table:

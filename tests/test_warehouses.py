@@ -26,7 +26,7 @@ from fedcluster.io import WarehouseSource, open_rows
 from fedcluster.io import table_rows as reading
 from fedcluster.io._files import connect_duckdb
 from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.rows import FileSource, StreamedRows
+from fedcluster.io.rows import CHUNK, FileSource, StreamedRows
 from fedcluster.io.sources import open_source
 from fedcluster.site.file import SiteFile
 
@@ -119,7 +119,7 @@ KINDS = [of_sqlite, of_duckdb, of_folders, of_store, by_duckdb, by_sqlalchemy, b
 def test_rows_are_those_of_the_table_in_its_order(source: Open) -> None:
     rows = open_rows(source(), ROLES)
     np.testing.assert_array_equal(rows.load().X, np.column_stack([AGE, BMI]))
-    assert max(len(chunk) for chunk in rows.read()) <= reading.SMALL
+    assert max(len(chunk) for chunk in rows.read()) <= CHUNK
 
 
 @pytest.mark.parametrize("source", KINDS)

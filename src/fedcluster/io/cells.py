@@ -698,12 +698,17 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
 
 
 def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
-    """Return a numeric column as floats with NaN for missing values; float32 is kept."""
+    """Return a numeric column as floats with NaN for missing values; float32 is kept.
+
+    Where no cell is missing, the numbers are those of the table itself, and cannot be written.
+    """
     if is_text(column.type):
         return floats_of_texts(column, lambda text: parsed(text, decimal))
-    if not pa.types.is_float32(column.type):
+    if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
         column = column.cast(pa.float64(), safe=False)
     dtype: Any = np.float32 if pa.types.is_float32(column.type) else np.float64
+    if column.num_chunks == 1 and not column.null_count:
+        return _values(column.chunk(0), dtype)
     values: NDArray[np.floating[Any]] = np.empty(len(column), dtype)
     end = 0
     for chunk in column.chunks:  # to_numpy of Arrow would import pandas, half a second

@@ -107,7 +107,7 @@ def matrix_rows(
     owner : str
         The beginning of an error message, such as "site 'north'".
     chunk_rows : int, optional
-        The largest number of rows in a chunk; by default about a million values, more if there are
+        The largest number of rows in a chunk; by default about 262,000 values, more if there are
         many columns.
 
     Examples

@@ -28,7 +28,7 @@ from fedcluster.io.columns import Coding, called, column_list, has_columns
 
 T = TypeVar("T")
 R = TypeVar("R")
-AHEAD = 2
+AHEAD = 1
 """Number of chunks that decoding and conversion to rows each complete in advance."""
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before each further attempt to reach a source."""
@@ -38,8 +38,8 @@ STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
 """Schemes of stores that pyarrow can read."""
 OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
 """Schemes that only fsspec can read, with further packages."""
-CHUNK = 1 << 20
-"""Number of values in a chunk, few enough to stay in a cache on their way to the kernels."""
+CHUNK = 1 << 18
+"""Number of values in a chunk, few enough that all on their way to the kernels stay in a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +416,7 @@ def chunk_rows_of(chunk_rows: int | None, d: int) -> int:
     """Return the number of rows in a chunk: it fits the cache and is worth a call."""
     if chunk_rows is not None and chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, not {chunk_rows}")
-    return chunk_rows or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
+    return chunk_rows or max(CHUNK // d, min(8192, 32 * CHUNK // d), 1)
 
 
 def side_by_side(columns: Sequence[Rows]) -> Rows:

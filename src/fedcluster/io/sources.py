@@ -253,8 +253,8 @@ def open_rows(
     advise : callable, optional
         Returns advice for non-numeric columns, given the numeric ones.
     chunk_rows : int, optional
-        The largest number of rows in a chunk of Parquet files or of a matrix; by default about a
-        million values, more if there are many columns.
+        The largest number of rows in a chunk of Parquet files or of a matrix; by default about
+        262,000 values, more if there are many columns.
 
     Raises
     ------

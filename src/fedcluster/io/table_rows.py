@@ -48,8 +48,6 @@ from fedcluster.io.rows import (
 
 READ = 1 << 16
 """Number of values of a table that are read at a time; database objects are ten times larger."""
-SMALL = 1 << 18
-"""Number of values in a chunk of a copy, whose chunks are read fast."""
 SUFFIXES = (".parquet", ".pq")
 READ_AHEAD = 1 << 14
 """Bytes that are read for a page's header; larger pages are read past this buffer."""
@@ -134,8 +132,9 @@ def parquet_rows(
 ) -> StreamedRows:
     """Return the rows of one site from one or several Parquet files, in order.
 
-    At most eight chunks are in memory, and one page of each column, usually 1 MB in Parquet. Rows
-    are float32 if all columns of all files are; otherwise they are float64.
+    At most four chunks are in memory and one for each thread, and one page of each column, usually
+    1 MB in Parquet, whatever the size of a row group. Rows are float32 if all columns of all files
+    are; otherwise they are float64.
 
     Parameters
     ----------
@@ -148,7 +147,7 @@ def parquet_rows(
     advise : callable
         Returns advice for non-numeric columns, given the numeric ones.
     chunk_rows : int, optional
-        The largest number of rows in a chunk; by default about a million values, more if there are
+        The largest number of rows in a chunk; by default about 262,000 values, more if there are
         many columns.
 
     Raises
@@ -373,7 +372,7 @@ def cached_rows(
         roles.chosen,
         np.dtype(np.float64),
         lambda: len(copy()),
-        lambda: copy().chunks(max(1, SMALL // len(roles.chosen))),
+        lambda: copy().chunks(chunk_rows_of(None, len(roles.chosen))),
         roles.beside,
     )
 
