@@ -26,7 +26,7 @@ from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes import fit as starts
 from fedcluster.recipes._search import _Runner, race
-from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds
+from fedcluster.recipes._seeds import _searched, best_fuzzy_seeds, best_seeds
 from fedcluster.recipes.fit import canonical, clustering
 from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, iterate, run, run_plan
@@ -289,6 +289,34 @@ def test_children_find_what_restarts_do_not(monkeypatch: pytest.MonkeyPatch) -> 
     crossed = least()
     monkeypatch.setattr(seeds, "CHILDREN", 0)
     assert crossed < 0.98 * least()
+
+
+def test_many_means_are_merged_first_and_hopeless_fits_not_refined_among_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the fits among 2,048 means, those that are a tenth worse than the best stay so."""
+    rng = np.random.default_rng(4)
+    corners = 6 * rng.normal(size=(16, 8))
+    points = np.repeat(corners, 300, axis=0) + rng.normal(size=(4800, 8))
+    among, refined = list[int](), list[float]()
+
+    def searched(state: State, *given: Any) -> Any:
+        among.append(len(state.centers))
+        return _searched(state, *given)
+
+    def counted(X: Any, start: Any, *given: Any, **how: Any) -> Any:
+        found = lloyd(X, start, *given, **how)
+        refined.extend([found.inertia] if len(X) == len(points) else [])
+        return found
+
+    monkeypatch.setattr(seeds, "_searched", searched)
+    monkeypatch.setattr(seeds, "lloyd", counted)
+    found = best_seeds(State(points, np.ones(4800)), 16, 8, np.random.default_rng(0))
+    assert among == [seeds.MERGED]
+    assert 0 < len(refined) < len(found)
+    assert max(refined) < 1.1 * min(refined)
+    assert_allclose(np.sort(found[0].centers, axis=0), np.sort(corners, axis=0), atol=0.4)
+    assert nearest(points, found[-1].centers)[1].sum() > 1.1 * max(refined)
 
 
 def test_seeds_are_weighted_and_know_the_rows_behind_them() -> None:

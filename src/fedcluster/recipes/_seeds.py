@@ -49,8 +49,11 @@ FUZZY_RESTARTS, FUZZY_ITERATIONS = 60, 60
 their iterations."""
 
 MOST_MEANS, MEANS_PER_CLUSTER = 4096, 64
-"""Number of means, in total or per cluster, that are searched as they are; more are merged
-first, and the result is refined among all."""
+"""Number of means, in total or per cluster, that are searched as they are."""
+
+MERGED, MERGED_PER_CLUSTER, BEHIND = 2048, 128, 0.1
+"""Number of means, in total or per cluster, into which more are merged first; fits that are behind
+by less than this share of the inertia are refined among all."""
 
 MOST_OF_WARD = 4096
 """Number of means that Ward's method merges; more are merged first by other means."""
@@ -131,10 +134,11 @@ def best_seeds(
         return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
     if not state.weights.any():
         raise HeldBackError(NOT_DESCRIBED)
-    if len(state.centers) <= max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters):
+    most = max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters)
+    if len(state.centers) <= most:
         fits = _searched(state, n_clusters, n_seeds, rng)
     else:
-        few = _coarse(state, max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters), rng)
+        few = _coarse(state, min(most, max(MERGED, MERGED_PER_CLUSTER * n_clusters)), rng)
         fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng))
     return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
 
@@ -148,13 +152,17 @@ def _coarse(state: State, most: int, rng: Generator) -> State:
 
 
 def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
-    """Return fits of coarse means after refining them among all means."""
+    """Return fits of coarse means after refining them among all means, best first.
+
+    Those that are far behind follow as they are.
+    """
     tol = 1e-4 * state.centers.var(axis=0).mean()
+    near = [fit for fit in fits if fit.inertia <= (1 + BEHIND) * fits[0].inertia]
 
     def carried_on(fit: LloydFit) -> LloydFit:
         return lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
 
-    return _distinct(on_threads(carried_on, fits))
+    return [*_distinct(on_threads(carried_on, near)), *fits[len(near) :]]
 
 
 def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
