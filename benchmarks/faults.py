@@ -93,6 +93,7 @@ def site_stopped(running: RunningFederation, site: str, seed: int, out: Path) ->
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+    running.wait_until(lambda: running.connected() == set(ROWS))  # or the next run lacks it, too
     return verdict(running, seed, out, status, run.said())
 
 

@@ -167,6 +167,13 @@ class RunningFederation:
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
 
+    def connected(self) -> set[str]:
+        """The sites that the coordinator says are connected."""
+        shown = self.command("federation", "show", self.folder, "--json", name="show")
+        assert shown.wait() == 0, shown.said()
+        sites = json.loads(shown.said())["sites"]
+        return {name for name, site in sites.items() if site["connected"]}
+
     def programs(self, command: Command) -> list[int]:
         """The process of a command and those that it has started."""
         family, parents = [command.process.pid], {pid: parent_of(pid) for pid in self.pids()}

@@ -18,7 +18,7 @@ from fedcluster.coordinator.runs import Carrier
 from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Job
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.transports.flare.coordinator import make_kits
+from fedcluster.transports.flare.coordinator import FlareCarrier, make_kits
 
 
 class RunningFlare(RunningFederation):
@@ -51,6 +51,9 @@ class RunningFlare(RunningFederation):
             self.sites[name] = self.command("flare", "start", self.kit(name), name=name)
         for name in names:
             self.sites[name].wait_for("Successfully registered client")
+
+    def connected(self) -> set[str]:
+        return set(FlareCarrier(self.federation).sites_online())
 
     def kill(self, command: Command) -> None:
         """All at once, as a machine that loses its power."""
