@@ -167,9 +167,9 @@ def aligned_line(dtype: DTypeLike, count: int) -> NDArray[Any]:
 
 
 @native
-def zero_parts(packed: PackedCenters) -> Parts:
-    """Return the sums over no rows."""
-    (k, width), dtype = packed.centers.shape, packed.centers.dtype
+def zero_parts(padded: Floats) -> Parts:
+    """Return the sums over no rows for padded centres."""
+    (k, width), dtype = padded.shape, padded.dtype
     residuals, errors = aligned_zeros(dtype, k, width), aligned_zeros(dtype, k, ADD_LANES)
     return Parts(residuals, aligned_line(dtype, k), np.zeros(k, np.int64), errors)
 
@@ -194,15 +194,15 @@ def add_up(total: Parts, part: Parts) -> None:
 
 
 @native
-def finish(parts: Parts, packed: PackedCenters, d: int) -> HardSums:
-    """Return sums (k, d) from the padded ones of all chunks."""
-    k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
+def finish(parts: Parts, padded: Floats, anchors: Floats, d: int) -> HardSums:
+    """Return sums (k, d) from the padded ones of all chunks, for padded centres."""
+    k, weights = len(parts.weights), parts.weights
     residuals, totals = aligned_zeros(anchors.dtype, k, d), aligned_zeros(anchors.dtype, k, d)
     errors = aligned_line(anchors.dtype, k)
     for j in range(k):
         for f in range(d):
             residual, anchor = parts.residuals[j, f], anchors[j, f]
-            residuals[j, f] = residual + weights[j] * (anchor - packed.centers[j, f])
+            residuals[j, f] = residual + weights[j] * (anchor - padded[j, f])
             totals[j, f] = residual + weights[j] * anchor
         for lane in range(ADD_LANES):
             errors[j] += parts.errors[j, lane]
@@ -229,6 +229,16 @@ def score_block(
     lowest[:], nearest[:] = np.inf, 0
     for tile in range(len(packed.tiles)):
         score_tile(block, packed.tiles, packed.half_norms, tile, lowest, nearest, second)
+
+
+@inlined
+def taken(X: Floats, rows: NDArray[np.int64]) -> Floats:
+    """Return some rows; X[rows] compiles longer than many a kernel."""
+    some = aligned_zeros(X.dtype, len(rows), X.shape[1])
+    for r in range(len(rows)):
+        for f in range(X.shape[1]):
+            some[r, f] = X[rows[r], f]
+    return some
 
 
 @inlined

@@ -86,7 +86,7 @@ def _threshold(places: Floats, least: int) -> float:
 def _widest_axis(rows: Floats) -> Floats:
     """Return an approximate first principal axis, (d,); the rows are centred in place."""
     n, d = rows.shape
-    axis, squares = np.zeros(d), np.zeros(d)
+    axis, squares, widest = np.zeros(d), np.zeros(d), 0
     for j in range(d):
         mean = 0.0
         for i in range(n):
@@ -94,7 +94,8 @@ def _widest_axis(rows: Floats) -> Floats:
         for i in range(n):
             rows[i, j] -= mean
             squares[j] += rows[i, j] ** 2
-    axis[squares.argmax()] = 1.0
+        widest = j if squares[j] > squares[widest] else widest
+    axis[widest] = 1.0
     for _ in range(ITERATIONS):
         turned, length = np.zeros(d), 0.0
         for i in range(n):
@@ -289,7 +290,8 @@ def join_nearest(rows: Floats, labels: Labels) -> None:
                     labels[i] = _cheapest(means, sizes, rows[i])
                 group = labels[i]
                 sizes[group] += 1
-                means[group] += (rows[i] - means[group]) / sizes[group]
+                for j in range(rows.shape[1]):
+                    means[group, j] += (rows[i, j] - means[group, j]) / sizes[group]
 
 
 @inner

@@ -29,13 +29,14 @@ from fedcluster.kernels._blocks import (
     PackedCenters,
     Parts,
     add,
+    aligned_line,
     aligned_zeros,
     score_block,
     squared_distance,
 )
 from fedcluster.kernels._tiles import block_rows
 from fedcluster.kernels.rows import PADDING, Rows, Weights
-from fedcluster.kernels.runtime import inner, native
+from fedcluster.kernels.runtime import inlined, inner, native
 
 SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
 TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
@@ -94,9 +95,12 @@ def empty_bounds(n: int) -> Bounds:
 @native
 def displacements(before: Floats, after: Floats) -> Floats:
     """Return lower bounds of how far each centre moved, (k,); 0 only for an unmoved centre."""
-    moved = np.zeros(len(before))
+    moved = aligned_line(after.dtype, len(before))
     for j in range(len(before)):
-        if (before[j] != after[j]).any():
+        is_same = True
+        for f in range(before.shape[1]):
+            is_same &= before[j, f] == after[j, f]
+        if not is_same:
             moved[j] = np.sqrt(squared_distance(before, j, after, j)) * (1 + SLACK) + TINY
     return moved
 
@@ -105,7 +109,8 @@ def displacements(before: Floats, after: Floats) -> Floats:
 def next_centers(centers: Floats) -> Floats:
     """Return upper bounds of the distance to the nearest other centre, (k,), at most FARTHEST."""
     k = len(centers)
-    distances = np.full(k, np.float64(FARTHEST))
+    distances = aligned_line(centers.dtype, k)
+    distances[:] = np.float64(FARTHEST)
     for j in range(k):
         for other in range(j):
             distance = np.sqrt(squared_distance(centers, j, centers, other)) * (1 - SLACK)
@@ -270,7 +275,7 @@ def _rows_in_cache(X: Rows) -> int:
     return max(CACHE_BYTES // (X.shape[1] * X.itemsize * size), FEWEST_BLOCKS) * size
 
 
-@inner
+@inlined
 def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int) -> None:
     """Write the labels of consecutive rows and, for l, the gap between their two lowest scores."""
     (labels, gap, _), size = bounds, block_rows(X)

@@ -330,7 +330,7 @@ class Run:
 
     def is_hopeless(self, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether, in a sample, most rows would be uncertain after another such move."""
-        some: Rows = X[::FEW].copy()
+        some = as_rows(X[::FEW])
         if len(some) < FEWEST:
             return False
         packed = pack_centers(some, self.centers)
@@ -389,7 +389,7 @@ class BoundedSweep:
     def __init__(self, X: Rows, packed: PackedCenters, k: int) -> None:
         self.rows, self.others, self.is_known = empty_bounds(len(X)), np.zeros(k), False
         self.limits = chunk_bounds(len(X), k, X.shape[1])
-        self.parts = [zero_parts(packed) for _ in self.limits[1:]]
+        self.parts = [zero_parts(packed.centers) for _ in self.limits[1:]]
         self.n_doubtful = self.n_scored = self.n_added = 0
 
     @property
@@ -419,7 +419,7 @@ class BoundedSweep:
         for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
         self.n_doubtful, self.n_scored, self.n_added = counts.sum(axis=0).tolist()
         self.is_known = True
-        return finish(add_all(self.parts), packed, X.shape[1])
+        return finish(add_all(self.parts), packed.centers, packed.anchors, X.shape[1])
 
     def doubtful_share(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> float:
         """Return the share of rows that look uncertain after these displacements."""

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels.runtime import inner, inner_in_any_order, native
+from fedcluster.kernels._blocks import aligned_zeros
+from fedcluster.kernels.runtime import inlined, inner, inner_in_any_order, native
 
 N_NEAR = 5  # groups that a row, or a group, is compared with
 LEAST_GAIN = 1e-9  # of the squared distance from a row to its mean
@@ -52,7 +53,7 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
         The largest number of passes over the rows.
     """
     groups = _groups(rows, labels, p)
-    n_groups = int(np.count_nonzero(groups.sizes))
+    n_groups = _count(labels)
     for _ in range(n_passes):
         n_before = n_groups
         for group in range(n_before):
@@ -68,11 +69,13 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
 def _groups(rows: Floats, labels: Labels, p: int) -> Groups:
     most = len(labels) // p
     sizes, members = np.zeros(most, np.int64), np.empty((most, 2 * p - 1), np.int64)
-    groups = Groups(labels, sizes, members, np.full((rows.shape[1], most), np.inf))
+    means = aligned_zeros(rows.dtype, rows.shape[1], most)
+    means[:] = np.inf
+    groups = Groups(labels, sizes, members, means)
     for i in range(len(labels)):
         members[labels[i], sizes[labels[i]]] = i
         sizes[labels[i]] += 1
-    for group in range(np.count_nonzero(sizes)):
+    for group in range(_count(labels)):
         _average(rows, groups, group)
     return groups
 
@@ -107,7 +110,7 @@ def _exchange(rows: Floats, groups: Groups, i: int, p: int) -> bool:
     leaving = squares[home] * sizes[home] / (sizes[home] - 1) if sizes[home] > p else -np.inf
     squares[home] = np.inf
     for _ in range(N_NEAR):
-        group = int(squares.argmin())
+        group = _lowest(squares)
         if squares[group] == np.inf:
             break
         joining = squares[group] * sizes[group] / (sizes[group] + 1)
@@ -120,6 +123,25 @@ def _exchange(rows: Floats, groups: Groups, i: int, p: int) -> bool:
     if best != home:
         _apply(rows, groups, i, (best, partner))
     return best != home
+
+
+@inlined
+def _count(labels: Labels) -> int:
+    """Return the number of groups."""
+    count = 0
+    for label in labels:
+        count = max(count, label + 1)
+    return count
+
+
+@inlined
+def _lowest(squares: Floats) -> int:
+    """Return the first group at the smallest squared distance."""
+    lowest = 0
+    for group in range(len(squares)):
+        if squares[group] < squares[lowest]:
+            lowest = group
+    return lowest
 
 
 @inner
@@ -181,9 +203,9 @@ def _split(rows: Floats, groups: Groups, home: int, new: int, p: int) -> bool:
     if near < 0 or new == len(groups.sizes):
         return False
     size, total = groups.sizes[home], groups.sizes[home] + groups.sizes[near]
-    order = np.empty(total, np.int64)
-    order[:size] = groups.members[home, :size]
-    order[size:] = groups.members[near, : total - size]
+    order = np.zeros(total, np.int64)
+    for k in range(total):
+        order[k] = groups.members[home, k] if k < size else groups.members[near, k - size]
     before = _scatter(rows, order[:size]) + _scatter(rows, order[size:])
     _bring_apart(rows, order, p)
     _bring_apart(rows, order[p:], p)
@@ -202,7 +224,7 @@ def _near_with(groups: Groups, home: int, n_rows: int) -> int:
     squares = _squares(groups.means, groups.means[:, home].copy())
     squares[home] = np.inf
     for _ in range(N_NEAR):
-        near = int(squares.argmin())
+        near = _lowest(squares)
         if squares[near] < np.inf and groups.sizes[home] + groups.sizes[near] >= n_rows:
             return near
         squares[near] = np.inf

@@ -64,7 +64,7 @@ def sweep(
     n, (k, d) = len(X), centers.shape
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
     sources = chunks(X, chunk_bounds(n, k, d))
-    buffers = BufferPool(partial(zero_parts, packed), clear, add_up)
+    buffers = BufferPool(partial(zero_parts, packed.centers), clear, add_up)
     single = _in_single(X, packed, k)
 
     def work(chunk: int) -> None:
@@ -78,7 +78,7 @@ def sweep(
         buffers.hand_in(chunk, parts)
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
-    return labels, finish(buffers.total, packed, d)
+    return labels, finish(buffers.total, packed.centers, packed.anchors, d)
 
 
 def is_worth_single(X: Rows, k: int) -> bool:
@@ -123,7 +123,7 @@ def measured(X: Rows, centers: Floats, labels: Labels) -> Floats:
 
     def work(chunk: int) -> None:
         rows, source = sources[chunk]
-        measure_chunk(source, packed, labels[rows], squared[rows], zero_parts(packed))
+        measure_chunk(source, packed, labels[rows], squared[rows], zero_parts(packed.centers))
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
     return squared
@@ -152,14 +152,14 @@ def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
     labels, packed, most = np.empty(n, np.int32), pack_centers(X, centers), n
     if n * d > SMALL:
         most = n - PADDING
-    parts = zero_parts(packed)
+    parts = zero_parts(packed.centers)
     nothing = parts.weights[:0]
     sweep_chunk(X, sample_weight[:most], packed, labels[:most], nothing, parts)
     if most < n:
-        last = zero_parts(packed)
+        last = zero_parts(packed.centers)
         sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], nothing, last)
         add_up(parts, last)
-    residuals, weights, counts, errors, sums = finish(parts, packed, d)
+    residuals, weights, counts, errors, sums = finish(parts, packed.centers, packed.anchors, d)
     return labels, residuals, weights, counts, errors, sums
 
 

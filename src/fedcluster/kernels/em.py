@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels.rows import Rows, Weights, as_rows, as_weights
+from fedcluster.kernels.rows import Weights, as_double_rows, as_rows, as_weights
 from fedcluster.kernels.runtime import (
     inlined,
     inner,
@@ -124,7 +124,7 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
 
     def work(chunk: int) -> None:
         part, sums = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), pool.take()
-        _add_rows(rows[part], weights[part], layout, sums)
+        _add_rows(as_double_rows(rows[part]), weights[part], layout, sums)  # one kernel for both
         pool.hand_in(chunk, sums)
 
     for_each_chunk(work, n_chunks, thread_count() if n * work_of_row >= WORTH_A_THREAD else 1)
@@ -133,7 +133,7 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
 
 def log_densities(X: ArrayLike, densities: Densities) -> Floats:
     """Return the log density of each row in each component, including shares, (n, k + e)."""
-    rows, layout = as_rows(X), _layout(densities)
+    rows, layout = as_double_rows(X), _layout(densities)
     logs = np.empty((len(rows), len(densities.offsets)))
     _write_logs(rows, layout, logs)
     return logs
@@ -212,7 +212,7 @@ def _about_means(sums: Moments, densities: Densities, layout: Layout) -> Moments
 
 
 @native_in_any_order
-def _add_rows(X: Rows, sample_weight: Weights, layout: Layout, sums: Moments) -> None:
+def _add_rows(X: Floats, sample_weight: Weights, layout: Layout, sums: Moments) -> None:
     """Add rows to the sums."""
     p, q = len(layout.numeric), len(layout.other)
     columns, turned, other = np.empty((p, BLOCK)), np.empty((p, BLOCK)), np.empty((q, BLOCK))
@@ -230,7 +230,7 @@ def _add_rows(X: Rows, sample_weight: Weights, layout: Layout, sums: Moments) ->
 
 
 @native_in_any_order
-def _write_logs(X: Rows, layout: Layout, out: Floats) -> None:
+def _write_logs(X: Floats, layout: Layout, out: Floats) -> None:
     """Write the log densities of rows, (n, k + e)."""
     p, q = len(layout.numeric), len(layout.other)
     columns, turned, other = np.empty((p, BLOCK)), np.empty((p, BLOCK)), np.empty((q, BLOCK))
@@ -245,7 +245,7 @@ def _write_logs(X: Rows, layout: Layout, out: Floats) -> None:
 
 
 @inner_in_any_order
-def _read(X: Rows, layout: Layout, columns: Floats, other: Floats) -> None:
+def _read(X: Floats, layout: Layout, columns: Floats, other: Floats) -> None:
     """Write the rows of a block as columns."""
     for c in range(len(layout.shift)):
         place = layout.numeric[c]

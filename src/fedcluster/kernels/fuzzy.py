@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcluster.core import Floats
-from fedcluster.kernels._blocks import aligned_zeros, squared_distance
+from fedcluster.kernels._blocks import aligned_line, aligned_zeros, squared_distance
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
@@ -274,20 +274,17 @@ class WideCenters(NamedTuple):
     norms: Floats
 
 
-@native
 def pack_wide_centers(centers: Floats) -> WideCenters:
     """Return the centres, shifted by their mean, in tiles."""
     k, d = centers.shape
-    shift, C, norms = np.zeros(d), np.empty((k, d)), np.empty(k)
-    for j in range(k):
-        shift += centers[j]
+    shift, norms, n_tiles = np.zeros(d), np.empty(k), -(-k // PRODUCT_COLUMNS)
+    C = np.zeros((n_tiles * PRODUCT_COLUMNS, d))
+    for center in centers:
+        shift += center
     shift /= k
     _write_shifted(centers, shift, C, norms)
-    n_tiles = -(-k // PRODUCT_COLUMNS)
-    tiles = aligned_zeros(np.float64, n_tiles * d, PRODUCT_COLUMNS)
-    tiles = tiles.reshape(n_tiles, d, PRODUCT_COLUMNS)
-    for j in range(k):
-        tiles[j // PRODUCT_COLUMNS, :, j % PRODUCT_COLUMNS] = C[j]
+    tiles = aligned_line(centers.dtype, C.size).reshape(n_tiles, d, PRODUCT_COLUMNS)
+    tiles[:] = C.reshape(n_tiles, PRODUCT_COLUMNS, d).swapaxes(1, 2)
     return WideCenters(shift, tiles, norms)
 
 
@@ -308,9 +305,9 @@ def add_wide_rows(
     tallies: Floats,
 ) -> float:
     """Add rows like ``add_rows``, but relative to s and with residuals in whole tiles."""
-    (height, width), change, norms = residuals.shape, 0.0, np.empty(WIDE_BLOCK)
-    buffer = aligned_zeros(np.float64, WIDE_BLOCK, width + CACHE_LINE_NUMBERS)
-    weights = aligned_zeros(np.float64, height, WIDE_BLOCK)
+    (height, width), change, norms = residuals.shape, 0.0, aligned_line(centers.dtype, WIDE_BLOCK)
+    buffer = aligned_zeros(centers.dtype, WIDE_BLOCK, width + CACHE_LINE_NUMBERS)
+    weights = aligned_zeros(centers.dtype, height, WIDE_BLOCK)
     squared = weights[: len(centers)]
     for start in range(0, len(X), WIDE_BLOCK):
         rows = slice(start, start + WIDE_BLOCK)
@@ -326,7 +323,7 @@ def add_wide_rows(
     return change
 
 
-@inner_in_any_order
+@native_in_any_order
 def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
     """Write z = x - s, (n, d), and |z|^2, (n,)."""
     n, d = X.shape
@@ -343,8 +340,8 @@ def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
 def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
     """Return products z.c of at least n rows, (n_tiles, rows, PRODUCT_COLUMNS)."""
     n_tiles = len(tiles)
-    products = aligned_zeros(np.float64, n_tiles * WIDE_BLOCK, PRODUCT_COLUMNS)
-    products = products.reshape(n_tiles, WIDE_BLOCK, PRODUCT_COLUMNS)
+    count = n_tiles * WIDE_BLOCK * PRODUCT_COLUMNS
+    products = aligned_line(Z.dtype, count).reshape(n_tiles, WIDE_BLOCK, PRODUCT_COLUMNS)
     for first in range(0, tiles.shape[1], DEPTH):
         for tile in range(n_tiles):
             part = tiles[tile, first : first + DEPTH]

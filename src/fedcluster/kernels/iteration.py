@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._blocks import HardSums, aligned_line, squared_distance
+from fedcluster.kernels._blocks import HardSums, aligned_line, squared_distance, taken
 from fedcluster.kernels._sweep import is_worth_single, sweep, sweep_padded
 from fedcluster.kernels.rows import (
     Rows,
@@ -401,7 +401,8 @@ def best_of_restarts(
     """Run once for each set of random numbers (n_clusters, n_trials); keep the smallest inertia."""
     lowest = np.inf
     for restart in range(len(chances)):
-        start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
+        rows = draw_spread(columns, seed_weight, chances.shape[1], chances[restart])
+        start = taken(padded, rows)
         run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate)
         inertia = run[4]
         if restart == 0 or inertia < lowest * SURELY_LESS:

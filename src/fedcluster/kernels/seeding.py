@@ -209,9 +209,10 @@ def _draw(masses: Floats, chance: float) -> int:
 def _farthest(X: Rows, squared: Floats, n_more: int) -> NDArray[np.int64]:
     """Choose ``n_more`` times the row with the largest D^2."""
     closest = squared.copy()
-    indices = np.empty(n_more, np.int64)
+    indices = np.zeros(n_more, np.int64)
     for c in range(n_more):
-        indices[c] = closest.argmax()
+        for i in range(len(X)):
+            indices[c] = i if closest[i] > closest[indices[c]] else indices[c]
         for i in range(len(X)):
             closest[i] = min(closest[i], squared_distance(X, i, X, indices[c]))
     return indices

@@ -20,9 +20,11 @@ from fedcluster.kernels._blocks import (
     PackedCenters,
     Parts,
     add,
+    aligned_line,
     aligned_zeros,
     pack_centers,
     score_block,
+    taken,
     zero_parts,
 )
 from fedcluster.kernels._sweep import sweep_small
@@ -119,7 +121,9 @@ def means_of_sites(
         _, _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
         for j in range(len(counts)):
             if passes_limits(sites, site, counts[j], sent):
-                sums[line], weights[line] = own_sums[j], own_weights[j]
+                weights[line] = own_weights[j]
+                for f in range(d):
+                    sums[line, f] = own_sums[j, f]
                 line += 1
     return sums[:line], weights[:line], sent
 
@@ -134,14 +138,17 @@ def _large_groups(X: Rows, sample_weight: Weights, centers: Floats, least: int) 
             n_small += count < least
         if len(centers) == 1 or n_small == 0:
             return groups
-        kept = np.arange(len(centers))
+        kept = np.zeros(len(centers), np.int64)
+        for j in range(len(centers)):
+            kept[j] = j
         for _ in range(min(max(1, n_small // 2), len(centers) - 1)):
             gone = 0
             for place in range(len(kept)):
                 gone = place if counts[kept[place]] < counts[kept[gone]] else gone
-            kept[gone:-1] = kept[gone + 1 :]
+            for place in range(gone, len(kept) - 1):
+                kept[place] = kept[place + 1]
             kept = kept[:-1]
-        centers = centers[kept]
+        centers = taken(centers, kept)
 
 
 @native
@@ -266,7 +273,8 @@ def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None
         total = high
     own[bottom] = total
     used[j, f] = n - bottom
-    own[: n - bottom] = own[bottom:n].copy()
+    for i in range(n - bottom):
+        own[i] = own[bottom + i]
 
 
 @inner
@@ -390,7 +398,7 @@ def add_sums_of_sites(
         Number of lines, lone rows and rows held back for each site.
     """
     packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.responding)), np.int64)
-    _add_rows(X, sample_weight, sites, packed, zero_parts(packed), accumulator, sent)
+    _add_rows(X, sample_weight, sites, packed, zero_parts(packed.centers), accumulator, sent)
     _add_waiting(accumulator)
     return sent
 
@@ -410,17 +418,18 @@ def _add_rows(
     Sums are passed as an argument, because numba may treat other writes of an inlined function as
     unused.
     """
-    n, size, site = sites.bounds[-1], block_rows(X), 0
+    n, size = sites.bounds[-1], block_rows(X)
+    site = 0 * n  # for a constant, what takes it would be compiled again
     block = aligned_zeros(X.dtype, len(packed.shift), size)
-    lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
+    lowest, nearest = aligned_line(X.dtype, size), np.empty(size, np.int32)
     for start in range(0, n, size):
         score_block(X, start, packed, block, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             if i == sites.bounds[site + 1]:
-                _hand_over(sites, site, part, packed, accumulator, sent)
+                _hand_over(sites, site, part, packed.anchors, accumulator, sent)
                 site += 1
             add(X, sample_weight, i, nearest[i - start], packed, part)
-    _hand_over(sites, site, part, packed, accumulator, sent)
+    _hand_over(sites, site, part, packed.anchors, accumulator, sent)
 
 
 @native
@@ -428,7 +437,7 @@ def _hand_over(
     sites: Sites,
     site: int,
     part: Parts,
-    packed: PackedCenters,
+    anchors: Floats,
     accumulator: ExactAccumulator,
     sent: NDArray[np.int64],
 ) -> None:
@@ -446,7 +455,7 @@ def _hand_over(
         if passes_limits(sites, site, counts[j], sent):
             weight, error = weights[j], 0.0
             for f in range(d):
-                lines[n_waiting, f] = residuals[j, f] + weight * packed.anchors[j, f]
+                lines[n_waiting, f] = residuals[j, f] + weight * anchors[j, f]
             for lane in range(errors.shape[1]):
                 error += errors[j, lane]
             lines[n_waiting, d], lines[n_waiting, d + 1], places[n_waiting] = error, weight, j
@@ -503,10 +512,10 @@ def add_leaf_sums_of_sites(
 def add_lines(lines: Floats, accumulator: ExactAccumulator) -> None:
     """Add lines (s, p), one of each site, to the first line of an accumulator."""
     for start in range(0, len(lines), MOST_WAITING):
-        some = lines[start : start + MOST_WAITING]
-        (
-            accumulator.lines[: len(some)],
-            accumulator.places[: len(some)],
-            accumulator.n_waiting[0],
-        ) = some, 0, len(some)
+        count = min(MOST_WAITING, len(lines) - start)
+        for i in range(count):
+            accumulator.places[i] = 0
+            for f in range(lines.shape[1]):
+                accumulator.lines[i, f] = lines[start + i, f]
+        accumulator.n_waiting[0] = count
         _add_waiting(accumulator)
