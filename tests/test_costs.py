@@ -437,7 +437,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "rows in chunks": (
         "performance.md",
-        "A chunk is decoded while the one before is computed, once for all tasks of a round.",
+        "**Parquet files** are read ahead in chunks, once for all tasks of a round",
         lambda kind: reads(kind),
         1,
     ),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster.kernels import fuzzy_pass, hard_pass, memberships, nearest
+from fedcluster.kernels import fuzzy, fuzzy_pass, hard_pass, memberships, nearest
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS
 from fedcluster.kernels.fuzzy import (
     DEPTH,
@@ -339,3 +339,16 @@ def test_fuzzy_c_means_ends_after_a_thousand_iterations_or_a_change_below_its_to
     )
     assert default < finer < 100
     assert fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, tol=1e-4).n_iter == default
+
+
+@pytest.mark.parametrize("columns", [3, WIDE])
+def test_a_whole_fuzzifier_takes_the_kernel_of_others(columns: int) -> None:
+    """Another one was compiled for it, for seven seconds."""
+    X = np.random.default_rng(0).normal(size=(9, columns))
+    kernel = fuzzy.add_rows if columns < WIDE else fuzzy.add_wide_rows
+    one = fuzzy_pass(X, X[:2], 2.0)
+    compiled = list(vars(kernel)["overloads"])
+    other = fuzzy_pass(X, X[:2], 2)
+    assert list(vars(kernel)["overloads"]) == compiled != []
+    for field in FIELDS:
+        assert_array_equal(getattr(one, field), getattr(other, field))

@@ -176,7 +176,7 @@ def test_what_the_permit_does_not_cover_is_refused_by_name(trial, tmp_path):
     for job, columns, reason in (
         (Fit(3), ["age", "salary"], "permit 'hips-1' does not cover all columns: salary"),
         (Fit(3), None, "permit 'hips-1' does not cover all columns; name those that it does"),
-        (Fit(3, algorithm="fkm"), ["age"], "permit 'hips-1' does not cover step 'FKM'"),
+        (Fit(3, algorithm="kfed"), ["age"], "permit 'hips-1' does not cover step 'KFed'"),
     ):
         given = content(tmp_path / "out", "fit", job, columns=columns)
         with pytest.raises(SiteError, match=f"north.* and .*: refused the question: {reason}"):

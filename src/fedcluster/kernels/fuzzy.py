@@ -526,7 +526,7 @@ def _sweep(
     def work(chunk: int) -> None:
         rows, residuals = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), buffers.take()
         u, sums = memberships[rows], (residuals, tallies[chunk])
-        changes[chunk] = add(X[rows], centers, m, sample_weight[rows], u, *sums)
+        changes[chunk] = add(X[rows], centers, float(m), sample_weight[rows], u, *sums)
         buffers.hand_in(chunk, residuals)
 
     for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)

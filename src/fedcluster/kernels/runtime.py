@@ -18,7 +18,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile, _CacheLocator
 logger = logging.getLogger("fedcluster")
 
 COMPILING = (
-    "compiling numerical kernels, once on this machine: 15 to 60 seconds; fedcluster warm-up"
+    "compiling numerical kernels, once on this machine: 10 to 60 seconds; fedcluster warm-up"
     " does so beforehand"
 )
 
