@@ -40,6 +40,7 @@ def federation(tmp_path: Path) -> Federation:
     with operated(federation) as coordinator:
         owner = coordinator.by()
         done, going = owner.begin(), owner.begin()
+        coordinator.carrier.wait_for(done)
         coordinator.carrier.finish(done, files={"model.json": "{}"})
         owner.wait_until(done, "done")
         coordinator.carrier.wait_for(done, going)
