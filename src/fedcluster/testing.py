@@ -651,7 +651,6 @@ def _assign(step: Step, state: State, example: Example) -> None:
     turned = canonical(state, cast(Algorithm, step))
     some = np.random.default_rng(1).permutation(len(X))[: len(X) // 2]
     shares, alone = _shares(every, X), _shares(every, X[some])
-    assert (shares >= 0).all(), "memberships are negative"
     assert (shares.sum(axis=1) <= 1 + ROUNDING).all(), "memberships of a row sum to more than 1"
     assert_array_equal(X, example.data.X, "assign changes the rows")
     assert_allclose(alone, shares[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
