@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import fuzzy, fuzzy_pass, hard_pass, memberships, nearest
+from fedcluster.kernels._powers import write_powers
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS
 from fedcluster.kernels.fuzzy import (
     DEPTH,
@@ -18,6 +19,7 @@ from fedcluster.kernels.fuzzy import (
     pack_wide_centers,
     whole_tiles,
 )
+from fedcluster.kernels.runtime import native
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]
@@ -352,3 +354,40 @@ def test_a_whole_fuzzifier_takes_the_kernel_of_others(columns: int) -> None:
     assert list(vars(kernel)["overloads"]) == compiled != []
     for field in FIELDS:
         assert_array_equal(getattr(one, field), getattr(other, field))
+
+
+@native
+def powers_of(bases, p, powers):
+    write_powers(bases, p, powers)
+
+
+@pytest.mark.skipif(
+    bool(np.finfo(np.longdouble).eps > 1e-18), reason="no longer numbers to compare to"
+)
+@pytest.mark.parametrize("p", [1e-3, 1 / 99, 0.5, 1 / 0.7, 2.0, 100.0, 1e15, -1.01, -2.5, -100.0])
+def test_powers_are_exact_but_for_little_more_than_the_last_digit(p):
+    """Of numbers of any size, and close to 1, in vectors and beside them."""
+    share = np.random.default_rng(0).random(100_003)
+    for x in (share, 1 - share / 1000, np.exp(-708 * share), np.exp(-700 * share / max(1, p))):
+        bases, powers = (x if p > 0 else 1 / x[x > 1e-300]), np.empty(len(x))
+        powers = powers[: len(bases)]
+        powers_of(bases, p, powers)
+        exact = bases.astype(np.longdouble) ** np.longdouble(p)
+        large = exact > 2.0**-1021
+        assert_array_equal(powers[exact < 2.0**-1022], 0)
+        error = np.abs(powers - exact)[large] / np.spacing(exact[large].astype(float))
+        assert error.max(initial=0) < 1.25
+        each = np.empty(1)
+        for i in range(5):
+            powers_of(bases[i : i + 1], p, each)
+            assert each == powers[i]
+
+
+def test_powers_of_0_of_1_and_of_the_smallest_numbers():
+    bases = np.array([0.0, 1.0, 5e-324, 1e-310, 2.0**-1022, np.nan])
+    powers = np.empty(len(bases))
+    powers_of(bases, 0.01, powers)
+    assert_allclose(powers, bases**0.01, rtol=1e-15)
+    assert_array_equal(powers[:2], bases[:2])
+    powers_of(np.array([1.0]), -2.5, powers[:1])
+    assert powers[0] == 1

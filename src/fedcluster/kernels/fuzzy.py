@@ -45,6 +45,7 @@ from numpy.typing import ArrayLike
 
 from fedcluster.core import Floats
 from fedcluster.kernels._blocks import aligned_line, aligned_zeros, squared_distance
+from fedcluster.kernels._powers import write_powers
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
@@ -208,8 +209,7 @@ def _compare(squared: Floats, smallest: Floats, m: float, g: Floats, total: Floa
             for j in range(k):  # 0 / 0 is no number
                 near[j, r] = 0.0 if near[j, r] == 0.0 else 1.0
     for j in range(k):
-        for r in range(n):
-            g[j, r] = near[j, r] ** (1.0 / (m - 1.0))
+        write_powers(near[j], 1.0 / (m - 1.0), g[j])
         for r in range(n):
             near[j, r] *= g[j, r]
             total[r] += g[j, r]
@@ -222,10 +222,14 @@ def _factors(
     """Return the factors of near g, and of g in three sums, for each row."""
     n = len(total)
     weight, share, row, error = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    if m == 2.0:
+        for r in range(n):
+            weight[r] = 1.0 / (total[r] * total[r])
+    else:
+        write_powers(total, -m, weight)
     for r in range(n):
         w = sample_weight[r] if len(sample_weight) else 1.0
-        power = 1.0 / (total[r] * total[r]) if m == 2.0 else total[r] ** -m
-        weight[r], share[r], row[r] = w * power, w / total[r], (w > 0.0) / total[r]
+        weight[r], share[r], row[r] = w * weight[r], w / total[r], (w > 0.0) / total[r]
         error[r] = weight[r] * smallest[r]
     return weight, share, row, error
 
