@@ -258,7 +258,11 @@ def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
     >>> lexicographic([np.array([2.0, 1.0, 2.0]), np.array([5.0, 7.0, 4.0])])
     array([1, 2, 0])
     """
-    order = np.argsort(columns[0], kind="stable")
+    order = np.argsort(columns[0])
+    first = columns[0][order]
+    if (first[1:] > first[:-1]).all():  # no value twice, and no missing one
+        return order
+    order = np.argsort(columns[0], kind="stable")  # takes thrice the time
     places, tie = np.arange(len(order)), np.zeros(len(order), dtype=np.intp)
     for before, column in pairwise(columns):
         if not len(places):

@@ -22,7 +22,7 @@ from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
-from fedcluster.kernels.rows import Rows
+from fedcluster.core import Rows
 from fedcluster.kernels.runtime import inlined
 
 # Sums in registers are vectors of rows times centres: 24 of 32 registers, or 12 of 16.
@@ -280,6 +280,38 @@ def _add_columns(
     builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
 
 
+@intrinsic_of(types.void, lanes=4)
+def add_squares(
+    code: "Code",
+    X: Array,
+    pair: list[ir.Value],
+    reference: Array,
+    weight: ir.Value,
+    sums: Array,
+) -> None:
+    """Add w x and w (x - c)^2 to the two halves of a line of sums (l, 2 d).
+
+    The pair (i, j) selects the row x, and the line of the sums and of the reference points c. All
+    is in float64, and each column has the bits of adding it alone.
+    """
+    builder, (i, j), d = code.builder, pair, X.shape[1]
+    row, center = builder.mul(i, d), builder.mul(j, d)
+    places = builder.add(center, center), builder.add(builder.add(center, center), d)
+
+    def add(f: ir.Value, code: "Code") -> None:
+        x = code.to_double(code.load(X, builder.add(row, f), X.data.type.pointee))
+        off = builder.fsub(x, code.load(reference, builder.add(center, f), DOUBLE))
+        for value, place in zip((x, builder.fmul(off, off)), places, strict=True):
+            value, at = builder.fmul(value, code.spread(weight)), builder.add(place, f)
+            code.store(builder.fadd(code.load(sums, at, DOUBLE), value), sums, at)
+
+    whole = builder.and_(d, INT64(-code.lanes))
+    with cgutils.for_range_slice(builder, INT64(0), whole, INT64(code.lanes)) as (f, _):
+        add(f, code)
+    with cgutils.for_range_slice(builder, whole, d, INT64(1)) as (f, _):
+        add(f, Code(code.context, builder, code.dtype, 1))
+
+
 @intrinsic_of(types.void)
 def add_product(
     code: "Code", A: Array, i: ir.Value, first: ir.Value, B: Array, j: ir.Value, out: Array
@@ -321,7 +353,7 @@ class Code:
     def __init__(
         self, context: BaseContext, builder: ir.IRBuilder, dtype: types.Type, lanes: int
     ) -> None:
-        self.context, self.builder = context, builder
+        self.context, self.builder, self.dtype = context, builder, dtype
         self.lanes = lanes or VECTOR_BYTES * 8 // dtype.bitwidth
         self.vector = ir.VectorType(context.get_data_type(dtype), self.lanes)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedcluster.core import Floats
+from fedcluster.kernels._tiles import add_squares
 from fedcluster.kernels.runtime import inner, native
 
 Rows = NDArray[np.float32] | Floats
@@ -171,9 +172,8 @@ def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
     again = parent[order[1:]] == parent[order[:-1]]
     stays, first, begins = (np.full(n, -1) for n in (len(parent), n_leaves, n_leaves))
     stays[order[:-1][again]] = order[1:][again]
-    for of_leaf, cut in ((first, order), (begins, order[order >= known])):
-        leaf, place = np.unique(parent[cut], return_index=True)
-        of_leaf[leaf] = cut[place]
+    for of_leaf, cut in ((first, order[::-1]), (begins, order[order >= known][::-1])):
+        of_leaf[parent[cut]] = cut  # of several cuts of a leaf, the last one assigned stays
     goes = first[child]
     goes[goes <= np.arange(len(goes))] = -1  # cuts that are no tree's must not go round
     return stays, goes, begins
@@ -206,10 +206,9 @@ def add_to_leaves(
     totals: tuple[Floats, Floats, Floats],
 ) -> None:
     """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves; write the leaves."""
-    n, d = X.shape
     (_, child, feature, threshold), (stays, goes, begins) = cuts, following
     sums, weights, counts = totals
-    for i in range(n):
+    for i in range(len(X)):
         leaf = np.int64(places[i])
         cut = begins[leaf]
         while cut >= 0:
@@ -219,11 +218,7 @@ def add_to_leaves(
                 cut = stays[cut]
         places[i] = leaf
         w = sample_weight[i] if len(sample_weight) else 1.0
-        for j in range(d):
-            x = np.float64(X[i, j])
-            off = x - reference[leaf, j]
-            sums[leaf, j] += x * w
-            sums[leaf, d + j] += off * off * w
+        add_squares(X, (i, leaf), reference, w, sums)
         weights[leaf] += w
         counts[leaf] += 1.0
 
