@@ -142,6 +142,33 @@ def test_many_arrays_are_added_in_parts() -> None:
     assert_array_equal(planes[0], [math.fsum(column) for column in terms.T.tolist()])
 
 
+def test_many_cells_are_added_in_parts() -> None:
+    """Where parts need different numbers of planes, too."""
+    rng = np.random.default_rng(0)
+    terms = rng.normal(size=(6, 3, 9000)) * 2.0 ** rng.integers(-40, 40, size=(6, 3, 1))
+    terms[:, 2], terms[0, 2, -1], terms[1, 2, -1] = 1.0, 2.0**300, 2.0**-300
+    planes = exact_sum(list(terms))
+    assert planes.shape == (3, 3, 9000)
+    for line in range(3):
+        for start in range(0, 9000, 1000):
+            cells = line, slice(start, start + 1000)
+            part = exact_sum([term[cells] for term in terms])
+            assert_array_equal(planes[: len(part), *cells], part)
+            assert not planes[len(part) :, *cells].any()
+
+
+@given(numbers=TERMS, data=st.data())
+def test_a_total_without_a_part_is_the_sum_of_the_others(numbers: list[float], data: Any) -> None:
+    """To the bit, with what rounding took, and where the part is itself a sum."""
+    lines = [Summary(np.array([[x, 1.0]]), np.ones(1), np.full(1, 3.0)) for x in numbers]
+    part = data.draw(st.integers(0, len(lines) - 1))
+    ours = Summary.total([lines[part], Summary(np.array([[1e-30, 1e30]]), np.ones(1))])
+    others = Summary.total([*lines[:part], Summary(np.zeros((1, 2)), np.zeros(1))])
+    rest = Summary.total([others, ours, *lines[part + 1 :]]).without(ours)
+    assert_array_equal(rest.planes, Summary.total([others, *lines[part + 1 :]]).planes)
+    assert rest.rows == 3.0 * (len(lines) - 1)
+
+
 def test_sums_of_no_line_are_sums() -> None:
     nothing = Summary(np.zeros((0, 3)), np.zeros(0))
     assert Summary.total([nothing] * 9).sums.shape == (0, 3)

@@ -31,7 +31,7 @@ def plain_sums(X, leaf, reference, w):
 @st.composite
 def trees(draw):
     """Any cuts of leaves that are there; small whole numbers, so that thresholds are met."""
-    n, d, n_cuts = draw(st.integers(0, 60)), draw(st.integers(1, 4)), draw(st.integers(0, 9))
+    n, d, n_cuts = draw(st.integers(0, 60)), draw(st.integers(1, 9)), draw(st.integers(0, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     X = (rng.integers(-4, 5, (n, d)) * 0.3).astype(draw(st.sampled_from([np.float32, float])))
     parent = np.array([rng.integers(c + 1) for c in range(n_cuts)], dtype=np.intp)

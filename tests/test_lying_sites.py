@@ -914,10 +914,10 @@ def test_a_median_of_sites_at_a_tie_lies_halfway() -> None:
 
 def test_a_spread_of_0_becomes_the_smallest_that_is_not() -> None:
     """Where centres lie in one place: shifts are told in spreads."""
-    task, none = Task(KFed(2), State()), Answers({})
+    task: Task = Task(KFed(2), State())
     state = State.at(np.array([[0.0], [0.0], [0.5]]))
-    np.testing.assert_allclose(_spread(task, none, state), [0.25, 0.25, 0.25])
-    np.testing.assert_allclose(_spread(task, none, State.at(np.zeros((2, 1)))), [1.0, 1.0])
+    np.testing.assert_allclose(_spread(task, {}, state), [0.25, 0.25, 0.25])
+    np.testing.assert_allclose(_spread(task, {}, State.at(np.zeros((2, 1)))), [1.0, 1.0])
 
 
 def test_a_site_whose_rows_would_lie_at_the_centres_is_compared() -> None:

@@ -54,8 +54,16 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
     array([[1.00000000e+00],
            [8.67361738e-19]])
     """
+    shape, cells = terms[0].shape, terms[0].size
+    if cells > AT_ONCE // FEW:
+        flat, starts = [term.ravel() for term in terms], range(0, cells, AT_ONCE // FEW)
+        parts = [exact_sum([term[i : i + starts.step] for term in flat]) for i in starts]
+        joined = np.zeros((max(map(len, parts)), cells))
+        for i, part in zip(starts, parts, strict=True):
+            joined[: len(part), i : i + starts.step] = part
+        return joined.reshape(-1, *shape)
     planes = list(terms[:FEW])
-    step = max(FEW, AT_ONCE // max(1, terms[0].size))
+    step = max(FEW, AT_ONCE // max(1, cells))
     for start in range(FEW, len(terms), step):
         cut = _cut([*planes, *terms[start : start + step]])
         if cut is None:

@@ -67,6 +67,19 @@ class Summary:
     def __add__(self, other: Summary) -> Summary:
         return Summary.total([self, other])
 
+    def without(self, part: Summary) -> Summary:
+        """Return the exact sum of the other summaries of a `total`, correctly rounded.
+
+        Examples
+        --------
+        >>> one, other = (Summary(np.array([[x]]), np.ones(1)) for x in (1e16, 1.0))
+        >>> (one + other).without(one).sums
+        array([[1.]])
+        """
+        support = None if part.support is None else -part.support
+        rest = None if part.rest is None else -part.rest
+        return self + Summary(-part.sums, -part.weights, support, rest)
+
     @staticmethod
     def total(answers: Iterable[Summary]) -> Summary:
         """Return the sum of summaries of one shape, correctly rounded, with its rounding errors.

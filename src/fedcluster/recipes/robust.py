@@ -172,11 +172,13 @@ def influences(
     for exchange in reversed(listener.kept):
         for task, answers in exchange:
             if task.step == result.algorithm and len(answers.by_site) in SITES:
-                state = _made(task, answers, seed)
+                state = _made(task, answers.summaries, seed)
                 if state is not None and _is_same(state, result.state):
-                    told = Answers(dict(answers.by_site))  # each once, also where they were joined
-                    spread = _spread(task, told, state)
-                    each = [_of(name, task, told, state, spread, seed) for name in told.by_site]
+                    told = dict(answers.by_site)  # each once, also where they were joined
+                    spread, others = _spread(task, told, state), _others(task, told)
+                    each = [
+                        _of(site, task, told, others(site), state, spread, seed) for site in told
+                    ]
                     each = _with_misfits(each, result, listener, columns)
                     return tuple(sorted(each, key=_rank, reverse=True))
     return ()
@@ -198,13 +200,11 @@ def _rank(each: Influence) -> tuple[bool, bool, float, float]:
     return mended, each.is_odd, much / max(each.share, FEWEST), each.largest_shift
 
 
-def _made(task: Task, answers: Answers, seed: int) -> State | None:
+def _made(task: Task, answers: Sequence[Summary], seed: int) -> State | None:
     """Return the state that follows from answers; None if there are too few."""
     step: Any = task.step
     try:
-        state: State = step.server_step(
-            task.state, answers.summaries, stream(seed, task.state.round)
-        )
+        state: State = step.server_step(task.state, answers, stream(seed, task.state.round))
     except ValueError:
         return None
     return state
@@ -218,22 +218,35 @@ def _is_same(state: State, found: State) -> bool:
     return bool(np.array_equal(one, other))
 
 
+def _others(task: Task, told: Mapping[str, Summary]) -> Callable[[str], Sequence[Summary]]:
+    """Return a function that gives the answers without a site's: their sum if the step adds."""
+    if not task.step.server_additive:
+        return lambda name: [answer for site, answer in told.items() if site != name]
+    whole = total([*told.values()])
+    return lambda name: [whole.without(told[name])]
+
+
 def _of(
-    name: str, task: Task, answers: Answers, state: State, spread: Floats, seed: int
+    name: str,
+    task: Task,
+    told: Mapping[str, Summary],
+    others: Sequence[Summary],
+    state: State,
+    spread: Floats,
+    seed: int,
 ) -> Influence:
     """Return the influence of one site on clusters with a given spread, (k,)."""
-    others = answers.without(name)
     without = _made(task, others, seed)
-    lines = [np.asarray(a.weights) for a in others.summaries]
+    lines = [np.asarray(answer.weights) for answer in others]
     k, d = state.centers.shape
     by_cluster = task.step.answer_shape(task.state, d)[0] == k  # else lines are a site's own
     held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(k, bool)
-    told = {site: float(answer.weights.sum()) for site, answer in answers.by_site.items()}
-    share, alone = told[name] / (sum(told.values()) or 1.0), int(np.sum(~held))
+    rows = {site: float(answer.weights.sum()) for site, answer in told.items()}
+    share, alone = rows[name] / (sum(rows.values()) or 1.0), int(np.sum(~held))
     own = 0.0
-    if by_cluster and told[name] > 0:
-        mine = np.asarray(answers.by_site[name].weights)
-        own = float(mine[np.sum(lines, axis=0) < FEW_OTHERS * mine].sum() / told[name])
+    if by_cluster and rows[name] > 0:
+        mine = np.asarray(told[name].weights)
+        own = float(mine[np.sum(lines, axis=0) < FEW_OTHERS * mine].sum() / rows[name])
     if without is None or without.centers.shape != state.centers.shape:
         return Influence(name, float("inf"), float("inf"), None, alone, share, own)
     place = np.arange(k) if by_cluster else _nearest_places(without.centers, state.centers)
@@ -377,14 +390,14 @@ def _has_errors(task: Task) -> bool:
     return isinstance(task.step, Lloyd | SphericalKMeans | FFCM)
 
 
-def _spread(task: Task, answers: Answers, state: State) -> Floats:
+def _spread(task: Task, told: Mapping[str, Summary], state: State) -> Floats:
     """Return the spread of each cluster, (k,): the median over the sites.
 
     If answers do not show it, half the distance to the nearest other centre.
     """
     if _has_errors(task):
         each = []
-        for answer in answers.summaries:
+        for answer in told.values():
             some = answer.weights > 0
             safe = np.where(some, answer.weights, 1.0)
             apart = answer.sums[:, :-1] / safe[:, None] - task.state.centers
@@ -402,11 +415,11 @@ def _spread(task: Task, answers: Answers, state: State) -> Floats:
     return np.where(spread > 0, spread, positive.min() if len(positive) else 1.0)
 
 
-def _inertia_change(task: Task, others: Answers, state: State) -> float | None:
+def _inertia_change(task: Task, others: Sequence[Summary], state: State) -> float | None:
     """Return the relative increase of the others' inertia about centres over that about means."""
     if not _has_errors(task):
         return None
-    answer, asked = total(others.summaries), task.state.centers
+    answer, asked = total(others), task.state.centers
     sums, errors, weights = answer.sums[:, :-1], answer.sums[:, -1], answer.weights
     own = means(sums, weights, otherwise=state.centers)
     least = float((errors - weights * ((own - asked) ** 2).sum(axis=1)).sum())
