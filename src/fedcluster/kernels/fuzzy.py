@@ -35,6 +35,7 @@ in a centre far from all rows may underflow; a sum below ``FAINTEST`` counts as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import iadd
@@ -222,14 +223,12 @@ def _factors(
     """Return the factors of near g, and of g in three sums, for each row."""
     n = len(total)
     weight, share, row, error = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    if m == 2.0:
-        for r in range(n):
-            weight[r] = 1.0 / (total[r] * total[r])
-    else:
+    if m != 2.0:
         write_powers(total, -m, weight)
     for r in range(n):
         w = sample_weight[r] if len(sample_weight) else 1.0
-        weight[r], share[r], row[r] = w * weight[r], w / total[r], (w > 0.0) / total[r]
+        power = 1.0 / (total[r] * total[r]) if m == 2.0 else weight[r]
+        weight[r], share[r], row[r] = w * power, w / total[r], (w > 0.0) / total[r]
         error[r] = weight[r] * smallest[r]
     return weight, share, row, error
 
@@ -495,14 +494,13 @@ def fuzzy_cmeans(
     array([[0.5],
            [9.5]])
     """
-    rows, centers, weights = as_rows(X), as_centers(centers), as_weights(sample_weight)
+    rows, centers, given = as_rows(X), as_centers(centers), as_weights(sample_weight)
     u = np.zeros((len(rows), len(centers)))
-    sums, _ = _sweep(rows, centers, m, weights, u)
+    sums, _ = _sweep(rows, centers, m, given, u)
     for n_iter in range(1, max_iter + 1):
-        some = sums.weights > 0
-        centers = centers.copy()
-        centers[some] = sums.sums[some] / sums.weights[some, None]
-        sums, change = _sweep(rows, centers, m, weights, u)
+        weights = sums.weights[:, np.newaxis]
+        centers = np.divide(sums.sums, weights, out=centers.copy(), where=weights > 0)
+        sums, change = _sweep(rows, centers, m, given, u)
         if change < tol:
             return FuzzyFit(centers, sums, n_iter)
     return FuzzyFit(centers, sums, max_iter)
@@ -523,20 +521,38 @@ def _sweep(
         add, base, shape = partial(add_wide_rows, packed), packed.shift, whole_tiles(k, d)
         enough = -(-n // MOST_CHUNKS)
     chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
-    n_chunks = -(-n // chunk_rows)
-    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), iadd)
+    n_chunks = max(1, -(-n // chunk_rows))
     tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
 
-    def work(chunk: int) -> None:
-        rows, residuals = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), buffers.take()
-        u, sums = memberships[rows], (residuals, tallies[chunk])
-        changes[chunk] = add(X[rows], centers, float(m), sample_weight[rows], u, *sums)
-        buffers.hand_in(chunk, residuals)
+    def work(chunk: int, residuals: Floats) -> None:
+        rows = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows)
+        some = X[rows], centers, float(m), sample_weight[rows], memberships[rows]
+        changes[chunk] = add(*some, residuals, tallies[chunk])
 
-    for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)
+    residuals = _summed(work, shape, n_chunks, n * k * d >= WORTH_A_THREAD)
     total, *others = tallies.sum(axis=0)
     total[total < FAINTEST] = 0.0
     # sum of v x = sum of v (x - b) + (sum of v) b
-    residual = buffers.total[:k, :d]
-    sums = np.where(total[:, None] > 0, residual + total[:, None] * base, 0.0)
+    sums = total[:, None] * base
+    sums += residuals[:k, :d]
+    sums[~(total > 0)] = 0.0
     return FuzzyPass(sums, total, *others), float(np.sqrt(changes.sum()))
+
+
+def _summed(
+    work: Callable[[int, Floats], None], shape: tuple[int, int], n_chunks: int, is_worth: bool
+) -> Floats:
+    """Return the sum of what is added to zeros for each chunk; for one, without a pool."""
+    if n_chunks == 1:
+        residuals = np.zeros(shape)
+        work(0, residuals)
+        return residuals
+    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), iadd)
+
+    def add(chunk: int) -> None:
+        residuals = buffers.take()
+        work(chunk, residuals)
+        buffers.hand_in(chunk, residuals)
+
+    for_each_chunk(add, n_chunks, thread_count() if is_worth else 1)
+    return buffers.total
