@@ -7,14 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 from numba.core import types
 from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import _hard, _sweep, fuzzy
 from fedcluster.kernels import threads as kernel_threads
-from fedcluster.kernels._blocks import aligned_zeros, pack_centers
-from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, VECTOR_BYTES, Code, block_rows, lanes
+from fedcluster.kernels._blocks import pack_centers
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    TILE_CENTERS,
+    VECTOR_BYTES,
+    Code,
+    aligned_zeros,
+    block_rows,
+    lanes,
+)
 from fedcluster.kernels.rows import (
     as_columns,
     as_given_weights,
@@ -147,8 +156,9 @@ def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_zeros_begin_a_line_of_the_cache(dtype: type) -> None:
+    X: np.ndarray = np.empty(0, dtype)
     for rows, columns in ((1, 1), (3, 8), (100, 7), (5, 0)):
-        zeros = aligned_zeros(np.dtype(dtype), rows, columns)
+        zeros = njit(lambda X, n, m: aligned_zeros(X.dtype, (n, m)))(X, rows, columns)
         assert zeros.shape == (rows, columns)
         assert zeros.ctypes.data % 64 == 0 or not zeros.size
         assert not zeros.any()

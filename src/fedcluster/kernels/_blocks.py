@@ -10,24 +10,16 @@ rounded, and whole numbers stay whole, so that ties are ties. All sums are compu
 differences x - c themselves, in float64.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from fedcluster.core import Floats, Labels
-from fedcluster.kernels._tiles import (
-    ADD_LANES,
-    TILE_CENTERS,
-    add_row,
-    lanes,
-    score_tile,
-    transpose_tile,
-)
-from fedcluster.kernels.rows import Rows, Weights
+from fedcluster.core import Floats
+from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, aligned_zeros, lanes
+from fedcluster.kernels.rows import Rows
 from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
 
-CACHE_LINE = 64  # bytes
 LARGEST_ANCHOR = 1e38
 
 
@@ -104,12 +96,12 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
     """Return the centres in the layouts that these rows need."""
     k, d = centers.shape
     n_tiles = (k - 1) // TILE_CENTERS + 1
-    shift = aligned_line(X.dtype, whole(d, lanes(X)))
-    tiles = aligned_line(X.dtype, n_tiles * d * TILE_CENTERS).reshape(n_tiles, d, TILE_CENTERS)
-    half_norms = aligned_zeros(X.dtype, n_tiles, TILE_CENTERS)
+    shift = aligned_zeros(X.dtype, (whole(d, lanes(X)),))
+    tiles = aligned_zeros(X.dtype, (n_tiles, d, TILE_CENTERS))
+    half_norms = aligned_zeros(X.dtype, (n_tiles, TILE_CENTERS))
     half_norms[:] = np.inf
-    padded = aligned_zeros(centers.dtype, k, whole(d, ADD_LANES))
-    anchors = aligned_zeros(centers.dtype, k, whole(d, ADD_LANES))
+    padded = aligned_zeros(centers.dtype, (k, whole(d, ADD_LANES)))
+    anchors = aligned_zeros(centers.dtype, (k, whole(d, ADD_LANES)))
     central = _most_central(centers)
     for f in range(d):
         shift[f] = centers[central, f]
@@ -137,7 +129,7 @@ def whole(d: int, lanes: int) -> int:
 def _most_central(centers: Floats) -> int:
     """Return the centre nearest to the mean of all, which shares their offset and is no outlier."""
     k, d = centers.shape
-    mean = aligned_zeros(centers.dtype, 1, d)
+    mean = aligned_zeros(centers.dtype, (1, d))
     for j in range(k):
         for f in range(d):
             mean[0, f] += centers[j, f] / k
@@ -149,29 +141,12 @@ def _most_central(centers: Floats) -> int:
     return best
 
 
-@inlined
-def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
-    """Return zeros (rows, columns) aligned to cache lines, so that no vector lies in two."""
-    return aligned_line(dtype, rows * columns).reshape(rows, columns)
-
-
-@native
-def aligned_line(dtype: DTypeLike, count: int) -> NDArray[Any]:
-    """Return aligned zeros (count,): the one way to make an array that is compiled only once.
-
-    numba compiles its own functions that make arrays for each mode and kind of shape.
-    """
-    flat = np.zeros(count + CACHE_LINE, dtype)
-    start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
-    return flat[start : start + count]
-
-
 @native
 def zero_parts(padded: Floats) -> Parts:
     """Return the sums over no rows for padded centres."""
     (k, width), dtype = padded.shape, padded.dtype
-    residuals, errors = aligned_zeros(dtype, k, width), aligned_zeros(dtype, k, ADD_LANES)
-    return Parts(residuals, aligned_line(dtype, k), np.zeros(k, np.int64), errors)
+    residuals, errors = aligned_zeros(dtype, (k, width)), aligned_zeros(dtype, (k, ADD_LANES))
+    return Parts(residuals, aligned_zeros(dtype, (k,)), aligned_zeros(np.int64, (k,)), errors)
 
 
 @native
@@ -197,8 +172,8 @@ def add_up(total: Parts, part: Parts) -> None:
 def finish(parts: Parts, padded: Floats, anchors: Floats, d: int) -> HardSums:
     """Return sums (k, d) from the padded ones of all chunks, for padded centres."""
     k, weights = len(parts.weights), parts.weights
-    residuals, totals = aligned_zeros(anchors.dtype, k, d), aligned_zeros(anchors.dtype, k, d)
-    errors = aligned_line(anchors.dtype, k)
+    residuals, totals = aligned_zeros(anchors.dtype, (k, d)), aligned_zeros(anchors.dtype, (k, d))
+    errors = aligned_zeros(anchors.dtype, (k,))
     for j in range(k):
         for f in range(d):
             residual, anchor = parts.residuals[j, f], anchors[j, f]
@@ -210,46 +185,13 @@ def finish(parts: Parts, padded: Floats, anchors: Floats, d: int) -> HardSums:
 
 
 @inlined
-def score_block(
-    X: Rows,
-    first: int,
-    packed: PackedCenters,
-    block: Rows,
-    lowest: Rows,
-    nearest: Labels,
-    second: tuple[Rows, ...],
-) -> None:
-    """Write the nearest centres and the lowest scores of a block of rows, starting at ``first``.
-
-    Also write the second lowest scores if ``second`` is a tuple of an array of infinity.
-    """
-    for r in range(0, block.shape[1], lanes(block)):
-        for f in range(0, len(block), lanes(block)):
-            transpose_tile(block, r, X, first + r, f, packed.shift)
-    lowest[:], nearest[:] = np.inf, 0
-    for tile in range(len(packed.tiles)):
-        score_tile(block, packed.tiles, packed.half_norms, tile, lowest, nearest, second)
-
-
-@inlined
 def taken(X: Floats, rows: NDArray[np.int64]) -> Floats:
     """Return some rows; X[rows] compiles longer than many a kernel."""
-    some = aligned_zeros(X.dtype, len(rows), X.shape[1])
+    some = aligned_zeros(X.dtype, (len(rows), X.shape[1]))
     for r in range(len(rows)):
         for f in range(X.shape[1]):
             some[r, f] = X[rows[r], f]
     return some
-
-
-@inlined
-def add(
-    X: Rows, sample_weight: Weights, i: int, j: int, packed: PackedCenters, parts: Parts
-) -> float:
-    """Add row i to the sums of centre j and return its squared distance."""
-    w = sample_weight[i] if len(sample_weight) else 1.0
-    parts.weights[j] += w
-    parts.counts[j] += w > 0
-    return add_row(X, (i, j), packed.centers, packed.anchors, w, parts.residuals, parts.errors)
 
 
 @inner_in_any_order

@@ -28,13 +28,9 @@ from fedcluster.core import Floats
 from fedcluster.kernels._blocks import (
     PackedCenters,
     Parts,
-    add,
-    aligned_line,
-    aligned_zeros,
-    score_block,
     squared_distance,
 )
-from fedcluster.kernels._tiles import block_rows
+from fedcluster.kernels._tiles import add, aligned_zeros, block_rows, score_block
 from fedcluster.kernels.rows import PADDING, Rows, Weights
 from fedcluster.kernels.runtime import inlined, inner, native
 
@@ -95,7 +91,7 @@ def empty_bounds(n: int) -> Bounds:
 @native
 def displacements(before: Floats, after: Floats) -> Floats:
     """Return lower bounds of how far each centre moved, (k,); 0 only for an unmoved centre."""
-    moved = aligned_line(after.dtype, len(before))
+    moved = aligned_zeros(after.dtype, (len(before),))
     for j in range(len(before)):
         is_same = True
         for f in range(before.shape[1]):
@@ -109,7 +105,7 @@ def displacements(before: Floats, after: Floats) -> Floats:
 def next_centers(centers: Floats) -> Floats:
     """Return upper bounds of the distance to the nearest other centre, (k,), at most FARTHEST."""
     k = len(centers)
-    distances = aligned_line(centers.dtype, k)
+    distances = aligned_zeros(centers.dtype, (k,))
     distances[:] = np.float64(FARTHEST)
     for j in range(k):
         for other in range(j):
@@ -279,11 +275,11 @@ def _rows_in_cache(X: Rows) -> int:
 def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int) -> None:
     """Write the labels of consecutive rows and, for l, the gap between their two lowest scores."""
     (labels, gap, _), size = bounds, block_rows(X)
-    block, nearest = aligned_zeros(X.dtype, len(packed.shift), size), np.empty(size, np.int32)
+    block, nearest = aligned_zeros(X.dtype, (len(packed.shift), size)), np.empty(size, np.int32)
     lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
     for first in range(start, stop, size):
         second[:] = np.inf
-        score_block(X, first, packed, block, lowest, nearest, (second,))
+        score_block(block, X, first, packed, lowest, nearest, (second,))
         for i in range(first, min(first + size, stop)):
             labels[i], gap[i] = nearest[i - first], second[i - first] - lowest[i - first]
 

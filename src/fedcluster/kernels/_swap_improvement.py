@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._blocks import aligned_zeros
+from fedcluster.kernels._tiles import aligned_zeros
 from fedcluster.kernels.runtime import inlined, inner, inner_in_any_order, native
 
 N_NEAR = 5  # groups that a row, or a group, is compared with
@@ -69,7 +69,7 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
 def _groups(rows: Floats, labels: Labels, p: int) -> Groups:
     most = len(labels) // p
     sizes, members = np.zeros(most, np.int64), np.empty((most, 2 * p - 1), np.int64)
-    means = aligned_zeros(rows.dtype, rows.shape[1], most)
+    means = aligned_zeros(rows.dtype, (rows.shape[1], most))
     means[:] = np.inf
     groups = Groups(labels, sizes, members, means)
     for i in range(len(labels)):

@@ -15,18 +15,23 @@ from fedcluster.kernels._blocks import (
     HardSums,
     PackedCenters,
     Parts,
-    add,
     add_up,
-    aligned_line,
-    aligned_zeros,
     clear,
     finish,
     pack_centers,
-    score_block,
     whole,
     zero_parts,
 )
-from fedcluster.kernels._tiles import ROW_TILES, TILE_CENTERS, block_rows, lanes, score_row
+from fedcluster.kernels._tiles import (
+    ROW_TILES,
+    TILE_CENTERS,
+    add,
+    aligned_zeros,
+    block_rows,
+    lanes,
+    score_block,
+    score_row,
+)
 from fedcluster.kernels.rows import (
     PADDING,
     SMALL,
@@ -149,7 +154,7 @@ def sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labe
 def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
     """Sweep over padded rows of one chunk, or two with a short last one; return a plain tuple."""
     n, d = len(sample_weight), centers.shape[1]
-    labels, packed, most = np.empty(n, np.int32), pack_centers(X, centers), n
+    labels, packed, most = aligned_zeros(np.int32, (n,)), pack_centers(X, centers), n
     if n * d > SMALL:
         most = n - PADDING
     parts = zero_parts(packed.centers)
@@ -174,10 +179,10 @@ def sweep_chunk(
 ) -> None:
     """Write the labels of the first rows and add each to the sums of its centre."""
     size, n = block_rows(X), len(labels)
-    block = aligned_zeros(X.dtype, len(packed.shift), size)
-    lowest, nearest = aligned_line(X.dtype, size), np.empty(size, np.int32)
+    block = aligned_zeros(X.dtype, (len(packed.shift), size))
+    lowest, nearest = aligned_zeros(X.dtype, (size,)), aligned_zeros(np.int32, (size,))
     for start in range(0, n, size):
-        score_block(X, start, packed, block, lowest, nearest, ())
+        score_block(block, X, start, packed, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             j = labels[i] = nearest[i - start]
             error = add(X, sample_weight, i, j, packed, parts)
@@ -210,13 +215,13 @@ def sweep_chunk_in_single(
     It gives up if many rows have to be scored again.
     """
     size, n, d, doubts = block_rows(single.tiles), len(labels), packed.tiles.shape[1], 0
-    block = aligned_zeros(single.tiles.dtype, whole(d, lanes(single.tiles)), size)
+    block = aligned_zeros(single.tiles.dtype, (whole(d, lanes(single.tiles)), size))
     lowest, second, nearest = block[0].copy(), block[0].copy(), np.empty(size, np.int32)
     for start in range(0, n, size):
         if doubts > size + start // MOST_DOUBTS:
             return start
         second[:] = np.inf
-        score_block(X, start, single, block, lowest, nearest, (second,))
+        score_block(block, X, start, single, lowest, nearest, (second,))
         stop, scored = min(start + size, n), (lowest, second, nearest)
         doubts += _score_doubtful(X, (start, stop), packed, rounding, block, scored)
         for i in range(start, stop):

@@ -11,6 +11,7 @@ rows), so that a vector holds one column of several rows; *packed* centres lie i
 column (the shift, centres and sums) are padded to whole vectors.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from numba.core import cgutils
 from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from fedcluster.core import Rows
 from fedcluster.kernels.runtime import inlined
@@ -32,6 +34,7 @@ TILE_VECTORS, ROW_TILES = 3, 4
 PRODUCT_ROWS, PRODUCT_VECTORS = (12, 2) if HAS_AVX512 else (6, 2)
 PRODUCT_COLUMNS = PRODUCT_VECTORS * VECTOR_BYTES // 8
 ADD_LANES = 8
+CACHE_LINE = 64  # bytes
 
 INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
@@ -46,6 +49,36 @@ def lanes(X: Rows) -> int:
 def block_rows(X: Rows) -> int:
     """Return how many rows of X's type form one block."""
     return TILE_VECTORS * lanes(X)
+
+
+@intrinsic
+def aligned_zeros(_typing_context: object, dtype: types.Type, shape: types.BaseTuple) -> object:
+    """Return zeros aligned to cache lines, so that no vector lies in two.
+
+    numba compiles several functions of its own for each way to make an array; this is none.
+    """
+    kind = types.Array(dtype.dtype, len(shape), "C")
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, _: Signature, args: list[Any]
+    ) -> ir.Value:
+        lengths = [
+            context.cast(builder, length, each, types.intp)
+            for length, each in zip(cgutils.unpack_tuple(builder, args[1]), shape, strict=True)
+        ]
+        array, strides = context.make_array(kind)(context, builder), list[ir.Value]()
+        itemsize = size = INT64(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+        for length in reversed(lengths):
+            strides.insert(0, size)
+            size = builder.mul(size, length)
+        meminfo = context.nrt.meminfo_alloc_aligned(builder, size, CACHE_LINE)
+        data = context.nrt.meminfo_data(builder, meminfo)
+        cgutils.memset(builder, data, size, 0)
+        data = builder.bitcast(data, array.data.type)
+        populate_array(array, data, lengths, strides, itemsize, meminfo)
+        return array._getvalue()  # noqa: SLF001
+
+    return kind(dtype, shape), generate
 
 
 class Array(NamedTuple):
@@ -87,7 +120,35 @@ def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[...,
 
 
 @intrinsic_of(types.void)
-def transpose_tile(
+def score_block(
+    code: "Code",
+    block: Array,
+    X: Array,
+    first: ir.Value,
+    packed: list[Array],
+    lowest: Array,
+    nearest: Array,
+    second: list[Array],
+) -> None:
+    """Write the nearest centres and the lowest scores of a block of rows, starting at ``first``.
+
+    Also write the second lowest scores if ``second`` is a tuple of an array of infinity, not an
+    empty one. One intrinsic for all of it, as numba takes long to inline functions.
+    """
+    builder, lanes, (columns, rows) = code.builder, INT64(code.lanes), block.shape
+    shift, tiles, half_norms, *_ = packed
+    over_rows = cgutils.for_range_slice(builder, INT64(0), rows, lanes)
+    over_columns = cgutils.for_range_slice(builder, INT64(0), columns, lanes)
+    with over_rows as (r, _), over_columns as (f, _):
+        _transpose_tile(code, block, r, X, builder.add(first, r), f, shift)
+    for v in range(TILE_VECTORS):
+        code.store(code.spread(code.vector.element(math.inf)), lowest, INT64(v * code.lanes))
+        code.store(code.spread(INT32(0)), nearest, INT64(v * code.lanes))
+    with cgutils.for_range(builder, tiles.shape[0]) as loop:
+        _score_tile(code, block, tiles, half_norms, loop.index, lowest, nearest, second)
+
+
+def _transpose_tile(
     code: "Code", block: Array, r: ir.Value, X: Array, i: ir.Value, f: ir.Value, shift: Array
 ) -> None:
     """Write the rows of one tile, less the shift, into a transposed block.
@@ -107,8 +168,7 @@ def transpose_tile(
         code.store(values, block, code.position(block, builder.add(f, INT64(column)), r))
 
 
-@intrinsic_of(types.void)
-def score_tile(
+def _score_tile(
     code: "Code",
     block: Array,
     tiles: Array,
@@ -120,9 +180,7 @@ def score_tile(
 ) -> None:
     """Score a block of rows with one tile of centres: 1/2 ||c||^2 - x.c.
 
-    Lowers ``lowest[r]`` and sets ``nearest[r]`` if a centre's score is lower. ``second`` is an
-    empty tuple, or a tuple of an array whose element r becomes the lowest score of the other
-    centres.
+    Lowers ``lowest[r]`` and sets ``nearest[r]`` if a centre's score is lower.
     """
     builder = code.builder
     products, first = _products(code, block, tiles, tile), builder.mul(tile, INT64(TILE_CENTERS))
@@ -156,7 +214,7 @@ def score_row(
     shift: Array,
     scores: Array,
 ) -> None:
-    """Write a row's scores for a few tiles, with the same bits as ``score_tile``."""
+    """Write a row's scores for a few tiles, with the same bits as ``score_block``."""
     builder, last = code.builder, code.builder.sub(tiles.shape[0], INT64(1))
     numbers = [builder.add(tile, INT64(v)) for v in range(ROW_TILES)]
     numbers = [builder.select(builder.icmp_signed("<", t, last), t, last) for t in numbers]
@@ -226,32 +284,40 @@ def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
 
 
 @intrinsic_of(types.float64, lanes=ADD_LANES)
-def add_row(
+def add(
     code: "Code",
     X: Array,
-    pair: list[ir.Value],
-    centers: Array,
-    anchors: Array,
-    weight: ir.Value,
-    residuals: Array,
-    errors: Array,
+    sample_weight: Array,
+    i: ir.Value,
+    j: ir.Value,
+    packed: list[Array],
+    parts: list[Array],
 ) -> ir.Value:
-    """Add w (x - g) to the residuals of c, w (x - c)^2 to its errors, and return ||x - c||^2.
+    """Add row i to the sums of centre j and return its squared distance, ||x - c||^2.
 
-    The pair (i, j) selects the row x and the centre c. All is in float64; g is the anchor of c. The
-    errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Reads run past the last
-    column into the next row, so X must have one more row; it is not added.
+    All is in float64: w (x - g), with g the anchor of c, is added to the residuals, and w (x - c)^2
+    to the errors, an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Reads run past the
+    last column into the next row, so X must have one more row; it is not added.
     """
     builder, d = code.builder, X.shape[1]
-    weight, total = code.spread(weight), cgutils.alloca_once_value(builder, code.zeros(DOUBLE))
-    add = partial(_add_columns, code, (X, centers, anchors, residuals), pair, weight, total)
+    (*_, centers, anchors), (residuals, weights, counts, errors) = packed, parts
+    w = cgutils.alloca_once_value(builder, DOUBLE(1.0))
+    with builder.if_then(builder.icmp_signed("!=", sample_weight.shape[0], INT64(0))):
+        builder.store(code.number(sample_weight, i), w)
+    one = builder.load(w)
+    is_counted = builder.zext(builder.fcmp_ordered(">", one, DOUBLE(0.0)), INT64)
+    for array, plus, more in ((weights, builder.fadd, one), (counts, builder.add, is_counted)):
+        place = builder.gep(array.data, [j])
+        builder.store(plus(builder.load(place), more), place)
+    weight, total = code.spread(one), cgutils.alloca_once_value(builder, code.zeros(DOUBLE))
+    add_to = partial(_add_columns, code, (X, centers, anchors, residuals), (i, j), weight, total)
     whole = builder.and_(d, INT64(-ADD_LANES))
     with cgutils.for_range_slice(builder, INT64(0), whole, INT64(ADD_LANES)) as (f, _):
-        add(f)
+        add_to(f)
     with builder.if_then(builder.icmp_signed("<", whole, d)):
         counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
-        add(whole, builder.icmp_signed("<", counting, code.spread(builder.sub(d, whole))))
-    squares, place = builder.load(total), code.position(errors, pair[1], INT64(0))
+        add_to(whole, builder.icmp_signed("<", counting, code.spread(builder.sub(d, whole))))
+    squares, place = builder.load(total), code.position(errors, j, INT64(0))
     error = code.multiply_add(weight, squares, code.load(errors, place, DOUBLE))
     code.store(error, errors, place)
     return code.sum(squares)
@@ -260,7 +326,7 @@ def add_row(
 def _add_columns(
     code: "Code",
     arrays: tuple[Array, Array, Array, Array],
-    pair: list[ir.Value],
+    pair: tuple[ir.Value, ir.Value],
     weight: ir.Value,
     total: ir.Value,
     f: ir.Value,

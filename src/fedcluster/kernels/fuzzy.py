@@ -45,9 +45,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcluster.core import Floats
-from fedcluster.kernels._blocks import aligned_line, aligned_zeros, squared_distance
+from fedcluster.kernels._blocks import squared_distance
 from fedcluster.kernels._powers import write_powers
-from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
+from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product, aligned_zeros
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
 from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
@@ -286,7 +286,9 @@ def pack_wide_centers(centers: Floats) -> WideCenters:
         shift += center
     shift /= k
     _write_shifted(centers, shift, C, norms)
-    tiles = aligned_line(centers.dtype, C.size).reshape(n_tiles, d, PRODUCT_COLUMNS)
+    line = np.zeros(C.size + CACHE_LINE_NUMBERS)
+    start = -line.ctypes.data // line.itemsize % CACHE_LINE_NUMBERS
+    tiles = line[start : start + C.size].reshape(n_tiles, d, PRODUCT_COLUMNS)
     tiles[:] = C.reshape(n_tiles, PRODUCT_COLUMNS, d).swapaxes(1, 2)
     return WideCenters(shift, tiles, norms)
 
@@ -308,9 +310,10 @@ def add_wide_rows(
     tallies: Floats,
 ) -> float:
     """Add rows like ``add_rows``, but relative to s and with residuals in whole tiles."""
-    (height, width), change, norms = residuals.shape, 0.0, aligned_line(centers.dtype, WIDE_BLOCK)
-    buffer = aligned_zeros(centers.dtype, WIDE_BLOCK, width + CACHE_LINE_NUMBERS)
-    weights = aligned_zeros(centers.dtype, height, WIDE_BLOCK)
+    (height, width), change = residuals.shape, 0.0
+    norms = aligned_zeros(centers.dtype, (WIDE_BLOCK,))
+    buffer = aligned_zeros(centers.dtype, (WIDE_BLOCK, width + CACHE_LINE_NUMBERS))
+    weights = aligned_zeros(centers.dtype, (height, WIDE_BLOCK))
     squared = weights[: len(centers)]
     for start in range(0, len(X), WIDE_BLOCK):
         rows = slice(start, start + WIDE_BLOCK)
@@ -343,8 +346,7 @@ def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
 def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
     """Return products z.c of at least n rows, (n_tiles, rows, PRODUCT_COLUMNS)."""
     n_tiles = len(tiles)
-    count = n_tiles * WIDE_BLOCK * PRODUCT_COLUMNS
-    products = aligned_line(Z.dtype, count).reshape(n_tiles, WIDE_BLOCK, PRODUCT_COLUMNS)
+    products = aligned_zeros(Z.dtype, (n_tiles, WIDE_BLOCK, PRODUCT_COLUMNS))
     for first in range(0, tiles.shape[1], DEPTH):
         for tile in range(n_tiles):
             part = tiles[tile, first : first + DEPTH]

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._blocks import HardSums, aligned_line, squared_distance, taken
+from fedcluster.kernels._blocks import HardSums, squared_distance, taken
 from fedcluster.kernels._sweep import is_worth_single, sweep, sweep_padded
+from fedcluster.kernels._tiles import aligned_zeros
 from fedcluster.kernels.rows import (
     Rows,
     Weights,
@@ -336,7 +337,7 @@ def _relocate(
 ) -> bool:
     """Move empty clusters to the rows farthest from their centres, and subtract these rows."""
     n, d = X.shape
-    squared = aligned_line(centers.dtype, n)
+    squared = aligned_zeros(centers.dtype, (n,))
     for i in range(n):
         if len(sample_weight) == 0 or sample_weight[i] > 0:
             squared[i] = squared_distance(X, i, centers, labels[i])

@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._blocks import aligned_line, aligned_zeros, squared_distance
+from fedcluster.kernels._blocks import squared_distance
 from fedcluster.kernels._sweep import assign
+from fedcluster.kernels._tiles import aligned_zeros
 from fedcluster.kernels.rows import (
     Rows,
     Weights,
@@ -119,10 +120,13 @@ def draw_spread(
     The rows are given as columns (d, n), so that distances from many rows are vectorised.
     """
     n, n_trials = columns.shape[1], chances.shape[1]
-    indices, candidates = np.zeros(n_clusters, np.int64), np.zeros(n_trials, np.int64)
-    trials = aligned_zeros(chances.dtype, n_trials + 2, n)  # D^2 if one more row is chosen
+    indices, candidates = (
+        aligned_zeros(np.int64, (n_clusters,)),
+        aligned_zeros(np.int64, (n_trials,)),
+    )
+    trials = aligned_zeros(chances.dtype, (n_trials + 2, n))  # D^2 if one more row is chosen
     closest, masses = trials[n_trials], trials[n_trials + 1]
-    potentials = aligned_line(chances.dtype, n_trials)
+    potentials = aligned_zeros(chances.dtype, (n_trials,))
     closest[:] = np.inf
     for c in range(n_clusters):
         _cumulate(sample_weight, closest, masses)

@@ -19,16 +19,12 @@ from fedcluster.core import Floats
 from fedcluster.kernels._blocks import (
     PackedCenters,
     Parts,
-    add,
-    aligned_line,
-    aligned_zeros,
     pack_centers,
-    score_block,
     taken,
     zero_parts,
 )
 from fedcluster.kernels._sweep import sweep_small
-from fedcluster.kernels._tiles import block_rows
+from fedcluster.kernels._tiles import add, aligned_zeros, block_rows, score_block
 from fedcluster.kernels.iteration import best_of_restarts, column_variance
 from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, add_to_leaves
 from fedcluster.kernels.runtime import inner, native
@@ -420,10 +416,10 @@ def _add_rows(
     """
     n, size = sites.bounds[-1], block_rows(X)
     site = 0 * n  # for a constant, what takes it would be compiled again
-    block = aligned_zeros(X.dtype, len(packed.shift), size)
-    lowest, nearest = aligned_line(X.dtype, size), np.empty(size, np.int32)
+    block = aligned_zeros(X.dtype, (len(packed.shift), size))
+    lowest, nearest = aligned_zeros(X.dtype, (size,)), np.empty(size, np.int32)
     for start in range(0, n, size):
-        score_block(X, start, packed, block, lowest, nearest, ())
+        score_block(block, X, start, packed, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             if i == sites.bounds[site + 1]:
                 _hand_over(sites, site, part, packed.anchors, accumulator, sent)
