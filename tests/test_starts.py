@@ -211,17 +211,27 @@ def test_restarts_and_children_are_as_many_as_there_is_time_for(
     assert made == {"restarts": restarts, "children": children + 1}
 
 
-def in_many_columns(k: int = 12, each: int = 30, d: int = 60) -> Floats:
-    """Means of overlapping clusters."""
+def in_many_columns(spread: float = 0.7, k: int = 12, each: int = 30, d: int = 60) -> Floats:
+    """Means of clusters, which overlap by default."""
     rng = np.random.default_rng(0)
-    centers = rng.normal(0, 0.7, (k, d))
+    centers = rng.normal(0, spread, (k, d))
     return centers[np.arange(k * each) % k] + rng.normal(size=(k * each, d))
 
 
-@pytest.mark.parametrize(("work", "restarts"), [(1 << 30, 40), (1 << 22, 4)])
-def test_where_wards_clusters_are_ahead_no_time_is_spent_on_restarts(
-    monkeypatch: pytest.MonkeyPatch, work: int, restarts: int
+@pytest.mark.parametrize(
+    ("spread", "work", "restarts"),
+    [
+        (0.7, 1 << 30, 40),
+        (0.7, 1 << 22, 4),
+        (5.0, 1 << 30, 40),
+        (5.0, 1 << 22, 4),
+        (0, 1 << 22, 16),
+    ],
+)
+def test_where_wards_clusters_are_ahead_or_found_again_no_time_is_spent_on_restarts(
+    monkeypatch: pytest.MonkeyPatch, spread: float, work: int, restarts: int
 ) -> None:
+    """Ahead where clusters overlap, found again where they are far apart; neither without any."""
     made: list[int] = []
 
     def counting(*args: Any, n_runs: int, **options: Any) -> Any:
@@ -231,7 +241,7 @@ def test_where_wards_clusters_are_ahead_no_time_is_spent_on_restarts(
     monkeypatch.setattr(seeds, "kmeans_runs", counting)
     monkeypatch.setattr(seeds, "CHILDREN", 0)
     monkeypatch.setattr(seeds, "SEARCH_WORK", work)
-    points = in_many_columns()
+    points = in_many_columns(spread)
     best_seeds(State(points, np.ones(len(points))), 12, 8, stream(0, 0))
     assert sum(made) == restarts
 

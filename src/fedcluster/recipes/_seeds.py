@@ -62,8 +62,8 @@ SEARCH_WORK = 1 << 27
 """Number of products of values that one iteration of all runs may take."""
 
 FEW, AHEAD = 4, 0.01
-"""Restarts and children if there is no time for all and Ward's method is ahead, and the relative
-inertia by which it must be ahead."""
+"""Restarts and children if there is no time for all and Ward's method is ahead of so many restarts,
+or one of them finds the same; and the relative inertia by which it must be ahead."""
 
 ROUNDED = 1e-9
 """Relative difference of equal values in different orders of the rows."""
@@ -176,8 +176,7 @@ def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> li
     n_runs, children = means.runs(n_seeds, most), (CHILDREN, PATIENCE)
     restarts = partial(kmeans_runs, means.points, n_clusters, means.weights, rng=rng)
     fits = restarts(n_runs=min(FEW, n_runs))
-    ahead = by_ward and by_ward[0].inertia < (1 - AHEAD) * min(fit.inertia for fit in fits)
-    if ahead and n_runs < most:
+    if n_runs < most and by_ward and _needs_no_more(by_ward[0], fits):
         children = FEW, FEW
     else:
         fits += restarts(n_runs=n_runs - len(fits))
@@ -187,6 +186,13 @@ def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> li
         best = _crossed(means, fits[:POPULATION], POPULATION, more, rng)
         fits = _distinct([*best, *fits])[:size]
     return fits
+
+
+def _needs_no_more(by_ward: LloydFit, fits: Sequence[LloydFit]) -> bool:
+    """Return whether Ward's method is ahead of a few restarts, or one of them ends at the same."""
+    least = min(fit.inertia for fit in fits)
+    is_ahead = by_ward.inertia < (1 - AHEAD) * least
+    return is_ahead or abs(by_ward.inertia - least) <= ROUNDED * least
 
 
 def _by_ward(state: State, means: _Means, rng: Generator) -> list[LloydFit]:
