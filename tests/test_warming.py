@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
+from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
+from fedcluster.algorithms import FedAvg
 from fedcluster.cli import _warming as warming
 from fedcluster.cli import app
 from fedcluster.engines import warming as once
@@ -73,8 +77,34 @@ def test_the_jobs_are_small_fits_of_every_kind() -> None:
     """The fastest of them run here; `select_k` and the wide ones take seconds each."""
     jobs = dict(warming.jobs())
     assert len(jobs) > 20
-    for name in ("k-means", "fkm", "kfed", "mixtures", "groups of rows"):
+    few = [f"{name} of few rows in float32" for name in ("fkm", "kfed")]
+    for name in ("k-means", *few, "mixtures", "groups of rows"):
         jobs[name]()
+
+
+FITS: dict[str, Any] = {
+    **{name: FederatedKMeans(3, algorithm=name) for name in ("auto", "lloyd", "fkm", "kfed")},
+    "fedavg": FederatedKMeans(3, algorithm=FedAvg(3)),
+    "from sums": FederatedKMeans(3, sums_only=True),
+    "trimmed": FederatedKMeans(3, trim=0.1),
+    "cosine": FederatedKMeans(3, metric="cosine"),
+    **{f"m = {m}": FederatedFuzzyCMeans(3, m=m) for m in (2, 2.0, 1.7)},
+    **{kind: FederatedGaussianMixture(3, covariance_type=kind) for kind in ("full", "diag")},
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [60, 6000])
+@pytest.mark.parametrize("name", FITS)
+def test_no_fit_compiles_after_it(name: str, n: int, dtype: type) -> None:
+    if not compiled_mark().exists():
+        pytest.skip("kernels are not compiled on this machine: make warm")
+    rng = np.random.default_rng(0)
+    X: Any = (rng.normal(size=(n, 4)) + 6 * rng.integers(3, size=(n, 1))).astype(dtype)
+    before = announcer.compiled
+    model = clone(FITS[name]).set_params(random_state=0).fit(X, sites=np.arange(n) % 3)
+    model.predict(X)
+    assert announcer.compiled == before
 
 
 def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:

@@ -45,12 +45,13 @@ def jobs() -> Iterator[Job]:
         sums: Any = FederatedKMeans(3, max_iter=20, sums_only=True)
         yield f"k-means with sums_only of {of}", _fit(sums, small)
         yield f"late rounds in {np.dtype(dtype)}", partial(_late_rounds, dtype)
+        rows, of = _sites(60, 4, dtype), f"of few rows in {np.dtype(dtype)}"
+        for algorithm in ("fkm", "kfed", "fedavg"):
+            yield f"{algorithm} {of}", _fit(FederatedKMeans(3, algorithm=algorithm), rows)
+        for wish in WISHES:
+            model: Any = FederatedKMeans(3, max_iter=20, **wish)
+            yield f"k-means with {next(iter(wish))} {of}", _fit(model, rows)
     yield "mixtures", _fit(FederatedGaussianMixture(3, max_iter=3), few)
-    for algorithm in ("fkm", "kfed", "fedavg"):
-        yield algorithm, _fit(FederatedKMeans(3, algorithm=algorithm), few)
-    for wish in WISHES:
-        model: Any = FederatedKMeans(3, max_iter=20, **wish)
-        yield f"k-means with {next(iter(wish))}", _fit(model, few)
     yield "groups of rows", lambda: Grouping(Groups(p=5)).grouped(Data(few[0]))
 
 

@@ -232,7 +232,7 @@ def _prepared(
     weights = as_given_weights(as_weights(sample_weight), len(rows))
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
     padded: NDArray[Any] = pad(rows)
-    columns: NDArray[Any] = as_columns(rows)
+    columns = as_columns(rows)
     return (padded, columns, weights, seed_weights), tol * column_variance(columns)
 
 

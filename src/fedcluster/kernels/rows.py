@@ -45,9 +45,9 @@ def as_double_rows(X: ArrayLike) -> Floats:
     return _as_read_only(np.asarray(X), np.float64)
 
 
-def as_columns(X: Rows) -> Rows:
-    """Return the columns of rows (n, d) as a read-only C array (d, n)."""
-    return _as_read_only(X.T, X.dtype)
+def as_columns(X: Rows) -> Floats:
+    """Return the columns of rows (n, d) as a read-only C array (d, n) of float64."""
+    return _as_read_only(X.T, np.float64)
 
 
 def as_centers(centers: ArrayLike) -> Floats:

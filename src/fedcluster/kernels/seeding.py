@@ -113,7 +113,7 @@ def default_trials(n_clusters: int) -> int:
 
 @native
 def draw_spread(
-    columns: Rows, sample_weight: Weights, n_clusters: int, chances: Floats
+    columns: Floats, sample_weight: Weights, n_clusters: int, chances: Floats
 ) -> NDArray[np.int64]:
     """Draw rows by greedy k-means++ from uniform numbers (n_clusters, n_trials) in [0, 1).
 
@@ -142,7 +142,7 @@ def draw_spread(
 
 @inner_in_any_order
 def _try_all(
-    columns: Rows,
+    columns: Floats,
     sample_weight: Weights,
     candidates: NDArray[np.int64],
     closest: Floats,
@@ -159,9 +159,9 @@ def _try_all(
             squared, total = trials[t, block], 0.0
             squared[:] = 0
             for f in range(len(columns)):
-                column, value = columns[f, block], np.float64(columns[f, candidates[t]])
+                column, value = columns[f, block], columns[f, candidates[t]]
                 for r in range(len(squared)):
-                    squared[r] += (np.float64(column[r]) - value) ** 2
+                    squared[r] += (column[r] - value) ** 2
             for r in range(len(squared)):
                 squared[r] = min(squared[r], before[r])
                 total += weights[r] * squared[r]
