@@ -29,7 +29,7 @@ def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
     """numba compares the function's own file only, and would call old code from new."""
 
     def key() -> Any:
-        small: Any = sweep.sweep_small
+        small: Any = sweep.run_in_one_call
         codegen = cpu_target.target_context.codegen()
         return small._cache._index_key((types.int64,), codegen)  # noqa: SLF001
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
 from fedcluster.kernels._blocks import (
@@ -19,6 +20,7 @@ from fedcluster.kernels._blocks import (
     clear,
     finish,
     pack_centers,
+    squared_distance,
     whole,
     zero_parts,
 )
@@ -44,8 +46,11 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import inlined, inner, native
+from fedcluster.kernels.runtime import inlined, inner, native, with_names
 from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
+
+Run = tuple[Floats, Labels, float, int, Floats, Floats, NDArray[np.int64], Floats, Floats]
+"""Centres, labels around them, their inertia, the number of iterations, and ``HardSums``."""
 
 SLACK = 2.0**-18  # relative; more than some roundings in float32
 TINY = 2.0**-126  # absolute; what float32 flushes to 0
@@ -63,8 +68,9 @@ def sweep(
     given for them.
     """
     if squared is None and is_small(X):
-        labels, *sums = sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
-        return labels, HardSums(*sums)
+        given = as_given_weights(sample_weight, len(X))
+        swept = run_in_one_call(pad(X), given, centers, 0, 0.0, False)
+        return swept[1], HardSums(*swept[4:])
     squared = np.empty(0) if squared is None else squared
     n, (k, d) = len(X), centers.shape
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
@@ -145,14 +151,10 @@ def add_all(parts: list[Parts]) -> Parts:
 
 @inlined
 def sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, HardSums]:
-    """Act as ``sweep`` for compiled callers, with padded rows and explicit weights."""
-    labels, residuals, weights, counts, errors, sums = sweep_small(X, centers, sample_weight)
-    return labels, HardSums(residuals, weights, counts, errors, sums)
+    """Act as ``sweep`` for compiled callers, over padded rows with explicit weights.
 
-
-@native
-def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
-    """Sweep over padded rows of one chunk, or two with a short last one; return a plain tuple."""
+    The rows are those of one chunk, or two with a short last one.
+    """
     n, d = len(sample_weight), centers.shape[1]
     labels, packed, most = aligned_zeros(np.int32, (n,)), pack_centers(X, centers), n
     if n * d > SMALL:
@@ -164,8 +166,7 @@ def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
         last = zero_parts(packed.centers)
         sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], nothing, last)
         add_up(parts, last)
-    residuals, weights, counts, errors, sums = finish(parts, packed.centers, packed.anchors, d)
-    return labels, residuals, weights, counts, errors, sums
+    return labels, finish(parts, packed.centers, packed.anchors, d)
 
 
 @native
@@ -266,3 +267,136 @@ def _nearest_in_double(X: Rows, i: int, packed: PackedCenters, scores: Floats) -
         if score < lowest:
             nearest, lowest = j, score
     return nearest
+
+
+@native
+def _are_equal(labels: Labels, others: Labels) -> bool:
+    """Return whether two arrays of labels have the same length and values."""
+    if len(labels) != len(others):
+        return False
+    for i in range(len(labels)):  # noqa: SIM110, to be compiled
+        if labels[i] != others[i]:
+            return False
+    return True
+
+
+@inlined
+def _has_empty(counts: NDArray[np.int64]) -> bool:
+    """Return whether a cluster has no rows."""
+    for j in range(len(counts)):  # noqa: SIM110, to be compiled
+        if counts[j] == 0:
+            return True
+    return False
+
+
+@native
+def _squared_shift(moved: Floats, centers: Floats) -> float:
+    """Return the sum over all centres of the squared distance moved."""
+    shift = 0.0
+    for j in range(len(centers)):
+        shift += squared_distance(moved, j, centers, j)
+    return shift
+
+
+@native
+def move_centers(
+    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, relocate: bool
+) -> tuple[Floats, bool]:
+    """Return the new centres, c + sum of w (x - c) / sum of w, and whether one was relocated."""
+    k, d = centers.shape
+    moved, has_relocated = centers.copy(), False
+    if relocate and _has_empty(sums.counts):
+        residuals, weights, counts, errors, totals = sums
+        sums = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
+        has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
+    for j in range(k):
+        if sums.counts[j] > 0:
+            for f in range(d):
+                moved[j, f] += sums.residuals[j, f] / sums.weights[j]
+    return moved, has_relocated
+
+
+@inlined
+def _relocate(
+    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
+) -> bool:
+    """Move empty clusters to the rows farthest from their centres, and subtract these rows."""
+    n, d = X.shape
+    squared = aligned_zeros(centers.dtype, (n,))
+    for i in range(n):
+        if len(sample_weight) == 0 or sample_weight[i] > 0:
+            squared[i] = squared_distance(X, i, centers, labels[i])
+    has_relocated, before = False, sums.counts.copy()
+    for empty in range(len(before)):
+        if before[empty]:
+            continue
+        far = 0
+        for i in range(n):
+            far = i if squared[i] > squared[far] else far
+        if squared[far] == 0:
+            break
+        squared[far], has_relocated = 0.0, True
+        w, old = sample_weight[far] if len(sample_weight) else 1.0, labels[far]
+        for f in range(d):
+            moved[empty, f] = X[far, f]
+            sums.residuals[old, f] -= w * (np.float64(X[far, f]) - centers[old, f])
+        sums.weights[old] -= w
+        sums.counts[old] -= 1
+    return has_relocated
+
+
+def _no_labels() -> Labels:
+    """Return labels that equal none."""
+    return np.empty(0, np.int32)
+
+
+def _added_up(errors: Floats) -> float:
+    """Return the sum over all clusters."""
+    return float(errors.sum())
+
+
+def run(
+    X: Rows,
+    sample_weight: Weights,
+    centers: Floats,
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+) -> Run:
+    """Run ``lloyd`` on several threads."""
+    before, shift, has_relocated, n_iter = _no_labels(), np.inf, False, 0
+    while True:
+        labels, sums = sweep(X, centers, sample_weight)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if not has_relocated and _are_equal(labels, before):
+            break
+        rows = X[: len(labels)]
+        moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
+        before, centers = labels, moved
+    residuals, weights, counts, errors, totals = sums
+    inertia = _added_up(errors)
+    return centers, labels, inertia, n_iter, residuals, weights, counts, errors, totals
+
+
+@inlined
+def _no_labels_compiled() -> Labels:
+    return aligned_zeros(np.int32, (0,))
+
+
+@inlined
+def _added_up_compiled(errors: Floats) -> float:
+    total = 0.0
+    for error in errors:
+        total += error
+    return total
+
+
+run_in_one_call = native(
+    with_names(
+        run, sweep=sweep_padded, _no_labels=_no_labels_compiled, _added_up=_added_up_compiled
+    )
+)
+"""`run` on one thread, over padded rows with explicit weights; a sweep if ``max_iter`` is 0."""

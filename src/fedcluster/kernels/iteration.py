@@ -16,9 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._blocks import HardSums, squared_distance, taken
-from fedcluster.kernels._sweep import is_worth_single, sweep, sweep_padded
-from fedcluster.kernels._tiles import aligned_zeros
+from fedcluster.kernels._blocks import HardSums, taken
+from fedcluster.kernels._sweep import (
+    Run,
+    is_worth_single,
+    run,
+    run_in_one_call,
+    sweep,
+    sweep_padded,
+)
 from fedcluster.kernels.rows import (
     Rows,
     Weights,
@@ -32,7 +38,7 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import inlined, native, with_names
+from fedcluster.kernels.runtime import native, with_names
 from fedcluster.kernels.seeding import default_trials, draw_spread
 from fedcluster.kernels.threads import for_each_chunk, thread_count
 
@@ -129,8 +135,8 @@ def lloyd(
         start = start[sweep(rows, start, weights)[1].counts > 0]
     if _takes_one_call(rows, len(start)):
         given = as_given_weights(weights, len(rows))
-        return LloydFit(*_run_in_one_call(pad(rows), given, start, *how))
-    return LloydFit(*_run(rows, weights, start, *how))
+        return _as_fit(run_in_one_call(pad(rows), given, start, *how))
+    return _as_fit(run(rows, weights, start, *how))
 
 
 def _takes_one_call(rows: Rows, k: int) -> bool:
@@ -247,14 +253,20 @@ def _write_best(
     padded, columns, weights, seed_weights = arrays
     rows, how, found = padded[: len(weights)], (*limits, True), []
     if is_small(rows) and len(chances[number]) > 1:
-        found = [LloydFit(*best_of_restarts(*arrays, chances[number], *how))]
+        found = [_as_fit(best_of_restarts(*arrays, chances[number], *how))]
     for chance in () if found else chances[number]:
         start: Any = rows[draw_spread(columns, seed_weights, len(chance), chance)]
         if _takes_one_call(rows, len(chance)):
-            found.append(LloydFit(*_run_in_one_call(padded, weights, start, *how)))
+            found.append(_as_fit(run_in_one_call(padded, weights, start, *how)))
         else:
-            found.append(LloydFit(*_run(rows, weights, start, *how)))
+            found.append(_as_fit(run(rows, weights, start, *how)))
     fits[number] = reduce(_better, found)
+
+
+def _as_fit(fields: Run) -> LloydFit:
+    """Return a run's centres and the clusters around them."""
+    centers, labels, inertia, n_iter, _, weights, counts, _, _ = fields
+    return LloydFit(centers, labels, weights, counts, inertia, n_iter)
 
 
 def _better(one: LloydFit, other: LloydFit) -> LloydFit:
@@ -264,9 +276,6 @@ def _better(one: LloydFit, other: LloydFit) -> LloydFit:
 
 SURELY_LESS = 1 - 1e-12
 """The factor of an inertia by which another is less not by another order of clusters alone."""
-
-Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
-"""Types of the fields of ``LloydFit``."""
 
 
 @native
@@ -285,110 +294,6 @@ def column_variance(columns: Floats) -> float:
 
 
 @native
-def _are_equal(labels: Labels, others: Labels) -> bool:
-    """Return whether two arrays of labels have the same length and values."""
-    if len(labels) != len(others):
-        return False
-    for i in range(len(labels)):  # noqa: SIM110, to be compiled
-        if labels[i] != others[i]:
-            return False
-    return True
-
-
-@inlined
-def _has_empty(counts: NDArray[np.int64]) -> bool:
-    """Return whether a cluster has no rows."""
-    for j in range(len(counts)):  # noqa: SIM110, to be compiled
-        if counts[j] == 0:
-            return True
-    return False
-
-
-@native
-def _squared_shift(moved: Floats, centers: Floats) -> float:
-    """Return the sum over all centres of the squared distance moved."""
-    shift = 0.0
-    for j in range(len(centers)):
-        shift += squared_distance(moved, j, centers, j)
-    return shift
-
-
-@native
-def move_centers(
-    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, relocate: bool
-) -> tuple[Floats, bool]:
-    """Return the new centres, c + sum of w (x - c) / sum of w, and whether one was relocated."""
-    k, d = centers.shape
-    moved, has_relocated = centers.copy(), False
-    if relocate and _has_empty(sums.counts):
-        residuals, weights, counts, errors, totals = sums
-        sums = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
-        has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
-    for j in range(k):
-        if sums.counts[j] > 0:
-            for f in range(d):
-                moved[j, f] += sums.residuals[j, f] / sums.weights[j]
-    return moved, has_relocated
-
-
-@inlined
-def _relocate(
-    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
-) -> bool:
-    """Move empty clusters to the rows farthest from their centres, and subtract these rows."""
-    n, d = X.shape
-    squared = aligned_zeros(centers.dtype, (n,))
-    for i in range(n):
-        if len(sample_weight) == 0 or sample_weight[i] > 0:
-            squared[i] = squared_distance(X, i, centers, labels[i])
-    has_relocated, before = False, sums.counts.copy()
-    for empty in range(len(before)):
-        if before[empty]:
-            continue
-        far = 0
-        for i in range(n):
-            far = i if squared[i] > squared[far] else far
-        if squared[far] == 0:
-            break
-        squared[far], has_relocated = 0.0, True
-        w, old = sample_weight[far] if len(sample_weight) else 1.0, labels[far]
-        for f in range(d):
-            moved[empty, f] = X[far, f]
-            sums.residuals[old, f] -= w * (np.float64(X[far, f]) - centers[old, f])
-        sums.weights[old] -= w
-        sums.counts[old] -= 1
-    return has_relocated
-
-
-def _run(
-    X: Rows,
-    sample_weight: Weights,
-    centers: Floats,
-    max_iter: int,
-    tol: float,
-    relocate: bool,
-) -> Fields:
-    """Run ``lloyd`` on several threads, and return the fields of ``LloydFit``."""
-    before, shift, has_relocated, n_iter = np.empty(0, np.int32), np.inf, False, 0
-    while True:
-        labels, sums = sweep(X, centers, sample_weight)
-        if shift <= tol or n_iter == max_iter:
-            break
-        n_iter += 1
-        if not has_relocated and _are_equal(labels, before):
-            break
-        rows = X[: len(labels)]
-        moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
-        shift = _squared_shift(moved, centers)
-        before, centers = labels, moved
-    return centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter
-
-
-_run_in_one_call = native(with_names(_run, sweep=sweep_padded))
-"""`_run` on one thread, over padded rows with explicit weights."""
-
-
-@native
 def best_of_restarts(
     padded: Floats,
     columns: Floats,
@@ -398,14 +303,14 @@ def best_of_restarts(
     max_iter: int,
     tol: float,
     relocate: bool,
-) -> Fields:
+) -> Run:
     """Run once for each set of random numbers (n_clusters, n_trials); keep the smallest inertia."""
     lowest = np.inf
     for restart in range(len(chances)):
         rows = draw_spread(columns, seed_weight, chances.shape[1], chances[restart])
         start = taken(padded, rows)
-        run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate)
-        inertia = run[4]
+        run = run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate)
+        inertia = run[2]
         if restart == 0 or inertia < lowest * SURELY_LESS:
             lowest, best = inertia, run
     return best

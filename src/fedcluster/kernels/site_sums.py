@@ -10,20 +10,21 @@ for itself; sums of sites are not rounded, so the division of sites into blocks 
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.kernels._blocks import (
+    HardSums,
     PackedCenters,
     Parts,
     pack_centers,
     taken,
     zero_parts,
 )
-from fedcluster.kernels._sweep import sweep_small
+from fedcluster.kernels._sweep import sweep_padded
 from fedcluster.kernels._tiles import add, aligned_zeros, block_rows, score_block
 from fedcluster.kernels.iteration import best_of_restarts, column_variance
 from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, add_to_leaves
@@ -114,7 +115,7 @@ def means_of_sites(
         across = columns[start * d : stop * d].reshape(d, stop - start)
         absolute, rows = tol * column_variance(across), points[start:]
         fit = best_of_restarts(rows, across, own, own, spread, max_iter, absolute, relocate)
-        _, _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
+        _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
         for j in range(len(counts)):
             if passes_limits(sites, site, counts[j], sent):
                 weights[line] = own_weights[j]
@@ -125,11 +126,11 @@ def means_of_sites(
 
 
 @native
-def _large_groups(X: Rows, sample_weight: Weights, centers: Floats, least: int) -> Any:
+def _large_groups(X: Rows, sample_weight: Weights, centers: Floats, least: int) -> HardSums:
     """Return the sums over the rows of each centre, dropping centres until none has too few."""
     while True:
-        groups = sweep_small(X, centers, sample_weight)
-        counts, n_small = groups[3], 0
+        _, groups = sweep_padded(X, centers, sample_weight)
+        counts, n_small = groups.counts, 0
         for count in counts:
             n_small += count < least
         if len(centers) == 1 or n_small == 0:
