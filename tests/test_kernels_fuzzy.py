@@ -314,8 +314,9 @@ def test_wide_centres_are_packed_about_their_mean(k):
     packed = pack_wide_centers(centers)
     assert_allclose(packed.shift, centers.mean(axis=0), rtol=1e-14)
     differences = centers - packed.shift
-    assert_array_equal(packed.norms.shape, (k,))
-    assert_allclose(packed.norms, np.square(differences).sum(axis=1), rtol=1e-13)
+    assert_allclose(packed.norms[:k], np.square(differences).sum(axis=1), rtol=1e-13)
+    assert_array_equal(packed.norms[k:], np.inf)
+    assert len(packed.norms) == len(packed.tiles) * PRODUCT_COLUMNS
     assert packed.tiles.shape == (-(-k // PRODUCT_COLUMNS), WIDE, PRODUCT_COLUMNS)
     tiles = packed.tiles.transpose(0, 2, 1).reshape(-1, WIDE)
     assert_array_equal(tiles[:k], differences)

@@ -403,6 +403,38 @@ def add_product(
             code.store(builder.fadd(code.load(out, place), total), out, place)
 
 
+@intrinsic_of(types.void)
+def write_distances(
+    code: "Code",
+    products: Array,
+    r: ir.Value,
+    norms: Array,
+    center_norms: Array,
+    j: ir.Value,
+    squared: Array,
+    smallest: Array,
+) -> None:
+    """Write |z|^2 - 2 z.c + |c|^2 for a vector of rows and one tile of products, transposed.
+
+    ``squared[j + c, r + l] = norms[r + l] - 2 products[r + l, c] + center_norms[j + c]`` for
+    c < PRODUCT_COLUMNS. Lowers ``smallest[r + l]`` to the least of them.
+    """
+    builder = code.builder
+    rows = [builder.add(r, INT64(lane)) for lane in range(code.lanes)]
+    lengths, least = code.load(norms, r), code.load(smallest, r)
+    for first in range(0, PRODUCT_COLUMNS, code.lanes):
+        places = [code.position(products, row, INT64(first)) for row in rows]
+        columns = _transposed(builder, [code.load(products, place) for place in places])
+        for c, column in enumerate(columns, first):
+            center = builder.add(j, INT64(c))
+            twice = builder.fadd(column, column)
+            norm = code.spread(code.number(center_norms, center))
+            distances = builder.fsub(builder.fadd(lengths, norm), twice)
+            code.store(distances, squared, code.position(squared, center, r))
+            least = code.lesser(distances, least)
+    code.store(least, smallest, r)
+
+
 class Code:
     """Writer of LLVM code on vectors of numbers.
 

@@ -47,7 +47,14 @@ from numpy.typing import ArrayLike
 from fedcluster.core import Floats
 from fedcluster.kernels._blocks import squared_distance
 from fedcluster.kernels._powers import write_powers
-from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product, aligned_zeros
+from fedcluster.kernels._tiles import (
+    PRODUCT_COLUMNS,
+    PRODUCT_ROWS,
+    add_product,
+    aligned_zeros,
+    lanes,
+    write_distances,
+)
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
 from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
@@ -268,8 +275,8 @@ class WideCenters(NamedTuple):
         The centres' mean s.
     tiles : ndarray of shape (n_tiles, d, PRODUCT_COLUMNS)
         The differences c - s, one tile of centres after the other.
-    norms : ndarray of shape (k,)
-        Their squared lengths.
+    norms : ndarray of shape (n_tiles * PRODUCT_COLUMNS,)
+        Their squared lengths, filled up by infinity.
     """
 
     shift: Floats
@@ -280,8 +287,9 @@ class WideCenters(NamedTuple):
 def pack_wide_centers(centers: Floats) -> WideCenters:
     """Return the centres, shifted by their mean, in tiles."""
     k, d = centers.shape
-    shift, norms, n_tiles = np.zeros(d), np.empty(k), -(-k // PRODUCT_COLUMNS)
+    shift, n_tiles = np.zeros(d), -(-k // PRODUCT_COLUMNS)
     C = np.zeros((n_tiles * PRODUCT_COLUMNS, d))
+    norms = np.full(len(C), np.inf)
     for center in centers:
         shift += center
     shift /= k
@@ -313,7 +321,7 @@ def add_wide_rows(
     (height, width), change = residuals.shape, 0.0
     norms = aligned_zeros(centers.dtype, (WIDE_BLOCK,))
     buffer = aligned_zeros(centers.dtype, (WIDE_BLOCK, width + CACHE_LINE_NUMBERS))
-    weights = aligned_zeros(centers.dtype, (height, WIDE_BLOCK))
+    weights = aligned_zeros(centers.dtype, (height + PRODUCT_COLUMNS, WIDE_BLOCK))
     squared = weights[: len(centers)]
     for start in range(0, len(X), WIDE_BLOCK):
         rows = slice(start, start + WIDE_BLOCK)
@@ -321,7 +329,7 @@ def add_wide_rows(
         Z = buffer[: len(some)]
         _write_shifted(some, packed.shift, Z, norms)
         products = _products(buffer, packed.tiles, len(some))
-        smallest = _wide_squared_distances(products, norms, packed.norms, some, centers, squared)
+        smallest = _wide_squared_distances(products, norms, packed.norms, some, centers, weights)
         change += _weigh(squared, smallest, len(some), m, w, u, tallies)
         for column in range(0, width, PRODUCT_COLUMNS):
             for j in range(0, height, PRODUCT_ROWS):
@@ -355,21 +363,25 @@ def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
     return products
 
 
-@inner_in_any_order
+@inner
 def _wide_squared_distances(
     products: Floats, norms: Floats, center_norms: Floats, X: Rows, centers: Floats, squared: Floats
 ) -> Floats:
-    """Write squared distances (k, n) and return the smallest of each row.
+    """Write squared distances, in lines that are followed by 0; return the smallest of each row.
 
     If the products leave few digits, they are computed from the differences.
     """
-    n, k = len(X), len(centers)
-    smallest, largest = np.empty(n), center_norms.max()
-    for j in range(k):
-        tile, place, norm = j // PRODUCT_COLUMNS, j % PRODUCT_COLUMNS, center_norms[j]
-        for r in range(n):
-            squared[j, r] = norms[r] - 2.0 * products[tile, r, place] + norm
-    _write_smallest(squared, smallest, n)
+    n, k, largest, smallest = len(X), len(centers), 0.0, aligned_zeros(norms.dtype, (WIDE_BLOCK,))
+    smallest[:] = np.inf
+    for r in range(0, n, lanes(norms)):
+        for tile in range(len(products)):
+            j = tile * PRODUCT_COLUMNS
+            write_distances(products[tile], r, norms, center_norms, j, squared, smallest)
+    for j in range(len(squared)):
+        if j < k:
+            largest = max(largest, center_norms[j])
+        else:
+            squared[j] = 0.0
     for r in range(n):
         if smallest[r] < CANCELLED * (norms[r] + largest):
             smallest[r] = np.inf
