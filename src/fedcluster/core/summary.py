@@ -141,6 +141,8 @@ class Summary:
         >>> [Summary(sums, np.array([rows])).is_too_large for rows in (1.0, 10.0)]
         [True, False]
         """
+        if np.abs(self.sums).max(initial=0.0) <= MOST_FOR_A_ROW and np.isfinite(self.weights).all():
+            return False  # for any weights
         if not self.is_finite:
             return True
         most = MOST_FOR_A_ROW * np.maximum(self.weights, 1.0)
@@ -148,6 +150,8 @@ class Summary:
 
     def keep(self, lines: NDArray[np.bool_]) -> Summary:
         """Return the summary with all lines zero but those in ``lines``, (k,) booleans."""
+        if lines.all():
+            return self
         support = None if self.support is None else np.where(lines, self.support, 0.0)
         rest = None if self.rest is None else np.where(lines[:, None], self.rest, 0.0)
         sums = np.where(lines[:, None], self.sums, 0.0)

@@ -587,7 +587,8 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:
     """Return the log's record of one message."""
     lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
-    hidden = 0.0 if task.noise is not None else float(full.rows @ (rows <= 0))
+    all_leave = task.noise is not None or summary is full
+    hidden = 0.0 if all_leave else float(full.rows @ (rows <= 0))
     return AuditRecord(
         round=task.state.round,
         step=step,

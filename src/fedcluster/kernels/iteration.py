@@ -131,6 +131,12 @@ def lloyd(
     """
     rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
     how = max_iter, float(tol), empty != "keep"
+    if is_small(rows):
+        padded, given = pad(rows), as_given_weights(weights, len(rows))
+        if empty == "drop":
+            counts = run_in_one_call(padded, given, start, 0, 0.0, False)[6]
+            start = start[counts > 0]
+        return _as_fit(run_in_one_call(padded, given, start, *how))
     if empty == "drop":
         start = start[sweep(rows, start, weights)[1].counts > 0]
     if _takes_one_call(rows, len(start)):
