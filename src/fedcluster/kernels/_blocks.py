@@ -95,34 +95,27 @@ class PackedCenters(NamedTuple):
 def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
     """Return the centres in the layouts that these rows need."""
     k, d = centers.shape
-    n_tiles = (k - 1) // TILE_CENTERS + 1
-    shift = aligned_zeros(X.dtype, (whole(d, lanes(X)),))
+    n_tiles, width = (k - 1) // TILE_CENTERS + 1, d + -d % ADD_LANES
+    shift = aligned_zeros(X.dtype, (d + -d % lanes(X),))
     tiles = aligned_zeros(X.dtype, (n_tiles, d, TILE_CENTERS))
     half_norms = aligned_zeros(X.dtype, (n_tiles, TILE_CENTERS))
-    half_norms[:] = np.inf
-    padded = aligned_zeros(centers.dtype, (k, whole(d, ADD_LANES)))
-    anchors = aligned_zeros(centers.dtype, (k, whole(d, ADD_LANES)))
+    padded = aligned_zeros(centers.dtype, (k, width))
+    anchors = aligned_zeros(centers.dtype, (k, width))
     central = _most_central(centers)
     for f in range(d):
         shift[f] = centers[central, f]
-    for j in range(k):
+    for j in range(n_tiles * TILE_CENTERS):
         tile, place = j // TILE_CENTERS, j % TILE_CENTERS
-        norm = 0.0
-        for f in range(d):
-            difference = centers[j, f] - np.float64(shift[f])
+        norm = 0.0 if j < k else np.inf
+        for f in range(d if j < k else 0):
+            center = centers[j, f]
+            difference = center - np.float64(shift[f])
             tiles[tile, f, place] = difference
             norm += difference * difference
-            padded[j, f] = anchors[j, f] = centers[j, f]
-            if abs(centers[j, f]) < LARGEST_ANCHOR:
-                anchors[j, f] = np.float32(centers[j, f])
+            padded[j, f] = center
+            anchors[j, f] = np.float32(center) if abs(center) < LARGEST_ANCHOR else center
         half_norms[tile, place] = norm / 2
     return PackedCenters(shift, tiles, half_norms, padded, anchors)
-
-
-@inlined
-def whole(d: int, lanes: int) -> int:
-    """Return the number of columns after padding to whole vectors."""
-    return ((d - 1) // lanes + 1) * lanes
 
 
 @inlined

@@ -21,7 +21,6 @@ from fedcluster.kernels._blocks import (
     finish,
     pack_centers,
     squared_distance,
-    whole,
     zero_parts,
 )
 from fedcluster.kernels._tiles import (
@@ -216,7 +215,7 @@ def sweep_chunk_in_single(
     It gives up if many rows have to be scored again.
     """
     size, n, d, doubts = block_rows(single.tiles), len(labels), packed.tiles.shape[1], 0
-    block = aligned_zeros(single.tiles.dtype, (whole(d, lanes(single.tiles)), size))
+    block = aligned_zeros(single.tiles.dtype, (d + -d % lanes(single.tiles), size))
     lowest, second, nearest = block[0].copy(), block[0].copy(), np.empty(size, np.int32)
     for start in range(0, n, size):
         if doubts > size + start // MOST_DOUBTS:
@@ -290,21 +289,15 @@ def _has_empty(counts: NDArray[np.int64]) -> bool:
 
 
 @native
-def _squared_shift(moved: Floats, centers: Floats) -> float:
-    """Return the sum over all centres of the squared distance moved."""
-    shift = 0.0
-    for j in range(len(centers)):
-        shift += squared_distance(moved, j, centers, j)
-    return shift
-
-
-@native
 def move_centers(
     X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, relocate: bool
-) -> tuple[Floats, bool]:
-    """Return the new centres, c + sum of w (x - c) / sum of w, and whether one was relocated."""
+) -> tuple[Floats, bool, float]:
+    """Return the new centres, c + sum of w (x - c) / sum of w, and whether one was relocated.
+
+    Also return the sum over all centres of the squared distance moved.
+    """
     k, d = centers.shape
-    moved, has_relocated = centers.copy(), False
+    moved, has_relocated, shift = centers.copy(), False, 0.0
     if relocate and _has_empty(sums.counts):
         residuals, weights, counts, errors, totals = sums
         sums = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
@@ -313,7 +306,8 @@ def move_centers(
         if sums.counts[j] > 0:
             for f in range(d):
                 moved[j, f] += sums.residuals[j, f] / sums.weights[j]
-    return moved, has_relocated
+        shift += squared_distance(moved, j, centers, j)
+    return moved, has_relocated, shift
 
 
 @inlined
@@ -373,8 +367,9 @@ def run(
         if not has_relocated and _are_equal(labels, before):
             break
         rows = X[: len(labels)]
-        moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
-        shift = _squared_shift(moved, centers)
+        moved, has_relocated, shift = move_centers(
+            rows, sample_weight, centers, labels, sums, relocate
+        )
         before, centers = labels, moved
     residuals, weights, counts, errors, totals = sums
     inertia = _added_up(errors)
