@@ -90,12 +90,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     ("n", "d", "k", "chunks", "threads"),
     [
         (60_000, 4, 12, 3, 7),  # 2^20 / 48 rows a chunk
-        (200_000, 1, 1, 1, 1),  # less work than a thread is worth
-        (1 << 18, 1, 1, 1, 7),
-        ((1 << 18) - 1, 1, 1, 1, 1),
+        (200_000, 1, 1, 0, 0),  # one chunk, which needs no thread
         (10_000, 15, 200, 10, 7),  # 1024 rows at least
         (200_000, 16, 2, 128, 7),  # matrix products: as many chunks as there may be
-        (5000, 16, 2, 5, 1),  # of 1024 rows at least
+        (5000, 16, 2, 5, 1),  # of 1024 rows at least; less work than a thread is worth
+        (1 << 13, 16, 2, 8, 7),
+        ((1 << 13) - 1, 16, 2, 8, 1),
     ],
 )
 def test_fuzzy_passes_have_chunks_of_enough_rows(

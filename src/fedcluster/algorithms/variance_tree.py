@@ -243,8 +243,6 @@ def _undo(
     if not len(reference):
         return tree, sums, weights, np.zeros((1, sums.shape[1] // 2))
     small = weights < min_rows
-    if not (small.any() or tree.undone.any()):
-        return tree, sums, weights, reference
     leafless = ~_among(tree.parent, len(weights))[tree.child]
     fresh = leafless & (reference[tree.parent] == reference[tree.child]).all(axis=1)
     undone = fresh & (small[tree.parent] | small[tree.child])
