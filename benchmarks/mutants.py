@@ -98,7 +98,7 @@ TESTS = {
     "kernels/runtime.py": "kernels_native",
     "kernels/seeding.py": "kernels_sizes kernels_weights kernels_seeding",
     "kernels/site_sums.py": "crowd small_sites",
-    "kernels/threads.py": "kernels_sizes kernels_threads threads",
+    "core/threads.py": "kernels_sizes kernels_threads threads",
     "lazy.py": "import",
     "metrics": "metrics_by_hand metrics laws",
     "metrics/_gaps.py": "incomplete",

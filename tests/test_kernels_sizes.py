@@ -12,8 +12,9 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
+from fedcluster.core import threads as kernel_threads
+from fedcluster.core.threads import for_each_chunk, thread_count
 from fedcluster.kernels import _hard, _sweep, fuzzy
-from fedcluster.kernels import threads as kernel_threads
 from fedcluster.kernels._blocks import pack_centers
 from fedcluster.kernels._tiles import (
     ADD_LANES,
@@ -33,7 +34,6 @@ from fedcluster.kernels.rows import (
     pad,
 )
 from fedcluster.kernels.seeding import default_trials
-from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from fedcluster.core.threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels import hard_pass, kmeans, nearest
 from fedcluster.kernels._hard import HardPass
 from fedcluster.kernels.iteration import lloyd
-from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 
@@ -142,7 +142,7 @@ def test_chunks_may_have_chunks():
 def test_a_forked_child_has_its_own_pool():
     script = """
         import os
-        from fedcluster.kernels.threads import for_each_chunk
+        from fedcluster.core.threads import for_each_chunk
         done: list[int] = []
         for_each_chunk(done.append, 100, 2)
         child = os.fork()

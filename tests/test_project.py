@@ -102,7 +102,7 @@ def test_the_first_command_takes_as_long_wherever_that_is_said():
     for page in pages:
         assert page.read_text("utf-8").count("10 to 60 seconds") == 1, page.name
     all_of_them = (ROOT / "docs/installing.md", ROOT / "src/fedcluster/engines/warming.py")
-    assert all("about a minute" in page.read_text("utf-8") for page in all_of_them)
+    assert all("about two minutes" in page.read_text("utf-8") for page in all_of_them)
 
 
 def test_links_of_the_readme_work_on_the_package_index_too():

@@ -121,7 +121,7 @@ def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark
         once.ensure_warmed(said.append)
     assert began == [[sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]]
     assert mark.exists()
-    assert said == ["compiling numerical kernels, once on this machine: about a minute"]
+    assert said == ["compiling numerical kernels, once on this machine: about two minutes"]
 
 
 def test_one_who_waited_for_another_does_not_compile_again(

@@ -16,12 +16,12 @@ from fedcluster.cli._progress import TimedEngine, watching
 from fedcluster.cli._runs import FittedSites, write_fit
 from fedcluster.cli._screen import Doing
 from fedcluster.core import Labels
+from fedcluster.core.threads import thread_count
 from fedcluster.engines import DaskEngine
 from fedcluster.errors import InputError
 from fedcluster.io.columns import column_list
 from fedcluster.io.outputs import label_files, write_labels
 from fedcluster.jobs import Fit, JobReport
-from fedcluster.kernels.threads import thread_count
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
 from fedcluster.report.records import SiteRecord, site_record

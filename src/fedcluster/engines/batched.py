@@ -43,6 +43,7 @@ from fedcluster.core import (
 )
 from fedcluster.core.exact import canonical
 from fedcluster.core.streams import stream
+from fedcluster.core.threads import on_threads
 from fedcluster.engines.client import NO_ROW, ONE_THREAD, Client, SharedLog
 from fedcluster.errors import SiteError
 from fedcluster.io.inputs import places_of
@@ -72,7 +73,6 @@ from fedcluster.kernels.site_sums import (
     means_of_sites,
     planes_of,
 )
-from fedcluster.kernels.threads import on_threads
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import RefusedError

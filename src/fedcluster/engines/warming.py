@@ -21,7 +21,7 @@ def ensure_warmed(say: Callable[[str], None]) -> None:
     mark = compiled_mark()
     if mark.exists():
         return
-    say("compiling numerical kernels, once on this machine: about a minute")
+    say("compiling numerical kernels, once on this machine: about two minutes")
     with _alone(mark.with_suffix(".lock")):
         if not mark.exists():
             command = [sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]

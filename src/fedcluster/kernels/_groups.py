@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
+from fedcluster.core.threads import for_each_chunk, thread_count
 from fedcluster.kernels._hard import nearest
 from fedcluster.kernels._swap_improvement import improve
 from fedcluster.kernels.iteration import kmeans
 from fedcluster.kernels.rows import as_double_rows
 from fedcluster.kernels.runtime import inlined, inner, native, native_in_any_order
-from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 SAMPLE_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
 

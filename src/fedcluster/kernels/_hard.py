@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
+from fedcluster.core.threads import for_each_chunk, thread_count
 from fedcluster.kernels._blocks import HardSums, PackedCenters, finish, pack_centers, zero_parts
 from fedcluster.kernels._hamerly import (
     SLACK,
@@ -35,7 +36,6 @@ from fedcluster.kernels.rows import (
     chunk_bounds,
     chunks,
 )
-from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 BUDGET = 1 << 28  # bytes that a site may keep
 MOST_RUNS = 64  # whose centres are remembered, if not their bounds

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
+from fedcluster.core.threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels._blocks import (
     HardSums,
     PackedCenters,
@@ -46,7 +47,6 @@ from fedcluster.kernels.rows import (
     pad,
 )
 from fedcluster.kernels.runtime import inlined, inner, native, with_names
-from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 Run = tuple[Floats, Labels, float, int, Floats, Floats, NDArray[np.int64], Floats, Floats]
 """Centres, labels around them, their inertia, the number of iterations, and ``HardSums``."""

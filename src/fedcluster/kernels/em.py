@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
+from fedcluster.core.threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels.rows import Weights, as_double_rows, as_rows, as_weights
 from fedcluster.kernels.runtime import (
     inlined,
@@ -27,7 +28,6 @@ from fedcluster.kernels.runtime import (
     inner_in_any_order,
     native_in_any_order,
 )
-from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 BLOCK = 128
 CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 21, 1024, 128

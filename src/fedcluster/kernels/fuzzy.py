@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcluster.core import Floats
+from fedcluster.core.threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels._blocks import squared_distance
 from fedcluster.kernels._powers import write_powers
 from fedcluster.kernels._tiles import (
@@ -57,7 +58,6 @@ from fedcluster.kernels._tiles import (
 )
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
-from fedcluster.kernels.threads import BufferPool, for_each_chunk, thread_count
 
 BLOCK = 128  # narrow rows
 WIDE_BLOCK = 96  # wide rows, in whole tiles

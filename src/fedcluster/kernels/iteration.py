@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
+from fedcluster.core.threads import for_each_chunk, thread_count
 from fedcluster.kernels._blocks import HardSums, taken
 from fedcluster.kernels._sweep import (
     Run,
@@ -40,7 +41,6 @@ from fedcluster.kernels.rows import (
 )
 from fedcluster.kernels.runtime import native, with_names
 from fedcluster.kernels.seeding import default_trials, draw_spread
-from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)

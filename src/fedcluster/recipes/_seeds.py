@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Data, Floats, State
+from fedcluster.core.threads import on_threads
 from fedcluster.errors import NOT_DESCRIBED, HeldBackError
 from fedcluster.kernels import kmeans_plusplus, ward_merges
 from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
-from fedcluster.kernels.threads import on_threads
 
 POPULATION = 12
 """Smallest number of fits that are kept and crossed."""

@@ -1,4 +1,4 @@
-"""Threads of the kernels, without numba: one shared pool, and BLAS on a single thread.
+"""Threads of a computation: one shared pool, and BLAS on a single thread.
 
 Work comes in numbered chunks whose results do not depend on the thread. The caller works too, so
 that a call never waits for a pool kept busy by other callers; any number of threads may call.
