@@ -61,6 +61,7 @@ TESTS = {
     "core": "core rounds groups laws",
     "core/exact.py": "exact group_sums",
     "core/ranges.py": "lying_sites policy outsiders planned_steps",
+    "core/threads.py": "kernels_sizes kernels_threads threads",
     "datasets.py": "sample_files demo",
     "engines/_dask.py": "dask",
     "engines/_local.py": "engines participation noise blocks",
@@ -89,6 +90,7 @@ TESTS = {
     "kernels/_groups.py": "groups_kernel",
     "kernels/_hamerly.py": "kernels_bounds",
     "kernels/_hard.py": "kernels_sizes kernels_hard kernels_bounds",
+    "kernels/_powers.py": "kernels_fuzzy",
     "kernels/_swap_improvement.py": "groups_kernel",
     "kernels/fuzzy.py": "kernels_sizes kernels_weights kernels_fuzzy kernels_threads",
     "kernels/iteration.py": "kernels_weights kernels_lloyd "
@@ -98,7 +100,6 @@ TESTS = {
     "kernels/runtime.py": "kernels_native",
     "kernels/seeding.py": "kernels_sizes kernels_weights kernels_seeding",
     "kernels/site_sums.py": "crowd small_sites",
-    "core/threads.py": "kernels_sizes kernels_threads threads",
     "lazy.py": "import",
     "metrics": "metrics_by_hand metrics laws",
     "metrics/_gaps.py": "incomplete",

@@ -74,7 +74,7 @@ GUESTS = {
     "python_calamine": "io._files",
     "sqlalchemy": "io._sql",
     "sklearn": "cli._demo datasets estimators",
-    "threadpoolctl": "core",
+    "threadpoolctl": "core.threads",
     "typer": "cli",
     "vantage6": "transports.vantage6",
 }

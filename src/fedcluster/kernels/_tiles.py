@@ -364,7 +364,7 @@ def add_squares(
     row, center = builder.mul(i, d), builder.mul(j, d)
     places = builder.add(center, center), builder.add(builder.add(center, center), d)
 
-    def add(f: ir.Value, code: "Code") -> None:
+    def add_at(f: ir.Value, code: "Code") -> None:
         x = code.to_double(code.load(X, builder.add(row, f), X.data.type.pointee))
         off = builder.fsub(x, code.load(reference, builder.add(center, f), DOUBLE))
         for value, place in zip((x, builder.fmul(off, off)), places, strict=True):
@@ -373,9 +373,9 @@ def add_squares(
 
     whole = builder.and_(d, INT64(-code.lanes))
     with cgutils.for_range_slice(builder, INT64(0), whole, INT64(code.lanes)) as (f, _):
-        add(f, code)
+        add_at(f, code)
     with cgutils.for_range_slice(builder, whole, d, INT64(1)) as (f, _):
-        add(f, Code(code.context, builder, code.dtype, 1))
+        add_at(f, Code(code.context, builder, code.dtype, 1))
 
 
 @intrinsic_of(types.void)
