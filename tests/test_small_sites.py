@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, State
-from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import FFCM, FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
@@ -83,6 +83,7 @@ STEPS: list[Step] = [
     VarianceTree(16, 2, passes=1),
     SiteSummaries(6),
     SiteSummaries(30, min_rows=4, rows_per_mean=2),
+    FKM(7),
 ]
 
 
@@ -217,6 +218,22 @@ def test_few_sites_are_asked_for_themselves(n: int) -> None:
     state = State.at(np.full((2, D), 1e3))
     few = LocalEngine(sites(())[:n])
     assert isinstance(few.ask([Task(Lloyd(), state)])[0], BatchedAnswers) == (n == FEWEST)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_few_sites_are_asked_at_once_for_the_iterations_of_fkm(n: int) -> None:
+    start, first = State.at(np.full((2, D), 1e3)), State()
+    for step, state, at_once in (
+        (FKM(2), start, n > 1),
+        (FKM(2), first, False),
+        (FKM(2, local_iterations=2), start, False),
+        (FKM(2, empty_clusters="keep"), start, False),
+        (FKM(2, empty_clusters="relocate"), start, False),
+    ):
+        [one] = LocalEngine(sites(())[:n]).ask([Task(step, state)])
+        [other] = each(sites(())[:n], [Task(step, state)])
+        assert isinstance(one, BatchedAnswers) == at_once
+        assert_same(one, other, step)
 
 
 def test_sites_that_differ_are_asked_for_themselves() -> None:

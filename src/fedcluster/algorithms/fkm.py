@@ -191,6 +191,11 @@ class FKM:
         """
         return cls(n_clusters, init_iterations=1, server_seeding="weighted", server_n_init=1)
 
+    @property
+    def is_published(self) -> bool:
+        """True if a site drops empty centres and takes one iteration, as published."""
+        return self.local_iterations == 1 and self.empty_clusters == "drop"
+
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of local centres."""
         return None, n_columns

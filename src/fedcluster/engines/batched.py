@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.summaries import MOST_POINTS, PASSES
 from fedcluster.algorithms.variance_tree import leaves, pass_number
 from fedcluster.core import (
@@ -69,6 +69,7 @@ from fedcluster.kernels.site_sums import (
     add_sums_of_sites,
     columns_of_sites,
     empty_accumulator,
+    lloyd_at_sites,
     may_exceed,
     means_of_sites,
     planes_of,
@@ -211,8 +212,8 @@ class Stacked(Mapping[str, Client]):
 
 T = TypeVar("T")
 
-FEWEST = 8
-"""Number of sites from which on asking them at once pays off."""
+FEWEST, FEWEST_OF_FKM = 8, 2
+"""Numbers of sites from which on asking them at once pays off, and asking them about `FKM`."""
 
 WORTH_A_THREAD = 50_000
 """Size of the second largest site, in numbers, from which on a thread per site saves time."""
@@ -364,13 +365,29 @@ def _means(task: Task, table: StackedRows) -> Joined:
     weights = as_given_weights(as_weights(table.data.sample_weight), len(table.data))
     X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True)
 
-    def describe(some: slice) -> Totals:
-        edges, (bounds, responding, least) = slice(some.start, some.stop + 1), table.sites
-        sites = Sites(bounds[edges], responding[some], least)
+    def describe(some: slice, sites: Sites) -> Totals:
+        edges = slice(some.start, some.stop + 1)
         mine = Draws(draws.n_means[some], draws.begins[edges], draws.chances)
         return means_of_sites(X, points, columns, weights, sites, mine, step.min_rows, how)
 
-    sums, weight, sent = zip(*on_threads(describe, _parts(table.sites.bounds)), strict=True)
+    return _beside(table, describe)
+
+
+def _iterated(task: Task, table: StackedRows) -> Joined:
+    """Return the clusters of each site after one iteration, site after site; see `FKM`."""
+    weights = as_given_weights(as_weights(table.data.sample_weight), len(table.data))
+    centers, how = as_centers(task.state.centers), (1, 0.0, True)
+    return _beside(table, lambda _, at: lloyd_at_sites(table.padded, weights, at, centers, how))
+
+
+def _beside(table: StackedRows, of_part: Callable[[slice, Sites], Totals]) -> Joined:
+    """Return the lines of all sites, computed for some sites at a time."""
+    bounds, responding, least = table.sites
+
+    def totals(some: slice) -> Totals:
+        return of_part(some, Sites(bounds[some.start : some.stop + 1], responding[some], least))
+
+    sums, weight, sent = zip(*on_threads(totals, _parts(bounds)), strict=True)
     lines = Summary(np.concatenate(sums), np.concatenate(weight))
     return Joined(lines, np.concatenate(sent, axis=1), lines.is_too_large)
 
@@ -393,6 +410,7 @@ def _draws(task: Task, names: Iterable[str], n_means: NDArray[np.intp]) -> Draws
 AT_ONCE: dict[type[Step], Callable[[Task, StackedRows], Joined]] = {
     **dict.fromkeys(ADDED, _add),
     SiteSummaries: _means,
+    FKM: _iterated,
 }
 """Functions that compute the answers of all sites to a step at once."""
 
@@ -421,8 +439,8 @@ class Batch:
 
     def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
         """Return all sites' answers to the tasks that can be asked at once, by task position."""
-        plain = (i for i, t in enumerate(tasks) if t.resampled is None and t.noise is None)
-        tables = {i: self._table(tasks[i]) for i in plain if type(tasks[i].step) in AT_ONCE}
+        some = (i for i, task in enumerate(tasks) if _pays_off(task, len(self.clients)))
+        tables = {i: self._table(tasks[i]) for i in some}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]
         joined = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
         for i, each in zip(able, joined, strict=True):
@@ -446,6 +464,16 @@ class Batch:
         if any(part.sample_weight is not None for part in parts):
             weights = np.concatenate([row_weights(part) for part in parts])
         return Data(X, weights), np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
+
+
+def _pays_off(task: Task, n_sites: int) -> bool:
+    """Return whether a task is asked of all sites at once if their rows permit."""
+    step = task.step
+    if type(step) not in AT_ONCE or task.resampled is not None or task.noise is not None:
+        return False
+    if isinstance(step, FKM):
+        return step.is_published and len(task.state.centers) > 0
+    return n_sites >= FEWEST
 
 
 def _fits(task: Task, table: StackedRows) -> bool:
@@ -472,7 +500,8 @@ def kind_of(client: Any) -> Kind | None:
 
 def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
     """Return the batches of sites that are asked at once, with their positions among all sites."""
-    if isinstance(clients, Stacked) and len(clients) >= FEWEST and clients.data.groups is None:
+    are_many = len(clients) >= FEWEST_OF_FKM
+    if isinstance(clients, Stacked) and are_many and clients.data.groups is None:
         limits, largest = clients.disclosure.sizes, clients.sizes.max()
         if limits is not None and largest * clients.data.X.shape[1] <= ONE_THREAD:
             return [(Batch(clients, limits), np.arange(len(clients)))]
@@ -483,7 +512,7 @@ def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple
     return [
         (Batch(dict(every[place] for place in places), kind[2]), np.array(places))
         for kind, places in kinds.items()
-        if kind is not None and len(places) >= FEWEST
+        if kind is not None and len(places) >= FEWEST_OF_FKM
     ]
 
 

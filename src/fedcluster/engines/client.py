@@ -155,7 +155,7 @@ class SharedLog:
     """
 
     def __init__(self, n_sites: int) -> None:
-        self._messages: list[tuple[int, str, int, NDArray[np.int64]]] = []
+        self._messages: list[tuple[int, Step, int, NDArray[np.int64]]] = []
         self.most = np.zeros((3, n_sites), dtype=np.int64)
 
     def __len__(self) -> int:
@@ -163,14 +163,14 @@ class SharedLog:
 
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
         """Log the answers to one task: lines, lone rows and rows held back of each site, (3, s)."""
-        self._messages.append((task.state.round, repr(task.step), n_columns, sent))
+        self._messages.append((task.state.round, task.step, n_columns, sent))
         self.most = np.maximum(self.most, sent)
 
     def records(self, place: int, since: int) -> Iterator[AuditRecord]:
         """Yield the records of one site, starting from a given message."""
         for round, step, n_columns, sent in self._messages[since:]:
             lines, lone_rows, held_back = sent[:, place].tolist()
-            yield AuditRecord(round, step, lines, lines * n_columns, lone_rows, held_back)
+            yield AuditRecord(round, repr(step), lines, lines * n_columns, lone_rows, held_back)
 
 
 class Client:

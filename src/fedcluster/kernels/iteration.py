@@ -26,6 +26,7 @@ from fedcluster.kernels._sweep import (
     sweep,
     sweep_padded,
 )
+from fedcluster.kernels._tiles import aligned_zeros
 from fedcluster.kernels.rows import (
     Rows,
     Weights,
@@ -131,18 +132,28 @@ def lloyd(
     """
     rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
     how = max_iter, float(tol), empty != "keep"
-    if is_small(rows):
-        padded, given = pad(rows), as_given_weights(weights, len(rows))
-        if empty == "drop":
-            counts = run_in_one_call(padded, given, start, 0, 0.0, False)[6]
-            start = start[counts > 0]
-        return _as_fit(run_in_one_call(padded, given, start, *how))
+    if _takes_one_call(rows, len(start)):
+        once = run_without_empty if empty == "drop" else run_in_one_call
+        return _as_fit(once(pad(rows), as_given_weights(weights, len(rows)), start, *how))
     if empty == "drop":
         start = start[sweep(rows, start, weights)[1].counts > 0]
-    if _takes_one_call(rows, len(start)):
-        given = as_given_weights(weights, len(rows))
-        return _as_fit(run_in_one_call(pad(rows), given, start, *how))
     return _as_fit(run(rows, weights, start, *how))
+
+
+@native
+def run_without_empty(
+    padded: Rows, sample_weight: Weights, centers: Floats, max_iter: int, tol: float, relocate: bool
+) -> Run:
+    """Act as `run_in_one_call`, from those centres that have rows."""
+    none = 0 * max_iter  # for a constant, what takes it would be compiled again
+    counts = run_in_one_call(padded, sample_weight, centers, none, tol, relocate)[6]
+    kept, some = 0, aligned_zeros(np.int64, (len(counts),))
+    for j in range(len(counts)):
+        if counts[j]:
+            some[kept] = j
+            kept += 1
+    start = taken(centers, some[:kept])
+    return run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate)
 
 
 def _takes_one_call(rows: Rows, k: int) -> bool:

@@ -26,7 +26,7 @@ from fedcluster.kernels._blocks import (
 )
 from fedcluster.kernels._sweep import sweep_padded
 from fedcluster.kernels._tiles import add, aligned_zeros, block_rows, score_block
-from fedcluster.kernels.iteration import best_of_restarts, column_variance
+from fedcluster.kernels.iteration import best_of_restarts, column_variance, run_without_empty
 from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, add_to_leaves
 from fedcluster.kernels.runtime import inner, native
 
@@ -121,6 +121,34 @@ def means_of_sites(
                 weights[line] = own_weights[j]
                 for f in range(d):
                     sums[line, f] = own_sums[j, f]
+                line += 1
+    return sums[:line], weights[:line], sent
+
+
+@native
+def lloyd_at_sites(
+    X: Rows,
+    sample_weight: Weights,
+    sites: Sites,
+    centers: Floats,
+    how: tuple[int, float, bool],
+) -> Totals:
+    """Return the sums of the clusters that `run_without_empty` finds at each site, site after site.
+
+    The rows (n, d) are padded; ``how`` are the arguments after the centres (k, d).
+    """
+    n_sites, (k, d), line = len(sites.responding), centers.shape, 0
+    sums, weights = np.empty((n_sites * k, d)), np.empty(n_sites * k)
+    sent = np.zeros((3, n_sites), np.int64)
+    for site in range(n_sites):
+        start, stop = sites.bounds[site], sites.bounds[site + 1]
+        fit = run_without_empty(X[start:], sample_weight[start:stop], centers, *how)
+        means, own_weights, counts = fit[0], fit[5], fit[6]
+        for j in range(len(counts)):
+            if passes_limits(sites, site, counts[j], sent):
+                weights[line] = own_weights[j]
+                for f in range(d):
+                    sums[line, f] = means[j, f] * own_weights[j]
                 line += 1
     return sums[:line], weights[:line], sent
 
