@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster import FederatedFuzzyCMeans
+from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
 from fedcluster.core import Data, Floats, Iteration, Limit, Result, SiteInfo, State
 from fedcluster.core.streams import stream
@@ -395,6 +396,25 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(seeds, "CHILDREN", 0)
     found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))
     assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0, 9.0 * (1 + 2e-9)]
+    for behind, n in ((0.799, 1), (0.8 + 1e-12, 2)):
+        inertias = iter([9.0, 5.0, 9.1, 9.2, 9.3])
+        found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0), behind=behind)
+        assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0][:n]
+
+
+@pytest.mark.parametrize(
+    ("options", "n_starts"),
+    [({}, 1), ({"n_init": 8}, 8), ({"min_cluster_size": 5}, 8), ({"few": True}, 15)],
+)
+def test_starts_far_behind_are_not_asked_about(options: dict[str, Any], n_starts: int) -> None:
+    """Unless so many were asked for, or the description may hide what they are good for."""
+    rng = np.random.default_rng(0)
+    n = 900 if options.pop("few", False) else 1000
+    centers = rng.normal(0, 9, (8, 3))
+    X = centers[rng.integers(8, size=2 * n)] + rng.normal(size=(2 * n, 3))
+    model = FederatedKMeans(8, random_state=0, **options).fit(X, sites=np.arange(2 * n) % 2)
+    said = re.search(r"best of (\d+) starts", model.stop_reason_)
+    assert (int(said[1]) if said else 1) == n_starts
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,18 @@ class _Means:
 
 
 def best_seeds(
-    state: State, n_clusters: int, n_seeds: int, rng: Generator, m: float | None = None
+    state: State,
+    n_clusters: int,
+    n_seeds: int,
+    rng: Generator,
+    m: float | None = None,
+    behind: float = np.inf,
 ) -> list[State]:
     """Return the best distinct weighted k-means (fuzzy c-means if m is given) of means.
 
     The best comes first. No communication is needed. Fewer are tried if there are many means in
-    many columns. Fewer than k means are padded with copies, whose clusters stay empty.
+    many columns. Fewer than k means are padded with copies, whose clusters stay empty. Weighted
+    k-means whose inertia exceeds the least by more than the share ``behind`` are left out.
 
     Raises
     ------
@@ -140,7 +146,9 @@ def best_seeds(
     else:
         few = _coarse(state, min(most, max(MERGED, MERGED_PER_CLUSTER * n_clusters)), rng)
         fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng))
-    return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
+    least = fits[0].inertia
+    near = [fit for fit in fits[:n_seeds] if not fit.inertia - least > behind * least]
+    return [State(fit.centers, fit.weights, round=state.round) for fit in near]
 
 
 def _coarse(state: State, most: int, rng: Generator) -> State:

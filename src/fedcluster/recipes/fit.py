@@ -190,6 +190,10 @@ N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
 ``N_SEEDS``; ``N_MORE`` from sums only, or if no site has ``MANY_ROWS`` rows, as the description
 is coarse then; ``N_MOST`` if all sites together have fewer."""
 
+BEHIND = 0.03
+"""Share of the inertia by which a start may be behind the best among the means of all rows, if a
+site has ``MANY_ROWS`` and no limit hides rows."""
+
 N_DRAWN = 32
 """Number of starts if sites draw them, or if they are found among rows that are filled in."""
 
@@ -427,6 +431,13 @@ def _n_seeds(spec: FitSpec) -> int:
     return N_MOST if few else N_MORE if spec.sums_only or small else N_SEEDS
 
 
+def _behind(spec: FitSpec) -> float:
+    """Return the share by which a start may be behind the best among the means of all rows."""
+    asked, hidden = spec.algorithm != "auto" or spec.n_init, spec.grouped or spec.smallest > 1
+    shown = bool(spec.site_rows) and _n_seeds(spec) == N_SEEDS
+    return BEHIND if shown and not (asked or hidden) else np.inf
+
+
 def _staying(n_starts: int, spec: FitSpec) -> Mapping[int, int]:
     """Return how many of these runs stay in their race; fewer if starts are good."""
     found = spec.algorithm == "auto" and not spec.n_init and _n_seeds(spec) == N_MOST
@@ -449,7 +460,7 @@ def drawn_starts(spec: FitSpec) -> Plan[Starts]:
         return (yield from drawn(k, n_drawn, site_seeding(spec.init), seed))
     if spec.init == "auto" and spec.quality != "good" and not spec.sums_only:
         return (yield from with_fkm(step, k, n_seeds, seed, m))
-    return (yield from from_description(step, k, n_seeds, seed, m))
+    return (yield from from_description(step, k, n_seeds, seed, m, _behind(spec)))
 
 
 def description_step(spec: FitSpec) -> Description | None:
@@ -550,12 +561,17 @@ def _finer(step: Description) -> list[Description]:
 
 
 def from_description(
-    step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
+    step: Description,
+    n_clusters: int,
+    n_seeds: int,
+    seed: int,
+    m: float | None = None,
+    behind: float = np.inf,
 ) -> Plan[Starts]:
     """Plan a start from weighted means of all rows: one round of summaries, more from sums."""
     described = yield from description(step, n_clusters, seed)
     means, rng = described.state, stream(seed, described.state.round)
-    return best_seeds(means, n_clusters, n_seeds, rng, m), described.history
+    return best_seeds(means, n_clusters, n_seeds, rng, m, behind), described.history
 
 
 def with_fkm(
