@@ -434,7 +434,10 @@ class Counted:
         self.compiled, self.frames = compiled, frames
 
     def __call__(self, *given: Any) -> Any:
-        names = [f"{each.filename}:{each.function}" for each in inspect.stack(0)]
+        names, frame = [], inspect.currentframe()
+        while frame is not None:
+            names.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
+            frame = frame.f_back
         at = next(
             (i for i, name in enumerate(names) if name.endswith("estimators/_base.py:fit")), 0
         )

@@ -6,6 +6,7 @@ The tables are the law. Where the code teaches better, change them and say why i
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -119,12 +120,21 @@ def _complaints(package: Path, path: Path) -> Iterator[tuple[int, str]]:
             yield line, f"{top} may be imported in {GUESTS[top]} only"
 
 
+@cache
+def _import_statements(source: str) -> list[ast.Import | ast.ImportFrom]:
+    return [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+
 def _imports(source: str, package: str) -> Iterator[tuple[int, str]]:
     """Every import of a module, inside functions too: its line and the absolute dotted name."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _import_statements(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             origin = resolve_name("." * node.level + (node.module or ""), package)
             yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
 

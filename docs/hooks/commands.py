@@ -20,11 +20,13 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 
 def shown() -> Iterator[str]:
     """Yield a section for each command that does something, in the order of the help."""
-    for name, command in commands(typer.main.get_command(app), "fedcluster"):
+    every = typer.main.get_command(app)
+    context = typer.Context(every)
+    for name, command in commands(every, "fedcluster"):
         yield f"## {name}"
         yield from (plain(each) for each in re.split(r"\n\s*\n", command.help or ""))
         for title, kind in {"Arguments": "argument", "Options": "option"}.items():
-            rows = [row(each) for each in command.params if each.param_type_name == kind]
+            rows = [row(each, context) for each in command.params if each.param_type_name == kind]
             if rows:
                 yield "\n".join([f"| {title} | |\n|---|---|", *rows])
         if command.epilog:
@@ -41,10 +43,10 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from commands(below[part], f"{name} {part}")
 
 
-def row(parameter: Any) -> str:
+def row(parameter: Any, context: typer.Context) -> str:
     """Return one line of a table: the names of a parameter, and what it does."""
     if parameter.param_type_name == "argument":
-        names = f"`{parameter.make_metavar(typer.Context(typer.main.get_command(app)))}`"
+        names = f"`{parameter.make_metavar(context)}`"
     else:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     takes = parameter.metavar or "|".join(getattr(parameter.type, "choices", ()))
