@@ -404,12 +404,18 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("options", "n_starts"),
-    [({}, 1), ({"n_init": 8}, 8), ({"min_cluster_size": 5}, 8), ({"few": True}, 15)],
+    [
+        ({}, 1),
+        ({"sums_only": True}, 1),
+        ({"n_init": 8}, 8),
+        ({"min_cluster_size": 5}, 8),
+        ({"few": True}, 27),
+    ],
 )
 def test_starts_far_behind_are_not_asked_about(options: dict[str, Any], n_starts: int) -> None:
     """Unless so many were asked for, or the description may hide what they are good for."""
     rng = np.random.default_rng(0)
-    n = 900 if options.pop("few", False) else 1000
+    n = 400 if options.pop("few", False) else 1000
     centers = rng.normal(0, 9, (8, 3))
     X = centers[rng.integers(8, size=2 * n)] + rng.normal(size=(2 * n, 3))
     model = FederatedKMeans(8, random_state=0, **options).fit(X, sites=np.arange(2 * n) % 2)

@@ -191,8 +191,8 @@ N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
 is coarse then; ``N_MOST`` if all sites together have fewer."""
 
 BEHIND = 0.03
-"""Share of the inertia by which a start may be behind the best among the means of all rows, if a
-site has ``MANY_ROWS`` and no limit hides rows."""
+"""Share of the inertia by which a start may be behind the best among the means of all rows, if
+these are ``MANY_ROWS`` and no limit hides some."""
 
 N_DRAWN = 32
 """Number of starts if sites draw them, or if they are found among rows that are filled in."""
@@ -434,7 +434,7 @@ def _n_seeds(spec: FitSpec) -> int:
 def _behind(spec: FitSpec) -> float:
     """Return the share by which a start may be behind the best among the means of all rows."""
     asked, hidden = spec.algorithm != "auto" or spec.n_init, spec.grouped or spec.smallest > 1
-    shown = bool(spec.site_rows) and _n_seeds(spec) == N_SEEDS
+    shown = bool(spec.site_rows) and _n_seeds(spec) in (N_SEEDS, N_MORE)
     return BEHIND if shown and not (asked or hidden) else np.inf
 
 
