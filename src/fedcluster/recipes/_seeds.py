@@ -146,9 +146,14 @@ def best_seeds(
     else:
         few = _coarse(state, min(most, max(MERGED, MERGED_PER_CLUSTER * n_clusters)), rng)
         fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng))
-    least = fits[0].inertia
-    near = [fit for fit in fits[:n_seeds] if not fit.inertia - least > behind * least]
+    near = _near(fits[:n_seeds], behind)
     return [State(fit.centers, fit.weights, round=state.round) for fit in near]
+
+
+def _near(fits: Sequence[LloydFit], behind: float) -> list[LloydFit]:
+    """Return the fits whose inertia exceeds that of the first, the least, by at most a share."""
+    least = fits[0].inertia
+    return [fit for fit in fits if not fit.inertia - least > behind * least]  # inf * 0 is NaN
 
 
 def _coarse(state: State, most: int, rng: Generator) -> State:
@@ -165,7 +170,7 @@ def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
     Those that are far behind follow as they are.
     """
     tol = 1e-4 * state.centers.var(axis=0).mean()
-    near = [fit for fit in fits if fit.inertia <= (1 + BEHIND) * fits[0].inertia]
+    near = _near(fits, BEHIND)
 
     def carried_on(fit: LloydFit) -> LloydFit:
         return lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
