@@ -396,6 +396,8 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(seeds, "CHILDREN", 0)
     found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))
     assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0, 9.0 * (1 + 2e-9)]
+    inertias = iter([9.0, 5.0, 9.1, 9.2, 9.3])
+    assert best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 0, stream(0, 0)) == []
     for behind, n in ((0.799, 1), (0.8 + 1e-12, 2)):
         inertias = iter([9.0, 5.0, 9.1, 9.2, 9.3])
         found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0), behind=behind)

@@ -146,7 +146,7 @@ def best_seeds(
     else:
         few = _coarse(state, min(most, max(MERGED, MERGED_PER_CLUSTER * n_clusters)), rng)
         fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng))
-    near = _near(fits[:n_seeds], behind)
+    near = _near(fits, behind)[:n_seeds]
     return [State(fit.centers, fit.weights, round=state.round) for fit in near]
 
 
