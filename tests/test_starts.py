@@ -425,6 +425,14 @@ def test_starts_far_behind_are_not_asked_about(options: dict[str, Any], n_starts
     assert (int(said[1]) if said else 1) == n_starts
 
 
+def test_starts_far_behind_among_coarse_means_are_not_asked_about() -> None:
+    """They are not refined among all means, whose inertia includes scatter within coarse ones."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(0, 4, (12, 5))[rng.integers(12, size=25_000)] + rng.normal(size=(25_000, 5))
+    model = FederatedKMeans(12, random_state=0).fit(X, sites=np.arange(25_000) % 500)
+    assert "starts" not in model.stop_reason_
+
+
 @pytest.mark.parametrize(
     ("spec", "asked"),
     [

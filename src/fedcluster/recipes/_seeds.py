@@ -18,7 +18,7 @@ keeps its best members at once instead of growing and being pruned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -167,7 +167,8 @@ def _coarse(state: State, most: int, rng: Generator) -> State:
 def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
     """Return fits of coarse means after refining them among all means, best first.
 
-    Those that are far behind follow as they are.
+    Those that are far behind follow, behind the best by the same inertia as among coarse means:
+    what a fit of these leaves out is their scatter, which is the same for all fits.
     """
     tol = 1e-4 * state.centers.var(axis=0).mean()
     near = _near(fits, BEHIND)
@@ -175,7 +176,10 @@ def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
     def carried_on(fit: LloydFit) -> LloydFit:
         return lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
 
-    return [*_distinct(on_threads(carried_on, near)), *fits[len(near) :]]
+    refined = _distinct(on_threads(carried_on, near))
+    scatter = refined[0].inertia - fits[0].inertia
+    far = [replace(fit, inertia=fit.inertia + scatter) for fit in fits[len(near) :]]
+    return [*refined, *far]
 
 
 def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
