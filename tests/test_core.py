@@ -22,6 +22,7 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
+from fedcluster.core.data import lexicographic
 from fedcluster.engines import CrowdEngine, LocalEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.preprocessing import NumericColumn, Preprocessor
@@ -95,6 +96,13 @@ def test_canonical_order_is_the_lexicographic_one(levels: int, dtype: type) -> N
     assert unweighted.y is not None
     assert_array_equal(unweighted.y, np.lexsort([*X.T[::-1]]))
     assert len(Data(X[:0]).canonical()) == 0
+
+
+@pytest.mark.parametrize("levels", [3, 10**9])
+def test_tables_are_sorted_one_after_another(levels: int) -> None:
+    X = np.random.default_rng(0).integers(levels, size=(300, 2)).astype(float)
+    tables = np.repeat(np.arange(30, dtype=np.uint8), 10)
+    assert_array_equal(lexicographic([*X.T], tables), np.lexsort([*X.T[::-1], tables]))
 
 
 def test_canonical_order_is_by_the_first_column_then_the_next_then_the_weight() -> None:

@@ -151,7 +151,7 @@ class Data:
             _part(each, rows) for each in (self.sample_weight, self.y, self.groups, self.assigned)
         )
         grouped = None if self.grouped is None else self.grouped.take(rows)
-        return Data(self.X[rows], weight, y, self.columns, groups, grouped, assigned)
+        return Data(_part(self.X, rows), weight, y, self.columns, groups, grouped, assigned)
 
     @property
     def n_rows(self) -> float:
@@ -209,7 +209,10 @@ class Data:
 
 
 def _part(values: Any, rows: NDArray[Any] | slice) -> Any:
-    return None if values is None else values[rows]
+    if values is None or isinstance(rows, slice):
+        return None if values is None else values[rows]
+    places = np.flatnonzero(rows) if rows.dtype == bool else rows
+    return np.take(values, places, axis=0)  # of 8 columns, values[rows] takes ten times as long
 
 
 def on_grid(values: Rows) -> Rows:
@@ -247,21 +250,27 @@ def coarse(values: Floats, largest: Floats | float) -> Floats:
     return rounded
 
 
-def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+def lexicographic(
+    columns: Sequence[NDArray[Any]], tables: NDArray[np.integer] | None = None
+) -> NDArray[np.intp]:
     """Return the order that sorts rows by their columns, the first column being decisive.
 
     The order is that of ``np.lexsort``, found faster if few rows share a value: a column is only
-    compared for rows that the columns before it leave tied.
+    compared for rows that the columns before it leave tied. If the rows are those of several
+    tables, each is sorted for itself, and they follow one another.
 
     Examples
     --------
     >>> lexicographic([np.array([2.0, 1.0, 2.0]), np.array([5.0, 7.0, 4.0])])
     array([1, 2, 0])
+    >>> lexicographic([np.array([2.0, 1.0, 4.0, 3.0])], np.array([0, 0, 1, 1]))
+    array([1, 0, 3, 2])
     """
     order = np.argsort(columns[0])
     first = columns[0][order]
     if (first[1:] > first[:-1]).all():  # no value twice, and no missing one
-        return order
+        return order if tables is None else order[np.argsort(tables[order], kind="stable")]
+    columns = columns if tables is None else [tables, *columns]
     order = np.argsort(columns[0], kind="stable")  # takes thrice the time
     places, tie = np.arange(len(order)), np.zeros(len(order), dtype=np.intp)
     for before, column in pairwise(columns):

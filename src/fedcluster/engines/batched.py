@@ -294,8 +294,9 @@ class StackedRows:
     def canonical(self) -> StackedRows:
         """Return the table with the rows of each site in lexicographic order."""
         weights = [] if self.data.sample_weight is None else [self.data.sample_weight]
-        place = np.repeat(np.arange(len(self.names)), self.sizes)
-        data = self.data.take(lexicographic([place, *self.data.X.T, *weights]))
+        few = np.min_scalar_type(len(self.names))  # 16 bits are sorted in a tenth of the time
+        place = np.repeat(np.arange(len(self.names), dtype=few), self.sizes)
+        data = self.data.take(lexicographic([*self.data.X.T, *weights], place))
         return StackedRows(self.names, data, pad(data.X), self.sites)
 
     @cached_property
