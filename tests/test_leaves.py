@@ -349,6 +349,7 @@ def test_merged_components_have_the_shape_and_the_noise_that_were_asked_for() ->
 
 @pytest.mark.parametrize("model", ["k-means", "auto"])
 @pytest.mark.parametrize(("k", "ks"), [(5, (2, 3)), (5, (1, 2)), (2, (5, 6))])
+@pytest.mark.usefixtures("short_search")
 def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(
     k: int, ks: Any, model: str
 ) -> None:

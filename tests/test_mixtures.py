@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ def fitted(kind: Covariance = "full", k: int = 3, **how: Any) -> FederatedGaussi
     return model.fit(IRIS, sites=SITES)
 
 
+by_default = cache(fitted)
+"""Of each shape one fit, which several tests look at and none changes."""
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @every_type
 def test_from_a_given_start_all_is_scikit_learns(kind: Covariance) -> None:
@@ -63,13 +68,13 @@ def test_from_a_given_start_all_is_scikit_learns(kind: Covariance) -> None:
 @every_type
 def test_the_default_is_as_likely_as_ten_starts_of_scikit_learn(kind: Covariance) -> None:
     pooled = PooledMixture(3, covariance_type=kind, n_init=10, random_state=0).fit(IRIS)
-    assert fitted(kind).lower_bound_ > pooled.lower_bound_ - 1e-3
+    assert by_default(kind).lower_bound_ > pooled.lower_bound_ - 1e-3
 
 
 @pytest.mark.usefixtures("short_search")
 def test_the_order_of_components_is_by_weight_and_belongs_to_all() -> None:
     """Means, covariances and shares are reordered together: densities add up to the score."""
-    model = fitted()
+    model = by_default("full")
     assert (np.diff(model.weights_) <= 0).all()
     parts = [
         weight * multivariate_normal.pdf(IRIS, mean, covariance)
@@ -82,7 +87,7 @@ def test_the_order_of_components_is_by_weight_and_belongs_to_all() -> None:
 
 def test_drawn_rows_have_the_moments_of_the_mixture() -> None:
     for kind in COVARIANCES:
-        model = fitted(kind)
+        model = by_default(kind)
         X, y = model.sample(20_000)
         assert X.shape == (20_000, 4)
         np.testing.assert_allclose(np.bincount(y) / 20_000, model.weights_, atol=0.02)
@@ -118,6 +123,7 @@ def table(n: int = 400, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"a": a, "b": b, "c": c, "size": rng.normal(one * 2.0, 1.0), "one": one})
 
 
+@pytest.mark.usefixtures("short_search")
 def test_texts_have_shares_in_each_component() -> None:
     """As EM by hand over the levels, from where it ended: a fixed point."""
     rows = table()
@@ -140,6 +146,7 @@ def test_texts_have_shares_in_each_component() -> None:
     assert set(np.unique(drawn[:, names.index("a=yes")])) == {0.0, 1.0}
 
 
+@pytest.mark.usefixtures("short_search")
 def test_latent_classes_where_all_columns_are_text() -> None:
     """The log likelihood is that of the products of shares, by hand."""
     X = table()[["a", "b", "c"]]
@@ -231,6 +238,7 @@ def test_fit_and_predict_on_the_command_line(tmp_path: Path) -> None:
     assert one.read_text("utf-8") == other.read_text("utf-8")
 
 
+@pytest.mark.usefixtures("short_search")
 def test_k_is_chosen_and_then_a_mixture_of_it_is_fitted() -> None:
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(c, 1, (60, 2)) for c in (0, 12, 24)])

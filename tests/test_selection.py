@@ -182,11 +182,16 @@ def test_public_bounds_take_the_place_of_the_box() -> None:
 @pytest.mark.parametrize(
     "n_sites", [1, 5, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 10))]
 )
-def test_every_partition_gives_the_verdict(X: np.ndarray, k: int, n_sites: int) -> None:
+def test_every_partition_gives_the_verdict(
+    X: np.ndarray, k: int, n_sites: int, request: pytest.FixtureRequest
+) -> None:
+    if n_sites == 1:  # as pooled rows are searched at length by `test_kinds`
+        request.getfixturevalue("short_search")
     found = select_k(X, range(1, 9), sites=sites(X, n_sites, seed=n_sites), random_state=0)
     assert found.n_clusters == k
 
 
+@pytest.mark.usefixtures("short_search")
 def test_a_site_for_each_cluster_gives_the_verdict() -> None:
     found = select_k({"a": CLEAR[:40], "b": CLEAR[40:80], "c": CLEAR[80:]}, random_state=0)
     assert found.n_clusters == 3
@@ -304,6 +309,7 @@ def test_the_elbow_is_where_the_curve_bends() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.usefixtures("short_search")
 def test_every_rule_finds_clear_clusters(rule: RuleName) -> None:
     found = select_k(CLEAR, range(2, 6), rule=rule, sites=sites(CLEAR, 3), random_state=0)
     assert found.n_clusters == 3
@@ -467,6 +473,7 @@ def test_values_that_repeat_are_said_to_look_like_clusters(kind: str) -> None:
     assert any("without a spread of their own" in line for line in found.warnings), found.warnings
 
 
+@pytest.mark.usefixtures("short_search")
 def test_rows_that_do_not_repeat_are_not_said_to() -> None:
     X, _ = HARD["turned, 6 in 3 columns"](np.random.default_rng(3))
     found = select_k(X, prepare="standard", random_state=0)

@@ -222,6 +222,7 @@ def clients_of(frames: dict[str, pd.DataFrame]) -> list[Client]:
     return [Client(name, Data(f.to_numpy(), columns=columns)) for name, f in frames.items()]
 
 
+@pytest.mark.usefixtures("short_search")
 def test_the_command_line_writes_a_model_of_directions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +245,7 @@ def test_the_command_line_writes_a_model_of_directions(
     assert "4 clusters" in ran.stdout
 
 
+@pytest.mark.usefixtures("short_search")
 def test_k_is_chosen_among_directions() -> None:
     clients = [Client(name, Data(x)) for name, x in parts(cones(6), 6, 2).items()]
     chosen = execute(SelectK(1, 6, metric="cosine"), LocalEngine(clients)).outcome.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,16 @@ def test_a_draw_travels_and_must_be_a_whole_number() -> None:
 # Clusters of any shape
 
 
-@pytest.fixture(scope="module")
-def two_moons() -> JobReport:
+@cache
+def moons() -> JobReport:
     rows = 4 * make_moons(300, noise=0.06, random_state=1)[0]
     clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
     return execute(Fit("auto", stability=4, seed=0), LocalEngine(clients), columns=["x", "y"])
+
+
+@pytest.fixture
+def two_moons(short_search: None) -> JobReport:
+    return moons()
 
 
 def test_a_choice_of_any_shape_is_judged_again_in_each_sample(two_moons: JobReport) -> None:
@@ -148,6 +154,7 @@ def test_agreement_with_clusters_of_any_shape_is_that_of_their_labels(two_moons:
     np.testing.assert_array_equal(answer.weights.reshape(3, 2), pd.crosstab(labels, other))
 
 
+@pytest.mark.usefixtures("short_search")
 def test_the_density_between_two_components_is_that_on_their_ridge_line() -> None:
     """With one covariance, the ridge line is the line between the means."""
     rng = np.random.default_rng(4)
@@ -188,6 +195,7 @@ def test_leaves_are_large_enough_for_the_limits_of_each_site() -> None:
     assert said.startswith("limits of the sites may hide clusters of fewer than about 450 rows")
 
 
+@pytest.mark.usefixtures("short_search")
 def test_gaps_are_compared_as_gaps() -> None:
     rng = np.random.default_rng(8)
     rows = np.repeat(CENTERS[:2], 150, axis=0) + rng.normal(size=(300, 2))
