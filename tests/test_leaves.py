@@ -34,6 +34,7 @@ from fedcluster.mixtures.on_leaves import LeafRows, Search
 from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
+from fedcluster.recipes import FitSpec, _mixtures
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._judgement import _agree, _by_means
 from fedcluster.selection._mixtures import confirmed_plan, likely_mixtures
@@ -224,6 +225,30 @@ def test_a_leaf_is_halved_along_its_first_axis_in_units() -> None:
     assert_allclose(
         np.sort(points, axis=0), np.sort([leaf.means[0] - step, leaf.means[0] + step], axis=0)
     )
+
+
+def test_columns_alike_but_for_rounding_are_halved_by_their_place() -> None:
+    """An eigendecomposition sorts them by their last digits, which the order of rows decides."""
+    rng, halved = np.random.default_rng(0), []
+    for _ in range(4):
+        variances = 1 + np.finfo(float).eps * rng.integers(-3, 4, 7)
+        leaf = Leaves(np.array([50.0]), np.zeros((1, 7)), np.diag(variances)[None])
+        halved.append(leaf.halved(8, np.ones(7), np.arange(7), 5.0).round(9))
+    assert np.count_nonzero(halved[0][0]) == 3
+    for each in halved[1:]:
+        assert_array_equal(np.unique(each, axis=0), np.unique(halved[0], axis=0))
+
+
+def test_rows_that_weigh_2_are_described_by_the_leaves_of_twice_as_many_rows() -> None:
+    rows, leaves = np.random.default_rng(3).normal(size=(60, 4)), list[Any]()
+    step, often = GaussianMixture("diag"), np.arange(60) % 3
+    for X, weight in ((rows, often.astype(float)), (np.repeat(rows, often, axis=0), None)):
+        engine = LocalEngine([Client("a", Data(X, weight), ())])
+        spec = FitSpec(3, model="mixture").at(engine.introduce())
+        plan = _mixtures._described(step, spec, None)  # noqa: SLF001
+        leaves.append(run_plan(plan, engine).value[1].leaves)
+    assert_array_equal(leaves[0].weights, leaves[1].weights)
+    assert_allclose(leaves[0].means, leaves[1].means, rtol=1e-9)
 
 
 # Leaves that are joined

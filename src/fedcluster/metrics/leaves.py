@@ -235,7 +235,11 @@ class Leaves:
         """
         (count, d), p, scale = self.means.shape, len(numeric), unit[numeric]
         other = np.setdiff1d(np.arange(d), numeric)
-        values, vectors = np.linalg.eigh(self.covariances / scale[:, None] / scale)
+        scaled = self.covariances / scale[:, None] / scale
+        values, vectors = np.linalg.eigh(scaled)
+        variances = np.einsum("lii->li", scaled)
+        if count == 1 and np.array_equal(scaled[0], np.diag(variances[0])):
+            values, vectors = variances, np.eye(p)[None]  # those alike are not sorted by rounding
         spreads, steps = np.zeros((count, d)), np.zeros((count, d, d))
         spreads[:, :p] = np.maximum(values, 0.0)
         shares = np.clip(self.means[:, other], 0.0, 1.0)

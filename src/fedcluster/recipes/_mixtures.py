@@ -328,7 +328,7 @@ BRIEF, LONG, WHOLE = 5, 20, 300
 """Iterations of each mixture of leaves, and of the distinct ones; and leaves up to which clusters
 of theirs are joined by likelihood, too."""
 ROWS_EACH = 2
-"""Smallest number of rows of a leaf."""
+"""Smallest weight of a leaf; where rows weigh less than 1 on average, their smallest number."""
 MANY_ROWS = 5_000
 """Number of rows from which on mixtures of leaves are searched instead of mixtures of the rows."""
 N_FOUND, N_HARD = 3, 4
@@ -457,7 +457,7 @@ def _described(
     if step.covariance_type == "spherical" and not texts.all():  # numbers have one unit
         told = replace(told, variance=np.full(len(texts), told.variance[texts == 0].mean()))
     table, center = Table.by_column(texts, told, preprocessor), State.at(told.mean[None])
-    least = ROWS_EACH * table.n / max(sum(spec.site_rows), 1.0)
+    least = min(ROWS_EACH * table.n / max(sum(spec.site_rows), 1.0), ROWS_EACH)
     if not sends_products(table, least):
         [answers] = yield [Task(Covariance(), center, spec.seed)]
         table = table.with_products(answers.total())
