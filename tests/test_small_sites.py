@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from sklearn.base import clone
 
-from fedcluster import Client, Data, FederatedKMeans, State
+from fedcluster import (
+    Client,
+    Data,
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    State,
+)
 from fedcluster.algorithms import FFCM, FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import MOST_POINTS
@@ -21,6 +29,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import FEWEST, BatchedAnswers, Stacked, kind_of
 from fedcluster.errors import SiteError
 from fedcluster.io.inputs import unique_ids
+from fedcluster.kernels.runtime import compiled_loops
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
@@ -274,6 +283,36 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     assert_array_equal(model.cluster_centers_, centers)
     assert model.communication_rounds_ == sent
     assert model.influence_ == influence
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(FederatedKMeans(3, algorithm=each) for each in ("auto", "fkm", "kfed", "fedavg")),
+        FederatedKMeans(3, sums_only=True),
+        FederatedKMeans(3, trim=0.1),
+        FederatedKMeans(3, min_cluster_size=5),
+        FederatedFuzzyCMeans(3),
+        FederatedGaussianMixture(3),
+    ],
+    ids=str,
+)
+def test_loops_in_python_have_the_bits_of_compiled_ones(
+    model: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a first fit on a machine has them: it does not wait for their compilation."""
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(600, 3)) + 4 * rng.integers(3, size=(600, 1))).astype(dtype)
+    once, again = (clone(model).set_params(random_state=0) for _ in range(2))
+    once.fit(X, sites=np.arange(600) % 10)
+    monkeypatch.setattr(compiled_loops, "left", 1 << 60)
+    again.fit(X, sites=np.arange(600) % 10)
+    assert compiled_loops.left != 1 << 60
+    assert_array_equal(again.cluster_centers_, once.cluster_centers_)
+    assert_array_equal(again.labels_, once.labels_)
+    assert again.inertia_ == once.inertia_
+    assert repr(again.history_) == repr(once.history_)  # NaN equals no NaN
 
 
 def stacked(limits: tuple[Filter, ...] = (MinRows(4),), n_sites: int = 12) -> Stacked:

@@ -19,6 +19,7 @@ from fedcluster.algorithms import FedAvg
 from fedcluster.cli import _warming as warming
 from fedcluster.cli import app
 from fedcluster.engines import warming as once
+from fedcluster.kernels import runtime
 from fedcluster.kernels.runtime import announcer, compiled_mark
 
 
@@ -80,6 +81,24 @@ def test_the_jobs_are_small_fits_of_every_kind() -> None:
     few = [f"{name} of few rows in float32" for name in ("fkm", "kfed")]
     for name in ("k-means", *few, "mixtures", "groups of rows"):
         jobs[name]()
+
+
+def test_loops_are_compiled_once_they_would_have_paid_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At once on a machine that is warm, or where they paid off before."""
+    marks = {what: tmp_path / what for what in ("all", "loops")}
+    monkeypatch.setattr(runtime, "compiled_mark", marks.__getitem__)
+    monkeypatch.setattr(runtime, "LOOPS", 5)
+    loops = runtime._CompiledLoops()  # noqa: SLF001
+    assert [loops.pay_off(), loops.pay_off(2), loops.pay_off(2)] == [False] * 3
+    assert not marks["loops"].exists()
+    assert loops.pay_off()
+    assert marks["loops"].exists()
+    assert runtime._CompiledLoops().pay_off()  # noqa: SLF001
+    marks["loops"].unlink()
+    marks["all"].touch()
+    assert runtime._CompiledLoops().pay_off()  # noqa: SLF001
 
 
 FITS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from fedcluster import (
     select_k,
 )
 from fedcluster.kernels import hard_sums, nearest
-from fedcluster.kernels.runtime import announcer, compiled_mark
+from fedcluster.kernels.runtime import announcer, compiled_loops, compiled_mark
 from fedcluster.privacy import Groups
 from fedcluster.privacy.groups import Grouping
 
@@ -79,7 +79,7 @@ def _fit(model: Any, rows: list[Any]) -> Callable[[], object]:
 
 def warmed(doing: Callable[[str], None]) -> int:
     """Compile missing kernels; return their number."""
-    every = list(jobs())
+    every, compiled_loops.left = list(jobs()), 0
     for i, (name, job) in enumerate(every, 1):
         doing(f"compiling kernels, {i} of {len(every)}: {name}")
         job()

@@ -58,6 +58,7 @@ from fedcluster.kernels.rows import (
     next_cuts,
     pad,
 )
+from fedcluster.kernels.runtime import compiled_loops
 from fedcluster.kernels.seeding import default_trials
 from fedcluster.kernels.site_sums import (
     Draws,
@@ -473,8 +474,10 @@ def _pays_off(task: Task, n_sites: int) -> bool:
     if type(step) not in AT_ONCE or task.resampled is not None or task.noise is not None:
         return False
     if isinstance(step, FKM):
-        return step.is_published and len(task.state.centers) > 0
-    return n_sites >= FEWEST
+        some = step.is_published and len(task.state.centers) > 0
+    else:
+        some = n_sites >= FEWEST
+    return some and compiled_loops.pay_off(n_sites)
 
 
 def _fits(task: Task, table: StackedRows) -> bool:

@@ -46,7 +46,7 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import inlined, inner, native, with_names
+from fedcluster.kernels.runtime import compiled_loops, inlined, inner, native, with_names
 
 Run = tuple[Floats, Labels, float, int, Floats, Floats, NDArray[np.int64], Floats, Floats]
 """Centres, labels around them, their inertia, the number of iterations, and ``HardSums``."""
@@ -66,7 +66,7 @@ def sweep(
     Several threads are used if that pays off. Squared distances (n,) are written if an array is
     given for them.
     """
-    if squared is None and is_small(X):
+    if squared is None and is_small(X) and compiled_loops.pay_off():
         given = as_given_weights(sample_weight, len(X))
         swept = run_in_one_call(pad(X), given, centers, 0, 0.0, False)
         return swept[1], HardSums(*swept[4:])
@@ -75,7 +75,7 @@ def sweep(
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
     sources = chunks(X, chunk_bounds(n, k, d))
     buffers = BufferPool(partial(zero_parts, packed.centers), clear, add_up)
-    single = _in_single(X, packed, k)
+    single = None if is_small(X) else _in_single(X, packed, k)
 
     def work(chunk: int) -> None:
         (rows, source), parts, done = sources[chunk], buffers.take(), 0
@@ -279,50 +279,40 @@ def _are_equal(labels: Labels, others: Labels) -> bool:
     return True
 
 
-@inlined
-def _has_empty(counts: NDArray[np.int64]) -> bool:
-    """Return whether a cluster has no rows."""
-    for j in range(len(counts)):  # noqa: SIM110, to be compiled
-        if counts[j] == 0:
-            return True
-    return False
-
-
 @native
-def move_centers(
-    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, relocate: bool
-) -> tuple[Floats, bool, float]:
-    """Return the new centres, c + sum of w (x - c) / sum of w, and whether one was relocated.
+def _move(centers: Floats, moved: Floats, sums: HardSums) -> tuple[float, int]:
+    """Write the new centres, c + sum of w (x - c) / sum of w, to an array that holds c.
 
-    Also return the sum over all centres of the squared distance moved.
+    Return the sum over all centres of the squared distance moved, and the number of empty clusters.
     """
-    k, d = centers.shape
-    moved, has_relocated, shift = centers.copy(), False, 0.0
-    if relocate and _has_empty(sums.counts):
-        residuals, weights, counts, errors, totals = sums
-        sums = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
-        has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
+    (k, d), shift, n_empty = centers.shape, 0.0, 0
     for j in range(k):
         if sums.counts[j] > 0:
             for f in range(d):
                 moved[j, f] += sums.residuals[j, f] / sums.weights[j]
+        n_empty += sums.counts[j] == 0
         shift += squared_distance(moved, j, centers, j)
-    return moved, has_relocated, shift
+    return shift, n_empty
 
 
-@inlined
-def _relocate(
-    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
-) -> bool:
-    """Move empty clusters to the rows farthest from their centres, and subtract these rows."""
-    n, d = X.shape
+@native
+def _move_after_relocating(
+    X: Rows, sample_weight: Weights, centers: Floats, moved: Floats, labels: Labels, sums: HardSums
+) -> tuple[float, bool]:
+    """Act as `_move`, after moving empty clusters to the rows farthest from their centres.
+
+    These rows are subtracted from the sums of their clusters. Return the squared distance moved,
+    and whether a cluster was relocated.
+    """
+    (n, d), (residuals, weights, counts, errors, totals) = X.shape, sums
+    left = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
     squared = aligned_zeros(centers.dtype, (n,))
     for i in range(n):
         if len(sample_weight) == 0 or sample_weight[i] > 0:
             squared[i] = squared_distance(X, i, centers, labels[i])
-    has_relocated, before = False, sums.counts.copy()
-    for empty in range(len(before)):
-        if before[empty]:
+    has_relocated = False
+    for empty in range(len(counts)):
+        if counts[empty]:
             continue
         far = 0
         for i in range(n):
@@ -333,10 +323,10 @@ def _relocate(
         w, old = sample_weight[far] if len(sample_weight) else 1.0, labels[far]
         for f in range(d):
             moved[empty, f] = X[far, f]
-            sums.residuals[old, f] -= w * (np.float64(X[far, f]) - centers[old, f])
-        sums.weights[old] -= w
-        sums.counts[old] -= 1
-    return has_relocated
+            left.residuals[old, f] -= w * (np.float64(X[far, f]) - centers[old, f])
+        left.weights[old] -= w
+        left.counts[old] -= 1
+    return _move(centers, moved, left)[0], has_relocated
 
 
 def _no_labels() -> Labels:
@@ -345,8 +335,8 @@ def _no_labels() -> Labels:
 
 
 def _added_up(errors: Floats) -> float:
-    """Return the sum over all clusters."""
-    return float(errors.sum())
+    """Return the sum over all clusters, in their order."""
+    return float(np.cumsum(errors)[-1])
 
 
 def run(
@@ -366,10 +356,13 @@ def run(
         n_iter += 1
         if not has_relocated and _are_equal(labels, before):
             break
-        rows = X[: len(labels)]
-        moved, has_relocated, shift = move_centers(
-            rows, sample_weight, centers, labels, sums, relocate
-        )
+        moved, has_relocated = centers.copy(), False
+        shift, n_empty = _move(centers, moved, sums)
+        if relocate and n_empty:
+            rows, moved = X[: len(labels)], centers.copy()
+            shift, has_relocated = _move_after_relocating(
+                rows, sample_weight, centers, moved, labels, sums
+            )
         before, centers = labels, moved
     residuals, weights, counts, errors, totals = sums
     inertia = _added_up(errors)

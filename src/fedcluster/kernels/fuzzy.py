@@ -124,8 +124,9 @@ def _write_smallest(squared: Floats, smallest: Floats, n: int) -> None:
     Two lines at a time: for one, LLVM stores only the lanes that change, which takes five times as
     long.
     """
-    k = len(squared)
-    smallest[:n] = squared[0, :n]
+    k, first = len(squared), squared[0]
+    for r in range(n):  # between slices, numba compiles an error message for seconds
+        smallest[r] = first[r]
     for j in range(1, k, 2):
         line, other = squared[j], squared[min(j + 1, k - 1)]
         for r in range(n):

@@ -40,7 +40,7 @@ from fedcluster.kernels.rows import (
     is_small,
     pad,
 )
-from fedcluster.kernels.runtime import native, with_names
+from fedcluster.kernels.runtime import compiled_loops, native, with_names
 from fedcluster.kernels.seeding import default_trials, draw_spread
 
 
@@ -159,7 +159,8 @@ def run_without_empty(
 def _takes_one_call(rows: Rows, k: int) -> bool:
     """Return whether a run is one compiled call, as is best for few rows on a single thread."""
     few = len(chunk_bounds(len(rows), k, rows.shape[1])) <= 3
-    return is_small(rows) or (few and not is_worth_single(rows, k))
+    is_best = is_small(rows) or (few and not is_worth_single(rows, k))
+    return is_best and compiled_loops.pay_off()
 
 
 def kmeans(
@@ -269,7 +270,7 @@ def _write_best(
     """Write the best run, with a compiled loop over runs if there are several of few rows."""
     padded, columns, weights, seed_weights = arrays
     rows, how, found = padded[: len(weights)], (*limits, True), []
-    if is_small(rows) and len(chances[number]) > 1:
+    if is_small(rows) and len(chances[number]) > 1 and compiled_loops.pay_off(len(chances[number])):
         found = [_as_fit(best_of_restarts(*arrays, chances[number], *how))]
     for chance in () if found else chances[number]:
         start: Any = rows[draw_spread(columns, seed_weights, len(chance), chance)]
@@ -396,7 +397,8 @@ def minibatch_epochs(
     rows, centers = as_rows(X), as_centers(centers)
     weights = as_given_weights(as_weights(sample_weight), len(rows))
     how = weights, centers, batch_size, np.array(orders, np.int64), rate
-    if min(batch_size, len(rows)) * centers.size >= WORTH_A_CALL:
+    is_large = min(batch_size, len(rows)) * centers.size >= WORTH_A_CALL
+    if is_large or not compiled_loops.pay_off(how[3].size):
         return MiniBatchFit(centers, *_run_batches(rows, *how))
     return MiniBatchFit(centers, *_run_batches_in_one_call(pad(as_double_rows(rows)), *how))
 
