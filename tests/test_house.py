@@ -121,17 +121,22 @@ def _complaints(package: Path, path: Path) -> Iterator[tuple[int, str]]:
 
 
 @cache
-def _import_statements(source: str) -> list[ast.Import | ast.ImportFrom]:
+def _import_statements(source: str) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import of a module, and whether it stands in a function."""
+    nodes = list(ast.walk(ast.parse(source)))
+    functions = [
+        range(f.lineno, (f.end_lineno or 0) + 1) for f in nodes if isinstance(f, ast.FunctionDef)
+    ]
     return [
-        node
-        for node in ast.walk(ast.parse(source))
+        (node, any(node.lineno in lines for lines in functions))
+        for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
 
 
 def _imports(source: str, package: str) -> Iterator[tuple[int, str]]:
     """Every import of a module, inside functions too: its line and the absolute dotted name."""
-    for node in _import_statements(source):
+    for node, _ in _import_statements(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         else:
@@ -200,10 +205,8 @@ def inner_imports(package: Path) -> list[str]:
             f"{path.relative_to(package)}: {ast.unparse(node)}"
             for path in package.rglob("*.py")
             if path.relative_to(package).parts[0] not in starting
-            for outer in ast.walk(ast.parse(path.read_text("utf-8")))
-            if isinstance(outer, ast.FunctionDef)
-            for node in ast.walk(outer)
-            if isinstance(node, ast.Import | ast.ImportFrom)
+            for node, is_inside in _import_statements(path.read_text("utf-8"))
+            if is_inside
         }
     )
 

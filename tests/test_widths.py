@@ -25,15 +25,17 @@ from fedcluster.texts.html import Table
 WIDTHS = (40, 80, 120)
 
 
-def commands(command: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+PROGRAM: Any = typer.main.get_command(app)
+
+
+def commands(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """All commands and groups of commands, each as the words that call it."""
-    command = command or typer.main.get_command(app)
     yield names
     for name, below in getattr(command, "commands", {}).items():
         yield from commands(below, (*names, name))
 
 
-EVERY = list(commands())
+EVERY = list(commands(PROGRAM))
 
 
 def run(*arguments: object) -> Any:
@@ -71,7 +73,7 @@ def test_help_fits_and_has_the_same_words_at_every_width(
 @pytest.mark.parametrize("names", [each for each in EVERY if each], ids=" ".join)
 def test_every_command_has_an_example_that_it_takes(names: tuple[str, ...]) -> None:
     """As a shell reads it: all lines of it, from a narrow screen, are one command."""
-    command: Any = typer.main.get_command(app)
+    command = PROGRAM
     for name in names:
         command = command.commands[name]
     if hasattr(command, "commands"):
