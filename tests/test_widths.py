@@ -180,6 +180,7 @@ def test_a_comparison_of_few_sites_leaves_none_out(
     assert all(f"{site} numbers, 33% missing" in " ".join(shown.split()) for site in sites)
 
 
+@pytest.mark.usefixtures("short_search")
 def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
