@@ -85,7 +85,7 @@ dist: .cache/dist/ready ## Build dist/: source archive, wheel, offline bundle; c
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .cache/dist/bin/python packaging/bundle.py dist/*.whl dist
 	@.cache/dist/bin/python packaging/try_bundle.py dist/*-offline-*.tar
 
-bench: .venv/ready ## Measure quality and speed beside peers; takes most of an hour
+bench: warm ## Measure quality and speed beside peers; takes most of an hour
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python -W ignore benchmarks/quality.py
 
@@ -95,7 +95,7 @@ groups: .venv/ready ## Measure what groups of rows cost in inertia and in second
 audit: .venv/ready ## Play attacks against groups of many kinds of rows; half an hour
 	@$(BIN)/python -W ignore benchmarks/audit.py 3
 
-claims: .venv/ready ## Say which measured numbers of the pages are old; measure the cheap ones again
+claims: warm ## Say which measured numbers of the pages are old; measure the cheap ones again
 	@nice -n 10 $(BIN)/python benchmarks/claims.py $(ARGS)
 
 faults: .venv/ready ## Kill sites and coordinators of real federations; an hour. ARGS="100 --kills": any program
