@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from grids import KNOWN
+from numpy.testing import assert_array_equal
 from sklearn.datasets import load_iris
 from test_replies import Bend, Postman
 from typer.testing import CliRunner
@@ -799,6 +800,22 @@ def test_steps_that_cannot_be_compared_are_refused() -> None:
         Robust(1, 4, {}, 0).combine(
             Task(algorithms.VarianceTree(8), State()), Answers(sent(a=1.0, b=1.0, c=1.0))
         )
+
+
+@pytest.mark.parametrize("weight", [0.0, 9.0])
+def test_means_stay_as_they_are_where_no_cluster_has_enough_sites(weight: float) -> None:
+    """Or where limits held back all of them."""
+    given = sent(a=1.0, b=100.0, c=900.0)
+    given = {
+        name: Summary(each.sums * weight, each.weights * weight) for name, each in given.items()
+    }
+    task = Task(algorithms.SiteSummaries(4), State())
+    combined, trimmed = Robust(1, 3, {}, 0).combine(task, Answers(given))
+    for name, each in given.items():
+        assert_array_equal(combined.by_site[name].sums, each.sums)
+        assert_array_equal(combined.by_site[name].weights, each.weights)
+    assert trimmed is not None
+    assert not trimmed.before
 
 
 def test_a_cluster_of_too_few_sites_keeps_its_sums_and_is_told_of() -> None:

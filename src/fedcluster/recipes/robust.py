@@ -691,6 +691,8 @@ def _descriptions(
     supported, weights, rng = full, full, stream(rule.seed, 0, "robust")
     for _ in range(SEARCHES):
         there = weights > 0
+        if not there.any():
+            break
         k = min(rule.n_clusters, int(there.sum()))
         fits = kmeans_runs(points[there], k, weights[there], rng=rng, n_runs=RUNS)
         best = min(fits, key=lambda fit: fit.inertia)
