@@ -151,6 +151,7 @@ KINDS = {
     "profiles": Kind(lambda: Fit(3, prepare=PREPARED, profile=True), MIXED),
     "profiles of a model": Kind(lambda: Profile(fitted_model())),
     "stability": Kind(lambda: Fit(3, stability=True)),
+    "stability of a choice": Kind(lambda: Fit((2, 3), stability=2)),
     "trimmed": Kind(lambda: Fit(3, trim=0.05)),
     "robust": Kind(lambda: Fit(3, robust=1)),
     "k-FED": Kind(lambda: Fit(3, algorithm="kfed")),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.gaussian_mixture import MergedMixture, merged_state
 from fedcluster.algorithms.merging import by_weight
-from fedcluster.core import Floats, Result, RowTransform, State, Summary, Task
+from fedcluster.core import Answers, Floats, Result, RowTransform, State, Summary, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans, nearest
@@ -151,7 +151,9 @@ def _drawn(plan: Plan[T], seed: int) -> Plan[T]:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         told = yield tasks
-        answers = [replace(each, by_site=_halves(each.by_site)) for each in told]
+        answers = [
+            Answers(_halves(a.by_site), a.missing, a.enough, a.summed, a.early) for a in told
+        ]  # not those of an engine that has added them up
 
 
 def _halves(answers: Mapping[str, Summary]) -> dict[str, Summary]:
