@@ -79,7 +79,8 @@ def _fit(model: Any, rows: list[Any]) -> Callable[[], object]:
 
 def warmed(doing: Callable[[str], None]) -> int:
     """Compile missing kernels; return their number."""
-    every, compiled_loops.left = list(jobs()), 0
+    every = list(jobs())
+    compiled_loops.left = 0
     for i, (name, job) in enumerate(every, 1):
         doing(f"compiling kernels, {i} of {len(every)}: {name}")
         job()

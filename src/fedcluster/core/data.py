@@ -209,8 +209,10 @@ class Data:
 
 
 def _part(values: Any, rows: NDArray[Any] | slice) -> Any:
-    if values is None or isinstance(rows, slice):
-        return None if values is None else values[rows]
+    if values is None:
+        return None
+    if isinstance(rows, slice):
+        return values[rows]
     places = np.flatnonzero(rows) if rows.dtype == bool else rows
     return np.take(values, places, axis=0)  # of 8 columns, values[rows] takes ten times as long
 

@@ -473,11 +473,10 @@ def _pays_off(task: Task, n_sites: int) -> bool:
     step = task.step
     if type(step) not in AT_ONCE or task.resampled is not None or task.noise is not None:
         return False
-    if isinstance(step, FKM):
-        some = step.is_published and len(task.state.centers) > 0
-    else:
-        some = n_sites >= FEWEST
-    return some and compiled_loops.pay_off(n_sites)
+    if isinstance(step, FKM) and not (step.is_published and len(task.state.centers)):
+        return False
+    fewest = FEWEST_OF_FKM if isinstance(step, FKM) else FEWEST
+    return n_sites >= fewest and compiled_loops.pay_off(n_sites)
 
 
 def _fits(task: Task, table: StackedRows) -> bool:

@@ -204,8 +204,8 @@ LOOPS = 1 << 15
 class _CompiledLoops:
     """Whether loops over kernels are compiled as well, which never changes a bit of a result.
 
-    Compiled, a loop takes 20 to 100 microseconds less, but a first fit took two to four times as
-    long. So on a machine without compiled kernels, loops run in Python until that has cost as much.
+    Compiled, a loop takes 20 to 100 microseconds less, but a first fit two to four times as long.
+    So on a machine without compiled kernels, loops run in Python until that has cost as much.
 
     Attributes
     ----------
