@@ -2,7 +2,6 @@
 
     python benchmarks/scale.py round [--sites 1e6]       a million sites in one process
     python benchmarks/scale.py sample KIND [--seeds 2]   60 rounds that ask 1 % of them
-    python benchmarks/scale.py relays 8 8                relays of sites, against all sites flat
     python benchmarks/scale.py coordinator 1000          replies of so many sites, read and added
     python benchmarks/scale.py groups FOLDER 1e8         a table larger than memory, grouped once
     python benchmarks/scale.py memory FOLDER 1e7 1e6     a fit of a table in row groups of a size
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.engines import CrowdEngine, Relay
+from fedcluster.engines import CrowdEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
 from fedcluster.io import open_rows
@@ -181,32 +180,6 @@ def measure_coordinator(n_sites: int) -> None:
     )
 
 
-def measure_relays(n_relays: int, n_sites: int) -> None:
-    sites, start = sites_of(n_relays * n_sites)
-    relays = [
-        Relay(f"r{i:04}", LocalEngine(sites[i * n_sites : (i + 1) * n_sites]))
-        for i in range(n_relays)
-    ]
-    engine, transport = posted(relays)
-    states = [start, start]
-    for _ in range(5):
-        begin = time.perf_counter()
-        [over] = engine.ask([Task(Lloyd(0), states[0])])
-        seconds = time.perf_counter() - begin
-        [flat] = LocalEngine(sites).ask([Task(Lloyd(0), states[1])])
-        states = [
-            replace(Lloyd(0).server_step(s, a.summaries, np.random.default_rng(0)), converged=False)
-            for s, a in zip(states, (over, flat), strict=True)
-        ]
-    same = states[0].centers.tobytes() == states[1].centers.tobytes()
-    rest = max(len(answer.planes) for answer in over.by_site.values())
-    print(
-        f"{n_relays} relays of {n_sites} sites: {'the same bits' if same else 'OTHER BITS'} after "
-        f"5 rounds; {transport.came / n_relays:.0f} bytes from each relay ({rest} numbers for a "
-        f"sum), a relay {1e3 * transport.seconds / n_relays:.1f} ms, a round {seconds:.2f} s"
-    )
-
-
 def write_rows(path: Path, n: int, block: int = 625_000, group: int = 625_000) -> None:
     """Write a table of n rows of ten columns, drawn in blocks, in row groups of a size."""
     import pyarrow as pa
@@ -269,13 +242,11 @@ def measure_groups(folder: Path, n: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "what", choices=["round", "sample", "relays", "coordinator", "groups", "memory"]
-    )
+    parser.add_argument("what", choices=["round", "sample", "coordinator", "groups", "memory"])
     parser.add_argument(
         "given",
         nargs="*",
-        help="a kind, numbers of relays and sites, or a folder, rows and size of row groups",
+        help="a kind, a number of sites, or a folder, rows and size of row groups",
     )
     parser.add_argument("--sites", type=float, default=1e6)
     parser.add_argument("--seeds", type=int, default=1)
@@ -284,8 +255,6 @@ def main() -> None:
         measure_round(int(asked.sites))
     elif asked.what == "sample":
         measure_sample(int(asked.sites), asked.given[0], asked.seeds)
-    elif asked.what == "relays":
-        measure_relays(*map(int, asked.given))
     elif asked.what in ("groups", "memory"):
         sizes = [int(float(each)) for each in asked.given[1:]]
         {"groups": measure_groups, "memory": measure_memory}[asked.what](

@@ -13,7 +13,7 @@ from test_replies import Postman
 
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Answers, Data, Filter, Floats, Limit, State, Summary, Task
-from fedcluster.engines import CrowdEngine, LocalEngine, Relay
+from fedcluster.engines import CrowdEngine, LocalEngine
 from fedcluster.engines.batched import BatchedAnswers
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
@@ -227,16 +227,6 @@ def test_what_a_site_states_are_the_rules_that_hold() -> None:
     budget = replace(Disclosure(budget=Budget(2.0, 1e-6)), colluders=1)
     [limit] = Client("s", Data(ROWS), budget).site.limits
     assert str(limit) == "PrivacyBudget(epsilon=2.0, delta=1e-06, group_size=1, colluders=1)"
-    relay = Relay("r", LocalEngine(Client(name, Data(ROWS), ()) for name in NAMES), filters=LIMITS)
-    assert [str(limit) for limit in relay.site.limits][:2] == [
-        str(Limit.from_filter(r)) for r in LIMITS
-    ]
-
-
-def test_the_limits_of_a_relay_hold_on_totals() -> None:
-    sites = LocalEngine(Client(name, Data(ROWS), ()) for name in NAMES)
-    relay = Relay("r", sites, filters=[MinClusterSize(11)])
-    assert relay.answer(ASKED).weights.tolist() == [0.0, 110, 120, 410]
 
 
 def test_sites_with_the_same_rules_share_one_object() -> None:

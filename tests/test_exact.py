@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster import Summary
-from fedcluster.core.exact import FEW, MOST_PLANES, canonical, exact_sum, is_canonical
+from fedcluster.core.exact import FEW, canonical, exact_sum
 from fedcluster.kernels.site_sums import add_lines, empty_accumulator, may_exceed, planes_of
 
 DIGITS = st.sampled_from([1, 3, 1 << 52, (1 << 53) - 1, (1 << 52) + 1]) | st.integers(1, 1 << 53)
@@ -44,8 +44,8 @@ def bits(numbers: Any) -> list[bytes]:
 def test_a_sum_is_its_canonical_expansion(numbers: list[float]) -> None:
     planes = exact_sum([np.array([x]) for x in numbers])[:, 0]
     assert bits(planes) == bits(expansion(numbers))
-    assert len(planes) <= MOST_PLANES
-    assert is_canonical(planes[:, None])
+    assert len(planes) <= 40  # 53 bits a number, from 2^-1074 to 2^1024
+    assert bits(canonical(list(planes[:, None]))[:, 0]) == bits(planes)
 
 
 @given(numbers=TERMS, data=st.data())
@@ -54,8 +54,8 @@ def test_sums_of_sums_have_the_bits_of_the_flat_sum(numbers: list[float], data: 
     nodes = data.draw(st.lists(st.integers(0, 3), min_size=len(numbers), max_size=len(numbers)))
     lines = [Summary(np.array([[x, 1.0]]), np.ones(1)) for x in numbers]
     groups = [[line for line, at in zip(lines, nodes, strict=True) if at == i] for i in range(4)]
-    relays = [Summary.total(group) for group in groups if group]
-    flat, total = Summary.total(lines), Summary.total(data.draw(st.permutations(relays)))
+    parts = [Summary.total(group) for group in groups if group]
+    flat, total = Summary.total(lines), Summary.total(data.draw(st.permutations(parts)))
     if len(lines) > 1:
         assert_array_equal(total.planes, flat.planes)
         assert total.planes.tobytes() == flat.planes.tobytes()
@@ -177,9 +177,3 @@ def test_sums_of_no_line_are_sums() -> None:
 def test_what_rounding_took_has_the_shape_of_the_sums() -> None:
     with pytest.raises(ValueError, match=r"what rounding took of sums has shape \(1, 2, 2\)"):
         Summary(np.zeros((2, 2)), np.zeros(2), rest=np.zeros((1, 2, 2)))
-
-
-@pytest.mark.parametrize("planes", [[1.0, 0.5], [1.0, 2.0**-53, 2.0**-60], [0.0, 1.0], [1.0, 0.0]])
-def test_what_is_not_canonical_is_noticed(planes: list[float]) -> None:
-    assert not is_canonical(np.array(planes)[:, None])
-    assert is_canonical(canonical([np.array([x]) for x in planes]))

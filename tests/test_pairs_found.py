@@ -16,7 +16,7 @@ import pytest
 from pairs.factors import with_needs
 from pairs.laws import Case, commands_say_what_is_found
 from pairs.ways import invoke
-from pairs.worlds import World, frames, job_of, local, relays, run, secure
+from pairs.worlds import World, frames, job_of, secure
 from scipy.spatial.distance import cdist
 from secure_sites import Wire, federation, site
 
@@ -267,18 +267,6 @@ def test_a_start_is_held_against_the_rows_where_columns_are_not_named() -> None:
     assert execute(Fit(2, init=start, seed=0), engine).outcome.value.state.centers.shape == (2, 1)
     with pytest.raises(InputError, match="the rows have 1 column"):
         execute(Fit(2, init=start[:, [0, 0]], seed=0), engine)
-
-
-def test_a_column_without_a_value_at_one_site_is_left_out_behind_a_relay_too() -> None:
-    """The relay told of the texts of the other sites, and a site of groups has none to answer."""
-    c = with_needs("select-k", ("text", "True"), ("prepare", "mean"), ("site.protection", "groups"))
-    rows = frames(c)
-    world = World("select-k", c, {**rows, "site1": rows["site1"].assign(town=None)})
-    job = replace(job_of(world), sums_only=True)
-    reports = [run(world, job, make(world, job)) for make in (local, relays)]
-    prepared = [each.preprocessor for each in reports]
-    assert [each.names_out for each in prepared if each] == [("x", "y", "z", "ward")] * 2
-    assert [each.fit_report.left_out.keys() for each in reports] == [{"town"}] * 2
 
 
 @pytest.mark.parametrize("model", ["plain", "prepared"])

@@ -15,17 +15,14 @@ from test_permits import Federation, admitted
 
 from fedcluster import Client, Data, FederatedGaussianMixture, FederatedKMeans, LocalEngine
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.coordinator.run_job import Choosing
 from fedcluster.core import Column, State, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, OneOf
 from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.engines.relay import Relay
 from fedcluster.engines.remote import Question, RemoteEngine
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError, digest, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, steps_of
-from fedcluster.metrics import Inertia
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
@@ -344,33 +341,6 @@ def test_no_exchange_is_added_where_sites_know_all_steps():
     report = execute(MINE, engine_of(own), columns=["x", "y"])
     assert len(own.log) == len(plain.log)
     assert len(own.log) == 3 * (1 + len(report.outcome.communication_rounds))
-
-
-def test_a_relay_passes_the_steps_on_and_names_none_of_its_sites():
-    lower = federation({"b": ["Absolute"]})
-    below = Choosing(engine_of(lower), ["x", "y"], raw=False)
-    relay = Relay("relay", below)
-    upper = Responder(relay, columns=("x", "y"), choose=lambda *_c, **_r: relay, steps=EVERY)
-    wire = Wire({"relay": upper, "d": site("d")})
-    with pytest.raises(SiteError) as raised:
-        execute(replace(MINE, sums_only=True), engine_of(wire), columns=["x", "y"])
-    assert "(relay: refused the question: by the policy of the site: too few sites behind" in str(
-        raised.value
-    )
-    assert "relay's own run says why" in str(raised.value)
-    assert len(lower.log) == 3
-    lacking = Responder(relay, columns=("x", "y"), steps=KNOWN["steps"])
-    with pytest.raises(SiteError, match="relay: refused the question: step 'Mine' is not among"):
-        execute(MINE, engine_of(Wire({"relay": lacking})), columns=["x", "y"])
-    assert len(lower.log) == 3, "its sites are not asked what the relay itself does not know"
-
-
-def test_a_relay_refuses_at_the_start_what_does_not_add_up():
-    sites = [Client(name, Data(X)) for name, X in ROWS.items()]
-    engine = LocalEngine([Relay("relay", LocalEngine(sites[:3])), sites[3]])
-    with pytest.raises(InputError, match=r"^FKM needs each site's own answer"):
-        engine.introduce(steps=[FKM(2)])
-    assert len(engine.introduce(steps=[Lloyd(), Inertia])) == 2
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import ast
 import re
 import runpy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,13 @@ from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
 from fedcluster.attacks.evidence import evidence
 from fedcluster.cli import app
 from fedcluster.coordinator.folder import create
-from fedcluster.coordinator.relay_site import _check as check_relay
 from fedcluster.coordinator.runs import content_of
 from fedcluster.core import Column, Data, Engine, State
-from fedcluster.engines import LocalEngine, Relay
+from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
-from fedcluster.metrics import Inertia
 from fedcluster.model import Model
 from fedcluster.options.refusals import RefusedCombination, table
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
@@ -77,13 +74,6 @@ class Chunks:
         return Data(self.rows)
 
 
-@dataclass(frozen=True)
-class Lonely(Inertia):
-    """A metric of one's own whose answers do not add up."""
-
-    server_additive = False
-
-
 # The sites
 
 
@@ -103,17 +93,6 @@ def chunked() -> Engine:
 def tiny() -> Engine:
     """Sites with fewer rows than could describe the clusters."""
     return LocalEngine(Client(f"s{i}", Data(rows)) for i, rows in enumerate(np.split(ROWS, 30)))
-
-
-def relayed() -> Engine:
-    def below(letter: str) -> Engine:
-        return LocalEngine(Client(letter + name, Data(rows)) for name, rows in PARTS.items())
-
-    return LocalEngine(Relay(letter, below(letter)) for letter in "ew")
-
-
-def relayed_under_masks() -> Engine:
-    return LocalEngine([Relay("east", secure(), lines=True)])
 
 
 def weighed() -> LocalEngine:
@@ -468,7 +447,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(wired_of(weighed, is_secure=True), **PRIVATE),
     ],
     "noise-persons": [fit(owned, **PRIVATE), fit(wired_of(owned), **PRIVATE)],
-    "noise-relay": [fit(relayed, **PRIVATE)],
     "secure-participation": [fit(secure, participation=0.5)],
     "secure-steps": [
         fit(secure, algorithm="fkm"),
@@ -476,14 +454,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(secure, algorithm="ffcm", m=2.0),
     ],
     "secure-init": [fit(secure, init="summaries"), fit(secure, init="random")],
-    "relay-steps": [
-        fit(relayed, algorithm="kfed"),
-        fit(relayed, algorithm="ffcm", m=2.0),
-        fit(relayed, init="summaries"),
-        fit(relayed, init="random"),
-        evaluated(relayed, metrics=[Lonely()]),
-    ],
-    "relay-lines": [fit(relayed_under_masks)],
     "mixture-participation": [
         fit(**MIXTURE, participation=0.5),
         fit(wired, **MIXTURE, participation=0.5),
@@ -726,14 +696,8 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     "permits-insecure": [
         site_file(FILE.format("", JOINED + "[permits]\nrequired = true\n"), site_permits)
     ],
-    "relay-rows": [
-        site_file(
-            FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"), check_relay
-        ),
-        site_file(FILE.format("", JOINED + "[privacy]\ndominance = true\n"), check_relay),
-    ],
     "stability-mixture": [fit(**MIXTURE, stability=True)],
-    "stability-chunks": [fit(chunked, stability=True), fit(relayed, stability=3)],
+    "stability-chunks": [fit(chunked, stability=True)],
 }
 """Ways in which users meet each row of the table."""
 

@@ -282,7 +282,7 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
         ],
         "what a budget allows is a matter of the network's end": [
             (("site.privacy", "budget"), ("engine", engine))
-            for engine in ("local", "relays", "resumed", "dask")
+            for engine in ("local", "resumed", "dask")
         ],
         "the owner of a collection prepares its dates, and names sensitive values alone": [
             (("engine", "dask"), other)
@@ -333,7 +333,7 @@ ROWS: Factors = {
 }
 """How many sites with how many rows, from which files, and what their columns hold."""
 
-ENGINES = ("local", "wire", "relays", "resumed", "resumed wire", "secure", "dask")
+ENGINES = ("local", "wire", "resumed", "resumed wire", "secure", "dask")
 TABLES = ("pandas", "array", "polars", "arrow", "sparse", "paths")
 FILES = ("files", "odd files", "one file")
 COMMANDS = (*FILES, "site files")

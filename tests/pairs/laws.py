@@ -57,12 +57,10 @@ class Case:
     def equal_job(self) -> Any:
         """The job that needs nothing else of sites than its engine gives.
 
-        A coordinator of relays or of secure sums sees sums only, and starts from these.
+        A coordinator of secure sums sees sums only, and starts from these.
         """
-        if self.c["engine"] == "relays" and self.c.get("init") == "auto":
-            return replace(self.job, init="sums")
         by_sums = self.c["engine"] == "secure" or not isinstance(self.job, Fit)
-        if self.c["engine"] in ("relays", "secure") and by_sums and hasattr(self.job, "sums_only"):
+        if self.c["engine"] == "secure" and by_sums and hasattr(self.job, "sums_only"):
             return replace(self.job, sums_only=True)
         return self.job
 
@@ -271,14 +269,14 @@ def same_by_every_engine(case: Case) -> None:
     The cells in which the rows around a median are counted are as wide as the limits of all sites
     ask for, and nobody who sees totals knows how many sites there are.
     """
-    if case.noisy or (case.c["engine"] == "relays" and case.job.participation < 1):
+    if case.noisy:
         return
     by_secure = BY_SUMS if case.hard else BY_TOL
     bound = by_secure if case.c["engine"] == "secure" else 0.0
     one, other = told(case.reference), told(case.by_engine)
     if bound:  # a rounded sum may take a round more
         one, other = _without(one, ROUNDS), _without(other, ROUNDS)
-    if case.c["engine"] in ("relays", "secure"):
+    if case.c["engine"] == "secure":
         differ = [
             *_medians_apart(one, other),
             *differences(_without(one, MEDIANS), _without(other, MEDIANS), bound, floor=NOTHING),

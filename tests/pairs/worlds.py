@@ -23,7 +23,7 @@ from scipy import sparse
 from secure_sites import STEPS, Wire, identities
 
 from fedcluster.core import Answers, Engine, SiteInfo, State, Task
-from fedcluster.engines import DaskEngine, LocalEngine, Relay
+from fedcluster.engines import DaskEngine, LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
@@ -465,14 +465,6 @@ def columns_asked(world: World, job: Any) -> list[str] | None:
     return list(dict.fromkeys(columns)) or None
 
 
-def relays(world: World, job: Any) -> LocalEngine:
-    clients = local(world, job).clients.values()
-    each = list(clients)
-    size = 3 if len(each) >= 6 else len(each)
-    groups = [each[i : i + size] for i in range(0, len(each), size)]
-    return LocalEngine(Relay(f"relay{i}", LocalEngine(some)) for i, some in enumerate(groups))
-
-
 def wire(world: World, job: Any) -> RemoteEngine:
     ends = {site.name: responder(world, site) for site in world.site_files}
     carrier = Wire(ends)
@@ -547,7 +539,6 @@ def _choosing(world: World, job: Any, engine: Any) -> Any:
 MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
     "local": local,
     "wire": wire,
-    "relays": relays,
     "resumed": local,
     "resumed wire": wire,
     "secure": secure,

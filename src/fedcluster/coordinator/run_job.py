@@ -1,30 +1,20 @@
-"""A run at the coordinator, over any transport: its job, its records and its results.
-
-Sites behind a relay answer as one: the relay forwards to them the requests that it receives. Its
-program and the process of the run belong to the same user on one machine. Requests and replies are
-files in the folder of the run, so that no further port is needed and either end may be restarted.
-"""
+"""A run at the coordinator, over any transport: its job, its records and its results."""
 
 from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any
 
-from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, first_rows, keep_first_rows
-from fedcluster.core import Answers, Introduction, SiteInfo, Task
+from fedcluster.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster.engines.recorder import PROGRESS, RecordedEngine, WatchedEngine
-from fedcluster.engines.relay import Relay
 from fedcluster.engines.remote import RemoteEngine, Transport
 from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
-from fedcluster.engines.responder import Responder
-from fedcluster.engines.wire import WireError, steps_by_name
+from fedcluster.engines.wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
 from fedcluster.io.records import load_record, record_or
@@ -39,200 +29,14 @@ from fedcluster.jobs import (
     steps_of,
     write_job,
 )
-from fedcluster.model.assigned_rows import row_transform
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
-from fedcluster.privacy.budget import PolicyError
-from fedcluster.privacy.limits import Limits
 from fedcluster.secure.engine import SecureEngine
-from fedcluster.site.owned_files import ORPHAN, is_running, private_files, running
-
-BOX = "relayed"
-"""The folder, within that of a run, with questions and replies."""
-
-QUESTION, REPLIED = "asked-", "replied-"
-"""Prefixes of the files of questions and of replies."""
-
-READY, ENDED = "columns.json", "ended"
-"""Files that mark the beginning and the end of questions."""
-
-IDLE = 300.0
-"""Seconds without a question after which a run ends; it continues with the next question."""
-
-UNHELD = 5.0
-"""Seconds without a relay's program that holds the folder `BOX`, after which the same is done."""
-
-GOES_ON = "the run goes on when the relay asks again"
+from fedcluster.site.owned_files import ORPHAN, running
 
 MODEL_FILES = {"model": "model-asked.json", "beside": "model-beside.json"}
 """Parameters of a job that are models, with the files that hold them in the folder of a run."""
 
 RESULT = "result"
 """The folder, within that of a run, for its result files."""
-
-POLL = 0.01
-"""Seconds between two checks for a question or a reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relaying:
-    """Job of the sites behind a relay.
-
-    Parameters
-    ----------
-    name : str
-        The name of the relay among the sites of the other federation.
-    fewest : int
-        The smallest number of sites in an answer.
-    lines : bool
-        Whether that applies to each line of an answer too.
-    min_rows, min_cluster_size : int
-        The relay's own limits on totals.
-    steps : tuple of str
-        Allowed steps in addition to those of the package.
-    """
-
-    kind: ClassVar[str] = "relay"
-
-    name: str
-    fewest: int = 3
-    lines: bool = False
-    min_rows: int = 1
-    min_cluster_size: int = 1
-    steps: tuple[str, ...] = ()
-
-
-class BrokenOffError(SiteError):
-    """A run was broken off where it can go on."""
-
-
-class Choosing:
-    """Engine that asks the sites of a run about some of their columns.
-
-    Parameters
-    ----------
-    engine : RemoteEngine
-        The engine of the run.
-    columns : sequence of str or None
-        The columns; None for all.
-    raw : bool
-        Whether the rows are not prepared yet.
-    """
-
-    def __init__(self, engine: RemoteEngine, columns: Sequence[str] | None, *, raw: bool) -> None:
-        self._engine, self._columns, self._raw = engine, columns, raw
-
-    def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
-        """Return the metadata of the sites.
-
-        Raises
-        ------
-        PolicyError
-            If too few sites can answer all planned steps; no site is named.
-        """
-        self._engine.choose(self._columns, raw=self._raw)
-        try:
-            return self._engine.introduce(**requested)
-        except SiteError as error:
-            if not requested.get("steps"):
-                raise
-            raise PolicyError(
-                "too few sites behind the relay answer where all steps of the run are named; the "
-                "relay's own run says why"
-            ) from error
-
-    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
-        """Carry all tasks of one round to the sites."""
-        self._engine.choose(self._columns, raw=self._raw)
-        return self._engine.ask(tasks, sites)
-
-
-def relay(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Answer the questions to a relay until there are no more; return the outcome of the run.
-
-    Parameters
-    ----------
-    engine : RemoteEngine
-        The engine that asks the sites.
-    content : mapping
-        The content of ``job.json``.
-    folder : Path
-        The folder of the run.
-
-    Raises
-    ------
-    CancelledError
-        If the run is cancelled.
-    SiteError
-        If too few sites answer at the start.
-    BrokenOffError
-        If the relay's program has ended, or asks nothing for long.
-    """
-    job = Relaying(**{**content["parameters"], "steps": tuple(content["parameters"]["steps"])})
-    box = folder / BOX
-    engine.name_job(folder.name, content.get("operator"))
-    with private_files():
-        box.mkdir(exist_ok=True)
-        responder = _responder(engine, job)
-        write_json(box / READY, {"columns": responder.columns})
-        answered = 0
-        for request in _questions(box, folder / CANCEL):
-            reply = responder.reply(request.read_bytes())
-            with atomic_write(box / request.name.replace(QUESTION, REPLIED)) as temporary:
-                temporary.write_bytes(reply)
-            request.unlink(missing_ok=True)
-            answered += 1
-    return {"out": content["out"], "files": [], "answered": answered, "model_at": [], "doubts": []}
-
-
-def _responder(engine: RemoteEngine, job: Relaying) -> Responder:
-    """Return the responder for all sites of a run."""
-    limits = Limits(job.min_rows, job.min_cluster_size).filters
-
-    def choose(columns: Sequence[str] | None, *, raw: bool = False) -> Relay:
-        chosen = Choosing(engine, columns, raw=raw)
-        return Relay(job.name, chosen, job.fewest, lines=job.lines, filters=limits)
-
-    def keep(model: dict[str, Any]) -> None:
-        engine.give(model)
-
-    metadata = choose(None, raw=True).introduce()
-    columns = tuple(column.name for column in metadata.columns)
-    steps = steps_by_name([*PREPARATION, *job.steps])
-    return Responder(
-        choose(columns),
-        columns=columns,
-        choose=choose,
-        steps=steps,
-        preprocessors=partial(row_transform, steps=steps),
-        keep=keep,
-    )
-
-
-def _questions(box: Path, cancel: Path) -> Iterator[Path]:
-    """Yield the files of questions as they arrive, oldest first."""
-    last = held = looked = time.monotonic()
-    while not (box / ENDED).exists():
-        now = time.monotonic()
-        if cancel.exists():
-            raise CancelledError("the run was cancelled")
-        if now - last > IDLE:
-            raise BrokenOffError(f"the relay has asked nothing for long; {GOES_ON}")
-        if now - looked > UNHELD / 10:
-            looked = now
-            held = now if is_running(box) else held
-        if now - held > UNHELD:
-            raise BrokenOffError(f"the relay's program has ended; {GOES_ON}")
-        if requests := sorted(box.glob(f"{QUESTION}*")):
-            yield requests[0]
-            last = time.monotonic()
-        else:
-            time.sleep(POLL)
-
-
-def disclosed_columns(box: Path) -> tuple[str, ...] | None:
-    """Return the names of the columns of all sites, None until they are known."""
-    return record_or(box / READY, dict[str, tuple[str, ...]], {}).get("columns")
-
 
 LOGGER = logging.getLogger(__name__)
 
@@ -280,11 +84,13 @@ def _outcome(
     try:
         written = load_record(folder / "job.json", dict[str, Any])
         content = located(written, folder)
-        run = relay if content["job"] == Relaying.kind else run_job
-        outcome = {"done": True, **run(connect(content), content, folder), "out": written["out"]}
+        outcome = {
+            "done": True,
+            **run_job(connect(content), content, folder),
+            "out": written["out"],
+        }
     except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
-        broken_off = isinstance(error, BrokenOffError)
-        outcome = {"done": False, "error": str(error), "interrupted": broken_off}
+        outcome = {"done": False, "error": str(error)}
     except Exception as error:
         if not (why := reason(error)):
             LOGGER.exception("the run failed")

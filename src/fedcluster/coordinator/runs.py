@@ -15,14 +15,14 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
-from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, Relaying, outcome_of
+from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record_or
-from fedcluster.jobs import JOBS, Job, check_job, procedure_of
+from fedcluster.jobs import Job, check_job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure.cohort import MIN_SITES, Cohort
 from fedcluster.site.owned_files import ORPHAN, RUNNING, has_run, is_running, private_files
@@ -238,7 +238,7 @@ def check_options(federation: Federation, options: RunOptions) -> None:
 
 
 def content_of(
-    federation: Federation, folder: Path, job: Job | Relaying, options: RunOptions
+    federation: Federation, folder: Path, job: Job, options: RunOptions
 ) -> dict[str, Any]:
     """Return the content of ``job.json`` for a new run.
 
@@ -256,8 +256,8 @@ def content_of(
         sites = sorted(permit.sites) if options.secure else sites
     if options.secure:
         _check_cohort(sites, options.quorum)
-    if job.kind in JOBS and "." not in str(getattr(job, "algorithm", "")):  # else where it runs
-        check_job(procedure_of(cast(Job, job)).with_public(None, federation.ranges, None))
+    if "." not in str(getattr(job, "algorithm", "")):  # else where it runs
+        check_job(procedure_of(job).with_public(None, federation.ranges, None))
     parameters = asdict(job)
     for key, file in MODEL_FILES.items():
         if parameters.get(key) == str(folder / file):

@@ -42,7 +42,7 @@ from fedcluster.coordinator.folder import ADDRESS, Federation
 from fedcluster.coordinator.fresh_certificate import FRESH, FreshCertificate
 from fedcluster.coordinator.operators import Operator, operator_of, operators_log
 from fedcluster.coordinator.renewal import certificates, own_certificates
-from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, Relaying, outcome_of
+from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster.coordinator.runs import (
     GOING,
     OPTIONS,
@@ -437,19 +437,8 @@ class Service:
         return await self._known(text)(request)
 
 
-def _relaying(body: Mapping[str, Any], operator: Operator) -> Relaying:
-    """Return the job for the sites behind a relay, which waits for questions."""
-    if not operator.admin:
-        raise InputError(f"operator {operator.name!r} may not relay: only administrators may")
-    parameters = dict(body["parameters"])
-    steps = tuple(map(str, parameters.pop("steps")))
-    return Relaying(**parameters, steps=steps)
-
-
-def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Relaying:
+def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job:
     """Return the job that a request contains; its model is stored in the folder."""
-    if body["job"] == Relaying.kind:
-        return _relaying(body, operator)
     if body["job"] not in JOBS:
         raise InputError(f"there is no job {body['job']!r}; there are: {', '.join(JOBS)}")
     parameters = dict(body["parameters"])

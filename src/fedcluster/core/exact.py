@@ -1,7 +1,7 @@
 """Exact sums of many floating-point numbers, cell by cell of arrays of one shape.
 
 A sum that is rounded after every addition depends on the order and on the grouping of the terms: a
-coordinator that adds the sums of relays would get other bits than one that adds all sites itself.
+coordinator that adds sums of sums would get other bits than one that adds all sites itself.
 Therefore sums are carried as expansions (J. R. Shewchuk, Adaptive precision floating-point
 arithmetic and fast robust geometric predicates, 1997): several numbers whose exact sum is the exact
 sum of all terms. Terms are cut where their sums are exact, as in S. M. Rump, T. Ogita & S. Oishi,
@@ -20,9 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-
-MOST_PLANES = 40
-"""Length of the longest canonical expansion: 53 bits a number, from 2^-1074 to 2^1024."""
 
 FEW = 4
 """Number of arrays up to which they are added without being cut first."""
@@ -175,18 +172,6 @@ def canonical(planes: Sequence[Floats]) -> Floats:
     while n_needed > 1 and not parts[n_needed - 1].any():
         n_needed -= 1
     return parts[:n_needed]
-
-
-def is_canonical(planes: Floats) -> bool:
-    """Return whether finite numbers, (c, ...), are a canonical expansion of their sum.
-
-    Examples
-    --------
-    >>> is_canonical(np.array([[1.0], [2.0**-60]])), is_canonical(np.array([[1.0], [0.5]]))
-    (True, False)
-    """
-    again = canonical(list(planes))
-    return again.shape == planes.shape and bool((again == planes).all())
 
 
 def _magnitude(terms: Floats) -> Floats:

@@ -9,10 +9,9 @@ from fedcluster.lazy import names_from
 if TYPE_CHECKING:
     from fedcluster.engines._dask import DaskEngine
     from fedcluster.engines._local import CrowdEngine, LocalEngine
-    from fedcluster.engines.relay import Relay
 
-__all__ = ["CrowdEngine", "DaskEngine", "LocalEngine", "Relay"]
+__all__ = ["CrowdEngine", "DaskEngine", "LocalEngine"]
 
 __getattr__ = names_from(  # to read a site file takes no compiler
-    __name__, {"CrowdEngine LocalEngine": "_local", "DaskEngine": "_dask", "Relay": "relay"}
+    __name__, {"CrowdEngine LocalEngine": "_local", "DaskEngine": "_dask"}
 )

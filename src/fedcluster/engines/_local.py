@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from operator import attrgetter, methodcaller
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,6 @@ from fedcluster.core import (
 from fedcluster.core.streams import sampled, stream
 from fedcluster.engines.batched import Asked, Stacked, at_site
 from fedcluster.engines.client import ONE_THREAD, Client
-from fedcluster.engines.relay import Relay
 from fedcluster.errors import InputError
 from fedcluster.privacy.disclosure import USUAL, Disclosure, SiteRules
 
@@ -52,7 +51,7 @@ class LocalEngine:
 
     Parameters
     ----------
-    clients : iterable of Client or Relay, or Stacked
+    clients : iterable of Client, or Stacked
         The sites; their names must differ.
     workers : int, optional
         The largest number of threads; by default one for each processor.
@@ -78,7 +77,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        clients: Iterable[Client | Relay] | Stacked,
+        clients: Iterable[Client] | Stacked,
         *,
         workers: int | None = None,
         silent: Callable[[str, int], bool] | None = None,
@@ -128,15 +127,10 @@ class LocalEngine:
     def introduce(self, **requested: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites; see `Engine`. This opens their rows.
 
-        A site in this process knows every step; a relay asks its sites.
+        A site in this process knows every step.
         """
-        labels, stacked = requested.get("labels"), isinstance(self.clients, Stacked)
-        relayed = (
-            requested.get("steps")
-            and not stacked
-            and any(isinstance(each, Relay) for each in self.clients.values())
-        )
-        if not (requested.get("columns") or labels or relayed):
+        labels = requested.get("labels")
+        if not (requested.get("columns") or labels):
             return self._sites
         doing = "naming its labels, " if labels else "describing its columns, "
         tell = methodcaller("introduce", **requested)
@@ -166,7 +160,7 @@ class LocalEngine:
         return batches.ask(tasks, missing, self.workers)
 
 
-def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
+def _by_name(clients: Iterable[Client]) -> dict[str, Client]:
     """Return sites by name, sorted by name."""
     ordered = sorted(clients, key=attrgetter("name"))
     if not ordered:
@@ -175,7 +169,7 @@ def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
     if len(by_name) < len(ordered):
         [(name, _), *_] = Counter(client.name for client in ordered).most_common(1)
         raise ValueError(f"two sites have the same name: {name!r}")
-    return cast(dict[str, Client], by_name)  # or relays, which stand for clients here
+    return by_name
 
 
 class CrowdEngine:

@@ -694,5 +694,5 @@ def _two_are_large(clients: Sequence[Any], tasks: Sequence[Task]) -> bool:
 
 
 def _size(client: Any) -> int:
-    """Return how many numbers a site holds, loading its rows; 0 for a stream or a relay."""
+    """Return how many numbers a site holds, loading its rows; 0 for a stream."""
     return client.data.X.size if isinstance(client, Client) and not client.streams else 0

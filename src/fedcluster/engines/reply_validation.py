@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedcluster.core import MOST_FOR_A_ROW, Answers, SiteInfo, Summary, Task
-from fedcluster.core.exact import MOST_PLANES, is_canonical
 from fedcluster.core.ranges import Bounded, Box, Enclosed, raw_box
 from fedcluster.engines.wire import LARGEST_NUMBER, WireError
 from fedcluster.errors import SiteError
@@ -233,10 +232,6 @@ def _check_numbers(summary: Summary) -> None:
         raise WireError(f"a weight is negative: {summary.weights.min():g}")
     if summary.sums[summary.weights == 0].any():
         raise WireError("a line of weight 0 has sums")
-    if summary.rest is not None:  # no number is more than half a last digit of the one before
-        planes = summary.planes
-        if not (len(planes) <= MOST_PLANES and np.isfinite(planes).all() and is_canonical(planes)):
-            raise WireError("what rounding took of its sums is not what rounding takes")
     largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
     if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
         raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
@@ -244,8 +239,6 @@ def _check_numbers(summary: Summary) -> None:
 
 def _check_noisy(summary: Summary) -> None:
     """Check that numbers with noise are finite and not too large; weights may be negative."""
-    if summary.rest is not None:
-        raise WireError("an answer with noise is of one site, and this one is a total")
     if not summary.is_finite:
         raise WireError("it holds NaN or infinity")
     largest = max(np.abs(each).max(initial=0.0) for each in (summary.sums, summary.weights))

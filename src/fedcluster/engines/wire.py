@@ -145,8 +145,8 @@ LARGEST_NUMBER = 1e150
 
 MOST_DIMENSIONS = 3
 
-PARTS = ("sums", "weights", "rest")
-"""Arrays of an answer; the last one only in a total, see `Summary`."""
+PARTS = ("sums", "weights")
+"""Arrays of an answer."""
 
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
@@ -461,8 +461,6 @@ def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
     arrays: dict[str, Floats] = {}
     for i, summary in enumerate(summaries):
         arrays |= {f"{i}.sums": summary.sums, f"{i}.weights": summary.weights}
-        if summary.rest is not None:
-            arrays[f"{i}.rest"] = summary.rest
     return arrays
 
 
@@ -478,10 +476,7 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
     if unknown := set(arrays) - {f"{i}.{part}" for i in range(n) for part in PARTS}:
         raise WireError(f"the answers are not whole: {min(unknown)!r} belongs to none")
     try:
-        return [
-            Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"], rest=arrays.get(f"{i}.rest"))
-            for i in range(n)
-        ]
+        return [Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"]) for i in range(n)]
     except (LookupError, ValueError) as error:
         raise WireError(f"the answers are not whole: {error}") from error
 

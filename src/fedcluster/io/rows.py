@@ -147,32 +147,7 @@ class WarehouseSource:
             raise InputError("where and order go with a table; write them into the query")
 
 
-@dataclass(frozen=True, slots=True)
-class FederationSource:
-    """Rows of the sites of another federation, for which this site is a relay.
-
-    Parameters
-    ----------
-    path : Path
-        The folder of the federation.
-    fewest : int
-        The smallest number of its sites in an answer.
-    lines : bool
-        Whether that applies to each line of an answer too.
-    quorum : int, optional
-        The smallest number of its sites that must answer; by default all.
-    """
-
-    path: Path
-    fewest: int = 3
-    lines: bool = False
-    quorum: int | None = None
-
-    def __str__(self) -> str:
-        return f"the federation {self.path}"
-
-
-Source = FileSource | WarehouseSource | FederationSource
+Source = FileSource | WarehouseSource
 COMPARISON = re.compile(r"(.+?)\s*(<=|>=|!=|=|<|>)\s*(.+)")
 
 

@@ -41,7 +41,6 @@ from fedcluster.io.matrices import Matrix, matrix_rows, open_h5ad, open_npy, ope
 from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, WholeTable
 from fedcluster.io.rows import (
     FILE_OPTIONS,
-    FederationSource,
     FileSource,
     Source,
     StreamedRows,
@@ -133,8 +132,6 @@ def open_source(source: Source, owner: str) -> list[Table] | Matrix:
         the same name; the message begins with the owner, such as "site 'north'".
     """
     with error_prefix(owner):
-        if isinstance(source, FederationSource):
-            raise InputError("it is a relay, which has no rows of its own; its sites have them")
         if isinstance(source, WarehouseSource):
             return [source.held or _query(source)]
         format = FORMATS.get(suffix_of(source.path.name) or "")

@@ -97,7 +97,7 @@ class MinRows:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on the sums of a site, or of a relay.
+    """Limits on the sums of a site.
 
     If a site names a group column, they count persons instead of rows.
 

@@ -7,7 +7,6 @@
 | ``asked`` | rounds and preparations of the last runs | the policy |
 | ``days`` | rounds and runs of the last day | the policy |
 | ``rows`` | the version of the rows that each of the last runs is about | the site's worker |
-| ``relayed`` | the run below of each of the last runs above | a relay |
 | ``models`` | the model that is still to be used, and what became of the last one | the labels |
 
 A transaction is durable and atomic: a kill at any moment leaves the state either before or after
@@ -73,7 +72,6 @@ CREATE TABLE spent (
 CREATE TABLE asked (name TEXT PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE days (name TEXT PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE rows (name TEXT PRIMARY KEY, content TEXT NOT NULL);
-CREATE TABLE relayed (name TEXT PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE models (name TEXT PRIMARY KEY, content TEXT NOT NULL);
 """
 

@@ -11,7 +11,7 @@ observation:
 `sampled_run` remembers the last sums of each site, which takes as much memory as all answers of a
 round: for a million sites, of eight clusters in eight columns, 640 MB for each run. Here one total
 is kept for each run, whatever the number of sites, and no round asks all of them. The server needs
-only totals, so relays and secure sums are possible.
+only totals, so secure sums are possible.
 
 The start is found in the same way. The leaves of a variance tree, which grows on the samples of its
 rounds, are the first centres of many small clusters; twelve rounds average their sums, so that they

@@ -131,7 +131,6 @@ OF_SITES: Mapping[str, Condition] = {
     "participation": lambda job, _: job.participation < 1,
     "budget": _tell("PrivacyBudget"),
     "groups": _tell("Groups"),
-    "relay": _tell("Relay"),
     "weights": _tell_why("noise-weights"),
     "persons": _tell_why("noise-persons"),
     "unbudgeted": _tell_why("noise-unbudgeted"),
@@ -298,12 +297,9 @@ def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
     RefusedError
         With the message of the combination.
     """
-    sites = tuple(sites)
-    if own := [type(step).__name__ for step in steps if not step.server_additive]:
-        if OF_SITES["secure"](None, sites):
-            raise refused("secure-steps", step=own[0])
-        if OF_SITES["relay"](None, sites):
-            raise refused("relay-steps", step=own[0])
+    own = [type(step).__name__ for step in steps if not step.server_additive]
+    if own and OF_SITES["secure"](None, tuple(sites)):
+        raise refused("secure-steps", step=own[0])
 
 
 def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:

@@ -43,7 +43,6 @@ from fedcluster.io.reader import ColumnRoles, Reader, Recoding
 from fedcluster.io.reader import Table as RowTable
 from fedcluster.io.records import Names, Positive, Table, Text, load_record, record
 from fedcluster.io.rows import (
-    FederationSource,
     FileFingerprint,
     FileSource,
     Source,
@@ -86,7 +85,7 @@ class SiteFile:
     ----------
     name : str
         The site's name.
-    source : FileSource, WarehouseSource or FederationSource
+    source : FileSource or WarehouseSource
         The source of its rows.
     columns : tuple of str, optional
         The columns that may be clustered by, in this order; by default all except the following.
@@ -296,8 +295,6 @@ class SiteFile:
         InputError
             If a file is missing, or the database cannot be reached.
         """
-        if isinstance(self.source, FederationSource):
-            return ""
         if isinstance(self.source, WarehouseSource):
             held = self.source.held
             if self.source.version is None and held is not None:
@@ -534,23 +531,6 @@ class _Database(Struct, forbid_unknown_fields=True):
         return source
 
 
-class _Relayed(Struct, forbid_unknown_fields=True):
-    federation: Text
-    fewest: Annotated[int, Meta(ge=3)] = 3
-    lines: bool = False
-    quorum: int | None = None
-
-    def source(self, folder: Path) -> Source:
-        """Return the federation that a relay represents."""
-        if self.quorum is not None and self.quorum < self.fewest:
-            raise InputError(
-                f"[source], quorum must be a whole number of at least {self.fewest}, not "
-                f"{self.quorum}"
-            )
-        path = folder / Path(self.federation).expanduser()
-        return FederationSource(path, self.fewest, self.lines, self.quorum)
-
-
 class _Groups(Struct, forbid_unknown_fields=True):
     p: Annotated[int, Meta(ge=2)] = 5
     min_rows: Annotated[int, Meta(ge=2)] = 20
@@ -676,8 +656,7 @@ class _Written(Struct, forbid_unknown_fields=True):
         """Return the source of the rows."""
         if not self.source:
             raise InputError('[source], write path = "FILE" there, or url and query')
-        kind: type[_File | _Database | _Relayed] = _Database if "url" in self.source else _File
-        kind = _Relayed if "federation" in self.source else kind
+        kind: type[_File | _Database] = _Database if "url" in self.source else _File
         return _table("source", self.source, kind).source(folder)
 
     def _check_values(self, site: SiteFile) -> None:

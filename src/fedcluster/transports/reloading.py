@@ -10,14 +10,13 @@ from pathlib import Path
 from threading import Lock
 
 from fedcluster.coordinator.certificates import NEXT_KEY
-from fedcluster.coordinator.relay_site import answering
 from fedcluster.engines.responder import Request
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write
 from fedcluster.privacy.site_state import STATE_FILE, state_folder
 from fedcluster.site.file import SiteFile
 from fedcluster.site.identity import IDENTITY, PEERS
-from fedcluster.site.membership import Membership, site_log
+from fedcluster.site.membership import Membership, site_log, site_responder
 from fedcluster.site.owned_files import check_private
 from fedcluster.site.process import MEGABYTE
 
@@ -56,7 +55,7 @@ class ReloadingSite:
         self._mark, self._run = _mark(path), ""
         self.site = SiteFile.load(path)
         self.membership = Membership.from_site_file(self.site)
-        self._turns = answering(self.site, self.membership, say)
+        self._turns = site_responder(self.site, self.membership, say)
 
     def reply(self, content: bytes) -> bytes:
         """Return the reply to a request; the first one of a run may read a changed site file."""
@@ -77,7 +76,7 @@ class ReloadingSite:
     def _read_anew(self) -> None:
         try:
             site, membership = reloaded(self._path, self.site, self.membership)
-            turns = answering(site, membership, self._say)
+            turns = site_responder(site, membership, self._say)
         except InputError as error:
             self._say(f"site {self.site.name}: not reloaded, goes on as before: {error}")
             return
