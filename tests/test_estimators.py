@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from grids import flower_engine
 from numba.core.dispatcher import Dispatcher
@@ -19,12 +20,19 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, Model
+from fedcluster import (
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    Model,
+    select_k,
+)
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.recorder import RecordedEngine
+from fedcluster.io.inputs import by_site as by_site_of
 from fedcluster.io.inputs import read_table
 from fedcluster.options.choices import (
     ALGORITHMS,
@@ -131,6 +139,104 @@ def test_centres_that_are_set_by_hand_are_those_of_the_file() -> None:
     fitted.cluster_centers_ = fitted.cluster_centers_[::-1].copy()
     assert_array_equal(fitted.predict(X), 2 - fitted.labels_)
     assert_array_equal(Model.from_estimator(fitted).predict(X), 2 - fitted.labels_)
+
+
+WIDE = np.random.default_rng(3).normal(size=(24, 30))  # more columns than rows
+WIDE[::2, 20:] += 6
+WIDE_SITE = np.array(["b", "a", "c"])[np.arange(24) % 3]
+LETTERS = [f"c{j}" for j in range(30)]
+
+
+def framed(**given: Any) -> pd.DataFrame:
+    """The wide rows with other names of rows or columns."""
+    return pd.DataFrame(WIDE).set_axis(**given)
+
+
+TABLES: dict[str, Any] = {
+    "whole numbers": pd.DataFrame(WIDE),
+    "other whole numbers": framed(labels=np.arange(30)[::-1] - 3, axis=1),
+    "fractions": framed(labels=np.arange(30) / 2, axis=1),
+    "one name for all": framed(labels=[0] * 30, axis=1),
+    "tuples": framed(labels=pd.MultiIndex.from_product([["v", "w"], range(15)]), axis=1),
+    "dates": framed(labels=pd.date_range("2020-01-01", periods=30), axis=1),
+    "rows by text": framed(labels=[f"r{i % 5}" for i in range(24)], axis=0),
+    "rows turned": framed(labels=np.arange(24)[::-1], axis=0),
+    "rows by tuples": framed(labels=pd.MultiIndex.from_product([range(6), list("wxyz")]), axis=0),
+    "a slice": pd.DataFrame(np.repeat(WIDE, 2, axis=0)).iloc[::2],
+    "named": pd.DataFrame(WIDE, [0] * 24, LETTERS),
+    "polars": pl.DataFrame(WIDE, schema=LETTERS),
+    "a slice of polars": pl.DataFrame(np.repeat(WIDE, 2, axis=0), schema=LETTERS)[::2],
+    "arrow": pa.table(dict(zip(LETTERS, WIDE.T, strict=True))),
+    "arrow in chunks": pa.concat_tables(
+        [pa.table(dict(zip(LETTERS, rows.T, strict=True))) for rows in (WIDE[:5], WIDE[5:])]
+    ),
+    "a batch": pa.record_batch(list(map(pa.array, WIDE.T)), LETTERS),
+    "lists": WIDE.tolist(),
+    "by columns": np.asfortranarray(WIDE),
+    "objects": WIDE.astype(object),
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize(
+    "sites",
+    [
+        WIDE_SITE,
+        WIDE_SITE.tolist(),
+        pd.Series(WIDE_SITE, np.arange(24)[::-1]),
+        pl.Series(WIDE_SITE),
+        pa.chunked_array([pa.array(WIDE_SITE)]),
+        None,
+    ],
+    ids=["array", "list", "pandas", "polars", "arrow", "none"],
+)
+def test_rows_of_any_table_are_taken_by_their_position(table: Any, sites: Any) -> None:
+    by_site = None if sites is None else WIDE_SITE
+    for part, expected in zip(by_site_of(table, sites), by_site_of(WIDE, by_site), strict=True):
+        assert part.name == expected.name
+        assert_array_equal(read_table(part.table).X, expected.table)
+
+
+@pytest.mark.parametrize("name", ["whole numbers", "tuples", "rows turned", "polars", "a batch"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        FederatedKMeans(2, algorithm="lloyd", random_state=0),
+        FederatedFuzzyCMeans(2, algorithm="fcm", init="sums", random_state=0),
+        FederatedGaussianMixture(2, covariance_type="spherical", n_init=1, random_state=0),
+        FederatedKMeans(2, algorithm="lloyd", prepare="standard", random_state=0),
+    ],
+    ids=["k-means", "fuzzy", "mixture", "prepared"],
+)
+def test_any_table_is_fitted_and_scored_as_its_array_is(model: Any, name: str) -> None:
+    table, weight = TABLES[name], np.arange(24) % 4
+    ours = clone(model).fit(table, sites=WIDE_SITE, sample_weight=pd.Series(weight))
+    expected = clone(model).fit(WIDE, sites=WIDE_SITE, sample_weight=weight)
+    assert_array_equal(ours.labels_, expected.labels_)
+    assert_array_equal(ours.cluster_centers_, expected.cluster_centers_)
+    assert_array_equal(ours.predict(table), expected.labels_)
+    assert_array_equal(ours.transform(table), expected.transform(WIDE))
+    assert ours.score(table) == expected.score(WIDE)
+    if hasattr(ours, "predict_proba"):
+        assert_array_equal(ours.predict_proba(table), expected.predict_proba(WIDE))
+
+
+@pytest.mark.parametrize("name", ["whole numbers", "tuples", "a slice", "polars"])
+def test_any_table_has_the_number_of_clusters_of_its_array(name: str) -> None:
+    ours, expected = (
+        select_k(table, range(1, 4), rule="vote", sites=WIDE_SITE, random_state=0)
+        for table in (TABLES[name], WIDE)
+    )
+    assert (ours.n_clusters, ours.reason) == (expected.n_clusters, expected.reason)
+
+
+def test_a_column_of_sites_needs_names_of_columns() -> None:
+    with pytest.raises(ValueError, match="the columns of X have no names that are text"):
+        FederatedKMeans(2).fit(TABLES["whole numbers"], sites="site")
+    unknown = pd.array(["a", None] * 12, dtype="string")
+    for table, sites in ((WIDE, unknown), (TABLES["named"].assign(site=unknown), "site")):
+        with pytest.raises(ValueError, match="row 1 has no site"):
+            FederatedKMeans(2).fit(table, sites=sites)
 
 
 @pytest.mark.parametrize("library", [pd, pl])

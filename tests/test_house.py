@@ -54,6 +54,7 @@ GUESTS = {
     "llvmlite": "kernels",
     "matplotlib": "plotting report.pictures selection.verdict",
     "msgspec": "coordinator io.records model.file site",
+    "narwhals": "io.inputs",
     "numba": "kernels",
     "nvflare": "transports.flare",
     "prometheus_client": "coordinator.service",

@@ -111,7 +111,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         # From differences: an expanded square rounds the distance of a row beside its centre.
         return on_whole_rows(
             lambda whole: np.stack([np.linalg.norm(whole - c, axis=1) for c in centers], axis=1),
-            rows,
+            np.ascontiguousarray(rows),
             np.nan,
         )
 

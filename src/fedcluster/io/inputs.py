@@ -5,19 +5,20 @@ They come as one table per site, or as one table with a column of sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Rows
 from fedcluster.errors import InputError
-from fedcluster.io.cells import Notation, as_arrow
+from fedcluster.io.cells import Notation, as_arrow, as_floats
 from fedcluster.io.columns import (
     AS_IN_MODEL,
     called,
@@ -50,92 +51,80 @@ class Frame:
 
     Parameters
     ----------
-    names : tuple of str
-        The names of the columns.
-    source : object
-        The object that holds the columns, as ``source[name]``.
-    n_rows : int
-        The number of rows.
+    source : narwhals.DataFrame
+        The columns.
     """
 
     path: ClassVar[Path] = Path(OWNER)
     decimal: ClassVar[None] = None
     fingerprint: ClassVar[None] = None
 
-    names: tuple[str, ...]
-    source: Any
-    n_rows: int
+    source: nw.DataFrame[Any]
+
+    def __len__(self) -> int:
+        return len(self.source)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Return the numbers of rows and columns."""
-        return self.n_rows, len(self.names)
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.source.columns)
 
-    def take(self, place: NDArray[np.intp]) -> Self:
+    def take(self, place: NDArray[np.intp]) -> Frame:
         """Return the rows at the given positions."""
-        source = self.source
-        if isinstance(source, Mapping):
-            taken: Any = {name: np.asarray(source[name])[place] for name in self.names}
-        elif isinstance(source, pa.Table | pa.RecordBatch):
-            taken = source.take(pa.array(place))
-        else:
-            taken = source.iloc[place] if hasattr(source, "iloc") else source[place]
-        return replace(self, source=taken, n_rows=len(place))
+        return Frame(self.source[place])
 
-    def without(self, column: str) -> Self:
+    def without(self, column: str) -> Frame:
         """Return the table without a column."""
-        return replace(self, names=tuple(name for name in self.names if name != column))
+        return Frame(self.source.drop(column))
 
     def column(self, name: str) -> Any:
         """Return a column, (n,), as a NumPy or Arrow array."""
-        values = self.source[name]
-        if isinstance(values, pa.Array | pa.ChunkedArray):
-            return pa.chunked_array(values) if isinstance(values, pa.Array) else values
-        kind = getattr(values, "dtype", None)
-        if getattr(kind, "kind", "O") in "fiub" and not isinstance(kind, np.dtype):
-            return values.to_numpy(np.float64, na_value=np.nan)  # a nullable type of pandas
-        return np.asarray(values)
+        return _cells(self.source[name].to_native())
 
     def part(self, names: Sequence[str], *, raw: bool) -> TablePart:
         """Return some columns: numeric ones as one array, others as Arrow arrays."""
-        block = None if raw else self._block(names)
-        if block is not None:
-            return TablePart(self, 0, pa.table({}), block)
-        columns = {name: self.column(name) for name in names}
-        numbers = {
-            name: each
-            for name, each in columns.items()
-            if isinstance(each, np.ndarray) and each.dtype.kind in "fiub"
-        }
-        others = {name: _arrow(columns[name], name) for name in names if name not in numbers}
-        room = np.full(self.n_rows, np.nan)
-        X = side_by_side([_floats(numbers[n]) if n in numbers else room for n in names])
+        chosen = self.source if tuple(names) == self.names else self.source.select(names)
+        numbers = {name for name, kind in chosen.schema.items() if _is_number(kind)}
+        if chosen.implementation.is_pandas_like() and len(numbers) == len(names) and not raw:
+            return TablePart(self, 0, pa.table({}), _floats(chosen.to_numpy()))
+        others = {n: _arrow(self.column(n), n) for n in names if n not in numbers}
+        room = np.full(len(self), np.nan)
+        X = side_by_side([_floats(self.column(n)) if n in numbers else room for n in names])
         return TablePart(self, 0, pa.table(others), X)
-
-    def _block(self, names: Sequence[str]) -> Rows | None:
-        """Return columns as one array if all are NumPy numbers; otherwise None."""
-        kinds = getattr(self.source, "dtypes", ())
-        are_numbers = (isinstance(each, np.dtype) and each.kind in "fiub" for each in set(kinds))
-        if not len(kinds) or not all(are_numbers):
-            return None
-        every = list(self.source.columns)
-        source = self.source if list(names) == every else self.source[list(names)]
-        return _floats(np.asarray(source))
 
     def where(self, row: int) -> str:
         """Return where a row is, the first being row 0."""
         return f"row {row}"
 
 
-def _floats(values: NDArray[Any]) -> Rows:
-    """Return numbers as floats; float32 is kept."""
-    return values if values.dtype in FLOATS else values.astype(np.float64)
+def _is_number(kind: Any) -> bool:
+    """Return whether a column's type is that of numbers as NumPy has them."""
+    return bool(kind.is_integer() or kind.is_float())
+
+
+def _floats(values: Any) -> Rows:
+    """Return numbers of NumPy or Arrow as floats; float32 is kept."""
+    if isinstance(values, pa.ChunkedArray):
+        return as_floats(values)
+    numbers: Rows = values if values.dtype in FLOATS else values.astype(np.float64)
+    return numbers
+
+
+def _cells(values: Any) -> Any:
+    """Return a column of any library as a NumPy or Arrow array."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return pa.chunked_array(values) if isinstance(values, pa.Array) else values
+    series = nw.from_native(values, series_only=True, pass_through=True)
+    is_number = isinstance(series, nw.Series) and _is_number(series.dtype)
+    return series.to_numpy() if is_number else np.asarray(values)
 
 
 def _arrow(values: Any, name: str) -> Any:
-    """Return a non-numeric column as an Arrow array."""
+    """Return a column as an Arrow array; texts may be numbers, and cells of several types."""
     if not isinstance(values, np.ndarray):
         return values
+    if values.dtype.kind in "fiub":
+        return pa.array(values)
     if values.dtype.kind == "M":
         return pa.array(values.astype("M8[s]"))
     cells = [None if is_blank(cell) else cell for cell in values.tolist()]
@@ -172,19 +161,18 @@ def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
     >>> frame_of({"age": [31.0, 47.0], "sex": ["f", "m"]}).names
     ('age', 'sex')
     """
-    if isinstance(table, Frame):
-        return table
+    if isinstance(table, Frame | np.ndarray):
+        return table if isinstance(table, Frame) else None
     if hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__array__"):
         table = pa.table(table)  # of DuckDB, or batches
     if hasattr(table, "to_batches") and not hasattr(table, "shape"):
         table = table.to_table()  # a data set of pyarrow
     if hasattr(table, "collect") and not hasattr(table, "shape"):
         raise InputError(f"{owner}: it is lazy; give what its collect() returns")
-    if isinstance(table, Mapping) and not hasattr(table, "shape"):
-        names, n_rows = list(table), len(next(iter(table.values()), ()))
-    else:
-        names = list(getattr(table, "column_names", getattr(table, "columns", ())))
-        n_rows = getattr(table, "shape", (0,))[0]
+    is_dict = isinstance(table, Mapping) and not hasattr(table, "shape")
+    names = list(
+        table if is_dict else getattr(table, "column_names", getattr(table, "columns", ()))
+    )
     if not any(isinstance(name, str) for name in names):
         return None
     if strange := [name for name in names if not isinstance(name, str)]:
@@ -195,7 +183,14 @@ def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
         raise InputError(
             f"{owner}, column {twice!r}: there are two columns of this name; rename one of them"
         )
-    return Frame(tuple(names), table, n_rows)
+    known = nw.from_native(table, eager_only=True, pass_through=True)
+    return Frame(known) if isinstance(known, nw.DataFrame) else _of_columns(table, names)
+
+
+def _of_columns(table: Any, names: Iterable[str]) -> Frame:
+    """Return columns that are found by name in a dict, or in an object of another library."""
+    columns = {name: _arrow(_cells(table[name]), name) for name in names}
+    return Frame(nw.from_native(pa.table(columns), eager_only=True))
 
 
 def read_table(
@@ -252,8 +247,8 @@ def read_table(
         check_finite(X, names, owner, gaps=roles.raw)
         data = Data(X)
     else:
-        source = {name: array[:, j] for j, name in enumerate(names)}
-        data = _of_frame(Frame(names, source, len(array)), replace(roles, values=names), owner)
+        frame = _of_columns({name: array[:, j] for j, name in enumerate(names)}, names)
+        data = _of_frame(frame, replace(roles, values=names), owner)
     if roles.values is None and all(column.kind == "number" for column in data.columns):
         return replace(data, columns=())
     return data if data.columns or not roles.raw else _named_columns(data, names)
@@ -277,7 +272,7 @@ def _of_frame(
     every = tuple(name for name in frame.names if name not in beside)
     names = every if roles.values is None else roles.values
     has_columns(owner, frame.names, [*names, *beside])
-    if not (frame.n_rows and names):
+    if not (len(frame) and names):
         raise InputError(f"{owner} has no rows or no columns")
     part = frame.part(names, raw=roles.raw)
     if beside:
@@ -356,9 +351,7 @@ def in_names(table: Any, own: Mapping[str, str]) -> Any:
         return table
     if isinstance(table, Data):
         return called(table, own)
-    common = {name: each for each, name in own.items()}
-    source = {common.get(name, name): table.column(name) for name in table.names}
-    return Frame(tuple(source), source, table.n_rows)
+    return Frame(table.source.rename({name: each for each, name in own.items()}))
 
 
 def column_names(table: Any) -> list[str] | None:
@@ -446,7 +439,7 @@ def by_site(
     weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
     if sites is None:
         return [SiteTable("site", X, weight, slice(None), "", group)]
-    names, order, bounds = places_of(sites, _n_rows(X))
+    names, order, bounds = places_of(sites, len(X))
     for what, values in (("sample_weight", weight), ("groups", group)):
         if values is not None and len(values) != len(order):
             raise ValueError(f"{what} has {len(values)} entries for {len(order)} rows")
@@ -483,8 +476,8 @@ def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
     table = None if isinstance(X, Data) else frame_of(X if beside is None else beside)
     if table is None:
         raise ValueError(
-            f"sites={column!r} names a column of a data frame or of AnnData, and X is none; give "
-            "the site of each row"
+            f"sites={column!r} names a column of a data frame or of AnnData, and the columns of X "
+            "have no names that are text; give the site of each row"
         )
     if column not in table.names:
         have = ", ".join(table.names)
@@ -500,9 +493,12 @@ def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
     if hasattr(table, "var_names") and hasattr(table, "to_df"):
         table = table.to_df()  # AnnData
     if hasattr(table, "toarray"):
-        return table.toarray()  # a sparse matrix
-    frame = None if isinstance(table, Data) else frame_of(table, where.removesuffix(", ") or OWNER)
-    return table if frame is None else frame
+        table = table.toarray()  # a sparse matrix
+    if isinstance(table, Data):
+        return table
+    owner = where.removesuffix(", ") or OWNER
+    frame = frame_of(table, owner)
+    return _matrix(table, owner) if frame is None else frame
 
 
 def _of_rows(what: str, values: Any) -> NDArray[Any] | None:
@@ -518,8 +514,8 @@ def _site_names(sites: Any) -> NDArray[Any]:
     """Return the site of each row, as text or numbers without missing values."""
     names = np.asarray(sites)
     if names.dtype.kind in "fO":
-        missing = [i for i, name in enumerate(names.ravel()) if name is None or name != name]
-        if len(missing):
+        missing = [i for i, name in enumerate(names.ravel()) if is_blank(name)]
+        if missing:
             raise ValueError(f"row {missing[0]} has no site: sites holds a missing value there")
     return names if names.dtype.kind in "biu" else names.astype(str)
 
@@ -579,7 +575,7 @@ def _from_tables(
     parts, start = [], 0
     for name, own in tables.items():
         table = _dense(own, _at(name), read_path)
-        stop = start + _n_rows(table)
+        stop = start + len(table)
         weight, group = weights.get(name), whose.get(name)
         parts.append(SiteTable(name, table, weight, slice(start, stop), _at(name), group))
         start = stop
@@ -613,15 +609,6 @@ def named_tables(tables: Any) -> list[tuple[str, Any]]:
     return [(f"site-{i:0{width}d}", table) for i, table in enumerate(tables)]
 
 
-def _n_rows(table: Any) -> int:
-    if isinstance(table, Data):
-        return len(table)
-    shape = getattr(table, "shape", None)
-    if shape is None:
-        shape = np.asarray(table).shape
-    return int(shape[0]) if shape else 0
-
-
 def _at(site: str) -> str:
     return f"site {site!r}, "
 
@@ -631,7 +618,6 @@ def _parts(X: Any, places: Sequence[NDArray[np.intp]]) -> Iterator[Any]:
     if isinstance(X, Data | Frame):
         yield from map(X.take, places)
         return
-    X = X if hasattr(X, "shape") else np.asarray(X)
     rows, start = X[np.concatenate(places)], 0
     for place in places:
         yield rows[start : start + len(place)]

@@ -258,9 +258,8 @@ class RowForm:
             names it, and the first wrong row and value.
         """
         roles = self.roles
-        if self._are_columns(X):
-            X = frame_of(X)
-        parts = by_site(X, read_path=partial(read_file, roles))
+        named = frame_of(X) if self._are_columns(X) else None
+        parts = by_site(X if named is None else named, read_path=partial(read_file, roles))
         read = [read_table(part.table, roles, part.owner, self.reader) for part in parts]
         rows = [self._of_part(data, part) for data, part in zip(read, parts, strict=True)]
         if self.preprocessor is not None and not isinstance(X, Data):  # who gives Data looks itself
