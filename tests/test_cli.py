@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import fedcluster
@@ -26,7 +27,7 @@ from fedcluster.cli import _reading as reading
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, silent
+from fedcluster.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, readable, silent
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
 from fedcluster.io.outputs import write_labels
@@ -358,6 +359,91 @@ def test_bad_input_is_one_line_and_status_2(files, arguments, line):
 def test_a_wrong_command_line_is_one_line_too(files, arguments, words):
     line = fails(*arguments)
     assert all(word in line for word in words)
+
+
+def every_option(command):
+    """Each option that keeps one value, with its command, of a command and those below it."""
+    for option in command.params:
+        if option.param_type_name == "option" and not option.multiple:
+            yield command, option
+    for below in getattr(command, "commands", {}).values():
+        yield from every_option(below)
+
+
+def test_an_option_given_twice_keeps_all_values_or_says_that_they_differ():
+    every = typer.main.get_command(app)
+    readable([every])
+    lists = set()
+    for command, option in every_option(every):
+        parser, name = command.make_parser(typer.Context(command)), option.opts[0]
+        one, other = [name], [*option.secondary_opts, name][:1]
+        if not option.is_flag:
+            one, other = [name, "a"], [name, "b"]
+        value = parser.parse_args([*one])[0][option.name]
+        assert value == (True if option.is_flag else "a")
+        if "," in (option.metavar or ""):
+            assert parser.parse_args([*one, *other])[0][option.name] == "a,b"
+            lists.add(name)
+            continue
+        assert parser.parse_args([*one, *one])[0][option.name] == value
+        if one != other:
+            with pytest.raises(typer.BadParameter, match=r"is given as (a and as b|True and as F)"):
+                parser.parse_args([*one, *other])
+    assert {f"--{name}" for name in LISTS} == lists - {"--rows", "--sites", "--steps"}
+
+
+LISTS = {
+    "exclude": (["age", "crp"], "--exclude names 'age' twice"),
+    "rename": (["age=years", "bmi=mass"], "--rename says two different things of 'age'"),
+    "codes": (["sex:f=F", "sex:m=M"], "--codes says two different things of 'sex:f'"),
+    "factor": (["north:age=2", "south:bmi=3"], "--factor says two different things of 'north:age'"),
+    "missing-values": (["31", "bmi:22.5"], "--missing-values names '31' twice"),
+    "dates": (["born=month", "seen=weekday"], "--dates says two different things of 'born'"),
+    "columns": (["age", "bmi"], "--columns names 'age' twice"),
+    "log": (["age", "bmi"], "--log names 'age' twice"),
+    "bounds": (["age=0:99", "bmi=9:90"], "--bounds says two different things of 'age'"),
+    "weight": (["age=2", "bmi=3"], "--weight says two different things of 'age'"),
+    "categories": (["auto", "ward"], "--categories names 'auto' twice"),
+}
+"""Two values of each option of fit that takes a list, and what is said if the first is given again
+with another meaning."""
+
+
+@pytest.mark.parametrize("option", LISTS)
+def test_values_of_a_list_count_in_one_option_and_in_two(option):
+    rng = np.random.default_rng(0)
+    for site in ("north", "south"):
+        write(
+            f"{site}.csv",
+            age=rng.choice([31.0, 47.5, 52.0], 30),
+            bmi=rng.choice([22.5, 30.1, 28.2], 30),
+            crp=rng.random(30),
+            sex=rng.choice(["f", "m"], 30),
+            ward=rng.choice([1, 2], 30),
+            born=[f"19{i:02d}-0{i % 9 + 1}-01" for i in rng.integers(30, 70, 30)],
+            seen=[f"2020-0{i % 9 + 1}-2{i % 7}" for i in rng.integers(30, 70, 30)],
+        )
+    fit = ["fit", "north.csv", "south.csv", "-k", 2, "--no-report"]
+    (first, second), line = LISTS[option]
+    runs = {"none": [], "one": [f"--{option}={first},{second}"], "last": [f"--{option}={second}"]}
+    runs["two"] = [f"--{option}={first}", f"--{option}={second}"]
+    found = {}
+    for out, given in runs.items():
+        assert run(*fit, *given, "--out", out).exit_code == 0
+        found[out] = Path(out, "model.json").read_text()
+    assert found["two"] == found["one"] != found["last"] != found["none"]
+    other = re.sub(r"[=:]\w+$", lambda meant: "=7" if "factor" in option else f"{meant[0]}1", first)
+    other = {"bounds": "age=0:98", "dates": "born=weekday"}.get(option, other)
+    assert line in fails(*fit, f"--{option}={first}", f"--{option}={other}", "--out", "again")
+
+
+def test_no_two_columns_are_renamed_to_one(files):
+    fit = ["fit", *files, "-k", 2, "--out", "out"]
+    line = fails(*fit, "--rename", "x=z", "--rename", "y=z")
+    assert line == "--rename: two columns of site 'north' are to be called 'z'"
+    line = fails(*fit, "--rename", "x=z", "--rename", "south:x=w")
+    assert line == "--rename says two different things of 'x'; say one of them"
+    assert "'one' in column 'x'" in fails(*fit, "--codes", "x:one=a", "--codes", "X:one=b")
 
 
 def test_a_site_that_fails_speaks_for_itself(files, monkeypatch):

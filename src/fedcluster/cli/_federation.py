@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -63,7 +63,7 @@ app.add_typer(run_app, name="run")
 app.add_typer(operator_app, name="operator")
 
 MostRows = Annotated[
-    list[str] | None,
+    str | None,
     option(
         "SITE=ROWS,...",
         "The most rows that a site can have; without it, what the site says first.",
@@ -71,7 +71,7 @@ MostRows = Annotated[
     ),
 ]
 Bounds = Annotated[
-    list[str] | None,
+    str | None,
     option(
         "A=LOW:HIGH,...",
         "Public bounds of columns. Sums that rows within them cannot have are refused.",
@@ -118,8 +118,8 @@ def new(
         sites.split(","),
         address,
         insecure=insecure,
-        rows=_stated("rows", rows),
-        ranges=_stated("bounds", bounds),
+        rows=by_name("rows", rows),
+        ranges=by_name("bounds", bounds),
         bind=bind,
         authority_key=authority_key,
     )
@@ -127,10 +127,6 @@ def new(
     if insecure:
         say("INSECURE: nothing is encrypted and any program of this machine may take part.")
     say(f"How to go on is written in {folder / 'README.md'}.")
-
-
-def _stated(option: str, given: list[str] | None) -> dict[str, Any]:
-    return by_name(option, ",".join(given) if given else None)
 
 
 @app.command("bounds", epilog="Example: fedcluster federation bounds trial --rows north=8000")
@@ -143,7 +139,7 @@ def bounds_of(folder: Folder, rows: MostRows = None, bounds: Bounds = None) -> N
     from fedcluster.coordinator.folder import bound
 
     if rows or bounds:
-        federation = bound(federation, _stated("rows", rows), _stated("bounds", bounds))
+        federation = bound(federation, by_name("rows", rows), by_name("bounds", bounds))
     for site in federation.sites:
         most = federation.rows.get(site)
         say(f"{site}: {'no bound stated' if most is None else f'at most {most:,.0f} rows'}")

@@ -594,6 +594,8 @@ def by_name(option: str, text: str | None) -> dict[str, Any]:
     >>> by_name("bounds", "age=0:120"), by_name("weight", "sex=0.5, ward=2")
     ({'age': (0.0, 120.0)}, {'sex': 0.5, 'ward': 2.0})
     """
+    from fedcluster.io.columns import put
+
     n, what, example = _VALUES[option]
     found: dict[str, Any] = {}
     for part in [] if text is None else text.split(","):
@@ -607,7 +609,8 @@ def by_name(option: str, text: str | None) -> dict[str, Any]:
                 f"--{option} {text!r} must be {what}, or several of them with "
                 f"commas between, as in {example}"
             )
-        found[name.strip()] = numbers if n > 1 else numbers[0]
+        name, value = name.strip(), numbers if n > 1 else numbers[0]
+        put(found, name, value, f"--{option}", repr(name))
     return found
 
 

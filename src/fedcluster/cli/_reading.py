@@ -28,9 +28,11 @@ from fedcluster.io.columns import (
     common_columns,
     common_levels,
     common_names,
+    first_twice,
     is_index,
     note_names,
     own_names,
+    put,
     quoted,
 )
 from fedcluster.io.matrices import Matrix
@@ -208,7 +210,7 @@ def _renamed(options: ValueOptions) -> dict[str, dict[str, str]]:
         site, _, old = old.rpartition(":")
         if not (old.strip() and new.strip()):
             raise InputError(f"--rename {part!r} must be as in OLD=NEW or SITE:OLD=NEW")
-        names.setdefault(site.strip(), {})[old.strip()] = new.strip()
+        put(names.setdefault(site.strip(), {}), old.strip(), new.strip(), "--rename", repr(old))
     return names
 
 
@@ -224,14 +226,15 @@ def _recoding(options: ValueOptions) -> Recoding:
     factors: dict[str, dict[str, tuple[float, float]]] = {}
     for site, name, value in _triples(options.factor, "--factor", "west:sbp=7.5"):
         try:
-            factors.setdefault(site, {})[name] = affine(value)
+            number = affine(value)
         except ValueError as error:
             raise InputError(
                 f"--factor {site}:{name}={value}: {error}; write 7.5, or 1.8x+32"
             ) from error
+        put(factors.setdefault(site, {}), name, number, "--factor", repr(f"{site}:{name}"))
     codes: dict[str, dict[str, str]] = {}
     for name, text, meant in _triples(options.codes, "--codes", "sex:female=F"):
-        codes.setdefault(name, {})[text] = meant
+        put(codes.setdefault(name, {}), text, meant, "--codes", repr(f"{name}:{text}"))
     missing = column_list(options.missing_values, "--missing-values") or ()
     return Recoding(tuple(missing), codes, factors)
 
@@ -259,7 +262,10 @@ def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, s
     columns = [column for table in tables.values() for column in table.described_columns]
     dates = list(dict.fromkeys(column.name for column in columns if column.kind == "date"))
     pairs = [part.rpartition("=") for part in column_list(option, "--dates") or []]
-    named = {name.strip(): checked_how(how.strip()) for name, _, how in pairs}
+    named: dict[str, str] = {}
+    for name, _, how in pairs:
+        how = checked_how(how.strip())
+        put(named, name.strip(), how, "--dates", repr(name.strip() or "all columns"))
     if "" in named and len(named) > 1:
         raise InputError(
             f"--dates {option!r} must be one of {', '.join(FROM_DATES)}, or by column A=age"
@@ -527,20 +533,7 @@ def _common_names(
 
     Names that an option replaces are replaced first, also in the other options.
     """
-    new: dict[str, dict[str, str]] = {site: {} for site in names}
-    for site, each in roles.renamed.items():
-        if site and site not in names:
-            raise InputError(f"--rename: there is no site {site!r}; there are {', '.join(names)}")
-        for old, name in each.items():
-            at = [other for other in names if other == (site or other) and old in names[other]]
-            if not at:
-                which = f"site {site!r} has" if site else "no site has a"
-                has = f"no column {old!r}" if site else f"column {old!r}"
-                raise InputError(f"--rename: {which} {has}")
-            if full := [other for other in at if name in names[other]]:
-                raise InputError(f"--rename: site {full[0]!r} has a column {name!r} already")
-            for other in at:
-                new[other][old] = name
+    new = _new_names(names, roles.renamed)
     shown = {site: tuple(new[site].get(n, n) for n in each) for site, each in names.items()}
     roles = roles.in_names(roles.renamed.get("", {}))
     spelled = common_names(shown, roles.said)
@@ -559,6 +552,30 @@ def _common_names(
         for site, each in roles.recoding.factors.items()
     }
     return shown, own, replace(roles, recoding=replace(roles.recoding, factors=factors))
+
+
+def _new_names(
+    names: Mapping[str, tuple[str, ...]], renamed: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Return the names that an option replaces at each site, with the new ones."""
+    new: dict[str, dict[str, str]] = {site: {} for site in names}
+    for site, each in renamed.items():
+        if site and site not in names:
+            raise InputError(f"--rename: there is no site {site!r}; there are {', '.join(names)}")
+        for old, name in each.items():
+            at = [other for other in names if other == (site or other) and old in names[other]]
+            if not at:
+                which = f"site {site!r} has" if site else "no site has a"
+                has = f"no column {old!r}" if site else f"column {old!r}"
+                raise InputError(f"--rename: {which} {has}")
+            if full := [other for other in at if name in names[other]]:
+                raise InputError(f"--rename: site {full[0]!r} has a column {name!r} already")
+            for other in at:
+                put(new[other], old, name, "--rename", repr(old))
+    for site, each in new.items():
+        if (twice := first_twice(each.values())) is not None:
+            raise InputError(f"--rename: two columns of site {site!r} are to be called {twice!r}")
+    return new
 
 
 def _rows_of(

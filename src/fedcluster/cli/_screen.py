@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
@@ -147,12 +148,54 @@ class HelpContext(typer.Context):
 
 
 def readable(commands: Sequence[Any]) -> None:
-    """Give this help to commands and their subcommands, and list them with full sentences."""
+    """Give this help and parser to commands and subcommands, and list them with full sentences."""
     for command in commands:
         command.context_class = HelpContext
+        command.make_parser = partial(_parser, command)
         if command.help and not command.short_help:
             command.short_help = " ".join(command.help.split("\n\n")[0].split())
         readable(list(getattr(command, "commands", {}).values()))
+
+
+def _parser(command: Any, context: Any) -> Any:
+    """Return the parser of a command, for which every value of a repeated option counts."""
+    options = [
+        each
+        for each in command.params
+        if each.param_type_name == "option" and not (each.multiple or each.count)
+    ]
+    for each in options:
+        each.multiple = True  # else the parser keeps the last value only
+    parser = type(command).make_parser(command, context)
+    for each in options:
+        each.multiple = False
+    parse = parser.parse_args
+
+    def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], list[Any]]:
+        given, rest, order = parse(args)
+        for each in options:
+            if each.name in given:
+                given[each.name] = _joined(each, given[each.name], context)
+        return given, rest, order
+
+    parser.parse_args = parse_args
+    return parser
+
+
+def _joined(option: Any, values: Sequence[Any], context: Any) -> Any:
+    """Return one value for all occurrences of an option: lists, whose metavar has a comma, joined.
+
+    Raises
+    ------
+    BadParameter
+        If the option takes one value and its occurrences differ.
+    """
+    if "," in (option.metavar or ""):
+        return ",".join(values)
+    if len(different := dict.fromkeys(map(str, values))) > 1 and not context.resilient_parsing:
+        both = " and as ".join(different)
+        raise typer.BadParameter(f"it is given as {both}; give it once", context, option)
+    return values[-1]
 
 
 COMMANDS = ("  fedcluster ", "  python ")

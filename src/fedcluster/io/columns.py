@@ -99,6 +99,27 @@ def column_list(text: str | None, option: str = "--columns") -> list[str] | None
     return names
 
 
+def put(found: dict[Any, Any], key: Any, value: Any, option: str, of: str) -> None:
+    """Add to a dictionary what an option says.
+
+    Parameters
+    ----------
+    found : dict
+        What it said before.
+    key, value : object
+        What it says.
+    option, of : str
+        The option, and the part of it that the key stands for, for messages.
+
+    Raises
+    ------
+    InputError
+        If it said another value of the same key before.
+    """
+    if found.setdefault(key, value) != value:
+        raise InputError(f"{option} says two different things of {of}; say one of them")
+
+
 def first_twice(names: Iterable[str]) -> str | None:
     """Return the first name that occurs more than once."""
     return next((name for name, times in Counter(names).items() if times > 1), None)

@@ -50,6 +50,7 @@ from fedcluster.io.columns import (
     columns_of,
     in_common_codes,
     is_missing,
+    put,
     quoted,
     renamed,
     same_levels,
@@ -252,7 +253,15 @@ class ColumnRoles:
             return tuple(dict.fromkeys(names.get(name, name) for name in given))
 
         def by(given: Mapping[str, Any]) -> dict[str, Any]:
-            return {names.get(name, name): value for name, value in given.items()}
+            found: dict[str, Any] = {}
+            for name, value in given.items():
+                own, of = names.get(name, name), f"column {names.get(name, name)!r}"
+                if isinstance(value, Mapping):
+                    for text, meant in value.items():
+                        put(found.setdefault(own, {}), text, meant, "--codes", f"{text!r} in {of}")
+                else:
+                    put(found, own, value, "an option", of)
+            return found
 
         recoding = replace(
             self.recoding,
