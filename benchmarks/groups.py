@@ -1,6 +1,6 @@
 """What groups of p rows cost: the inertia on exact rows of centres that were found from groups.
 
-    .venv/bin/python benchmarks/groups.py [--seeds 3] [--p 5] [--quality best]
+    .venv/bin/python benchmarks/groups.py [--seeds 3] [--p 5]
 
 Each kind of rows is drawn anew for each seed and each ratio N / (K p), and cut into 2 to 10 sites,
 each of which makes groups of its own rows, standardised by its own means and deviations. J is the
@@ -121,9 +121,7 @@ def main() -> None:
     parser.add_argument("--p", type=int, default=5)
     parser.add_argument("--ratios", default="20,40,80,200", help="N / (K p), by comma")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the large partition")
-    parser.add_argument("--quality", default="good", help="of FederatedKMeans")
     arguments = parser.parse_args()
-    searching = FederatedKMeans(quality=arguments.quality)
     p, ratios = arguments.p, [int(ratio) for ratio in arguments.ratios.split(",")]
     print(
         f"{'data':20} {'K':>3} {'sites':>5} {'N/(K p)':>8} {'loss %':>8} {'pooled':>8}", flush=True
@@ -134,9 +132,7 @@ def main() -> None:
         for name, rows, k, m in drawn(rng, p, ratios):
             X, ratio = standardised(rows), len(rows) / (k * p)
             sites = [part for part in np.array_split(rng.permutation(X), m) if len(part) >= p]
-            loss, pooled = losses(
-                X, sites, p, clone(searching).set_params(n_clusters=k, random_state=seed)
-            )
+            loss, pooled = losses(X, sites, p, FederatedKMeans(k, random_state=seed))
             by_bin[bisect(BINS, ratio) - 1].append(loss)
             print(f"{name:20} {k:3} {m:5} {ratio:8.1f} {loss:8.3f} {pooled:8.3f}", flush=True)
     for place, found in sorted(by_bin.items()):

@@ -68,8 +68,6 @@ def kmeans_methods(k: int) -> dict[str, FederatedKMeans]:
     return {
         "auto": FederatedKMeans(k),
         "auto, sums only": FederatedKMeans(k, sums_only=True),
-        "auto, better": FederatedKMeans(k, quality="better"),
-        "auto, best": FederatedKMeans(k, quality="best"),
         "lloyd, k-means++": FederatedKMeans(k, algorithm="lloyd", init="k-means++"),
         "fkm": FederatedKMeans(k, algorithm="fkm", max_iter=100, tol=0),
         "fkm of 2023": FederatedKMeans(k, algorithm=FKM(k, **OLD_FKM), max_iter=100),

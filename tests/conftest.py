@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -141,17 +140,6 @@ def _pictures_keep_their_style() -> Iterator[None]:
     after = dict(matplotlib.rcParams).items()
     changed = {name for name, value in after if value != before[name] and "backend" not in name}
     assert not changed, f"the style of pictures was left changed: {sorted(changed)}"
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search of quality="best" that ends after one generation without a gain."""
-    crossover = import_module("fedcluster.recipes._crossover")
-    hurried = [
-        replace(place, patience=1) for place in (*crossover.SUBPOPULATIONS, crossover.MERGED)
-    ]
-    monkeypatch.setattr(crossover, "SUBPOPULATIONS", tuple(hurried[:-1]))
-    monkeypatch.setattr(crossover, "MERGED", hurried[-1])
 
 
 @pytest.fixture(scope="module")

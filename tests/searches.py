@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -34,7 +33,3 @@ def shorten(put: Callable[[Any, str, Any], object]) -> None:
         module = import_module(f"fedcluster.{name}")
         for value in values.items():
             put(module, *value)
-    crossover = import_module("fedcluster.recipes._crossover")
-    parts = [replace(each, children=4, patience=1) for each in crossover.SUBPOPULATIONS]
-    put(crossover, "SUBPOPULATIONS", tuple(parts))
-    put(crossover, "MERGED", replace(crossover.MERGED, children=8, patience=1))

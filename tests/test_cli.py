@@ -33,7 +33,7 @@ from fedcluster.errors import SiteError
 from fedcluster.io.outputs import write_labels
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
-from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes.specifications import Fit
 from fedcluster.report import messages
@@ -208,7 +208,6 @@ def test_the_names_to_choose_from_are_those_of_the_estimator():
         *ALGORITHMS,
         *list(FUZZY_ALGORITHMS)[1:],
     ]
-    assert options["quality"]["choices"] == QUALITIES
     assert options["init"]["choices"] == INITS
 
 

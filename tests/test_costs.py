@@ -159,7 +159,6 @@ BY_SITE: dict[str, tuple[Any, set[str]]] = {
     "fit, scaled": (Fit(4, prepare=PreprocessingSpec()), {"Missing", "Squares"}),
     "fit --fuzzy": (Fit(4, m=2.0), {"FFCM", "FuzzyObjective"}),
     "fit --algorithm fkm": (Fit(4, algorithm="fkm"), {"FKM"}),
-    "fit --quality better": (Fit(4, quality="better"), {"FKM"}),
     "fit --model mixture": (Fit(4, model="mixture", n_init=2), {"GaussianMixture"}),
     "fit --trim": (Fit(4, trim=0.05), {"TrimmedLloyd"}),
     "fit --participation": (Fit(4, participation=0.2), {"Lloyd"}),  # last sums of each are kept
@@ -428,12 +427,6 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
         "asks another fifth of the sites in",
         lambda kind: min(len(e[2]) for e in asked(kind, "fit", participation=0.2)),
         1,
-    ),
-    "better: rounds of FKM": (
-        "design.md",
-        "adds the centres of ten rounds of FKM to the starts",
-        lambda kind: len(with_step(kind, "FKM", quality="better")),
-        10,
     ),
     "rows in chunks": (
         "performance.md",

@@ -156,7 +156,6 @@ KINDS = {
     "robust": Kind(lambda: Fit(3, robust=1)),
     "k-FED": Kind(lambda: Fit(3, algorithm="kfed")),
     "cosine": Kind(lambda: Fit(3, metric="cosine")),
-    "best": Kind(lambda: Fit(3, quality="best")),
 }
 
 

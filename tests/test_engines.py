@@ -59,8 +59,6 @@ ENGINES = {
 PLANS = {
     "default": lambda: clustering(FitSpec(4, seed=1)),
     "sums": lambda: clustering(FitSpec(4, seed=1, sums_only=True, max_iter=20)),
-    "better": lambda: clustering(FitSpec(3, seed=2, quality="better", max_iter=20)),
-    "best": lambda: clustering(FitSpec(4, seed=2, quality="best", n_init=2, max_iter=9)),
     "fuzzy": lambda: clustering(FitSpec(4, seed=3, m=2.0, max_iter=15)),
     "lloyd": lambda: iterate(Lloyd(), START),
     "fkm": lambda: iterate(FKM(4), seed=4, max_rounds=6),
@@ -175,7 +173,6 @@ def planned(engine: Engine, plan: Callable[[], Plan[Any]]) -> Any:
 
 @pytest.mark.parametrize("engine", MOST)
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.usefixtures("impatient")
 def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
     """Centres, weights, history and what was exchanged."""
     one, other = locally(planned, plan), planned(engine(clients(), tmp_path), plan)
@@ -185,7 +182,6 @@ def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
 
 DEFAULTS = {
     "k-means": lambda sites: clustering(FitSpec(4, seed=1).at(sites)),
-    "better": lambda sites: clustering(FitSpec(4, seed=1, quality="better").at(sites)),
     "fuzzy": lambda sites: clustering(FitSpec(4, seed=1, m=2.0, max_iter=9).at(sites)),
     "every k": lambda sites: select_k_plan(range(1, 5), FitSpec(4, seed=1).at(sites)),
     "every fuzzy k": lambda sites: select_k_plan(
@@ -198,7 +194,6 @@ LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("moons", "unequa
 
 
 @pytest.mark.parametrize("kind", ["two rings", *LATE])
-@pytest.mark.usefixtures("impatient")
 def test_clusters_of_any_shape_are_the_same_bits_on_every_engine(kind):
     """A choice of k whose clusters are sets of components: clients, one table, and the wire."""
     X, y = SHAPES[kind](np.random.default_rng(4))

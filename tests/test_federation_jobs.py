@@ -83,7 +83,6 @@ ADDS_UP = {
     "prepared": ["-k", 3],
     "one round": ["-k", 3, "--algorithm", "kfed"],
     "raw and fuzzy": ["-k", 3, "--scale", "none", "-m", 2, "--max-iter", 4],
-    "better": ["-k", 3, "--quality", "better"],
 }
 
 

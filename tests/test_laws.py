@@ -29,7 +29,6 @@ from fedcluster.algorithms import (
     TrimmedLloyd,
     VarianceTree,
 )
-from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.algorithms.gaussian_mixture import merged_state
 from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells
 from fedcluster.core import (
@@ -123,7 +122,7 @@ METRICS: list[Step] = [
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
 PRIVATE: list[Step] = [BoxMoments(), BallScatter(), GridCells(), GridCells(means=True)]
-STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION, *PRIVATE]
+STEPS: list[Step] = [*ALGORITHMS, *METRICS, *PREPARATION, *PRIVATE]
 
 
 def by_name(steps: Sequence[Step]) -> pytest.MarkDecorator:

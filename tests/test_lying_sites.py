@@ -756,7 +756,6 @@ def test_no_few_sites_are_the_majority(weights, faults) -> None:
     [
         ({"algorithm": "kfed"}, "robust=1 does not go with algorithm 'kfed'"),
         ({"m": 2.0}, "robust=1 does not go with fuzzy clusters"),
-        ({"quality": "best"}, "does not go with quality 'best'"),
         ({"sums_only": True}, "does not go with sums_only: sums do not show who sent them"),
         ({"metric": "cosine"}, "does not go with metric='cosine'"),
         ({"n_clusters": (2, 3)}, "does not go with a choice of n_clusters: choose it first"),

@@ -93,13 +93,8 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
 
 
 @pytest.fixture(autouse=True)
-def _searches_are_short(
-    impatient: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """A search of quality="best" ends after a generation without a gain.
-
-    In `make test` all searches have few runs besides, and nothing is drawn pixel by pixel.
-    """
+def _searches_are_short(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """In `make test` all searches have few runs, and nothing is drawn pixel by pixel."""
     if request.node.get_closest_marker("long"):
         return
     monkeypatch.setattr("fedcluster.report.takeaway._slide", lambda *args: None)
@@ -196,7 +191,7 @@ def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job: s
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_combination_obeys_all_laws(job: str, part: int) -> None:
-    rows = array(job, SEED, slow=True).rows()[part::PARTS]
+    rows = array(job, SEED).rows()[part::PARTS]
     found = [line for c in rows for line in broken(job, c, 0, all_laws=True)]
     assert not found, "\n".join([f"{len(found)} laws are broken", *found])
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,6 @@ from fedcluster.jobs import Evaluate, Fit, execute, model_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
-from fedcluster.recipes._crossover import distinct
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection.verdict import _elbow
@@ -202,11 +200,6 @@ def test_rounding_does_not_choose_among_starts_with_the_same_clusters(
     np.testing.assert_allclose(one, other, atol=1e-9)
 
 
-def test_rounding_does_not_choose_among_parents_with_the_same_clusters() -> None:
-    members = [SimpleNamespace(inertia=inertia) for inertia in (5.0, 2.0 + 1e-15, 2.0, 2.0 + 1e-6)]
-    assert distinct(members) == [members[1], members[0]]  # type: ignore[arg-type]
-
-
 def test_a_tree_cuts_the_first_of_columns_that_vary_alike_but_for_rounding() -> None:
     """All columns that are standardised vary alike."""
     rng = np.random.default_rng(0)
@@ -219,17 +212,6 @@ def test_a_tree_cuts_the_first_of_columns_that_vary_alike_but_for_rounding() -> 
             state = tree.server_step(state, [tree.client_step(state, Data(rows[order]), rng)], rng)
         first.add(int(state.memory["feature"][0]))
     assert first == {0}
-
-
-@pytest.mark.usefixtures("impatient")
-def test_clusters_of_a_search_are_numbered_by_their_weight_whatever_its_start() -> None:
-    """Which member of a population wins is no order."""
-    start = np.array([[0.0], [5.0], [11.0]])
-    weights = np.array([1.0] * 4 + [2.0] * 4 + [3.0] * 4)
-    engine = LocalEngine([Client(name, Data(ROWS, weights)) for name in "ab"])
-    result = execute(Fit(3, init=start, quality="best"), engine, columns=["x"]).outcome.value
-    assert result.state.weights.tolist() == sorted(result.state.weights, reverse=True)
-    assert result.state.weights[0] > result.state.weights[-1]
 
 
 @dataclass(frozen=True)

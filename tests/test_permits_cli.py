@@ -136,7 +136,7 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     [
         Fit(3, model="mixture", n_init=2, max_iter=3, prepare=PREPARED),
         Fit(3, metric="cosine", max_iter=3, prepare=PREPARED),
-        Fit(3, quality="best", max_iter=3, prepare=PREPARED),
+        Fit(3, max_iter=3, prepare=PREPARED),
         Fit(3, trim=0.1, max_iter=3, prepare=PREPARED),
         Fit(3, max_iter=3, prepare=PreprocessingSpec(missing="ignore")),
         Fit(3, max_iter=3, prepare=PreprocessingSpec("robust", missing="median")),

@@ -447,7 +447,6 @@ KINDS: dict[str, Any] = {
     "prepared": Fit(2, prepare=STANDARD),
     "components": Fit(2, prepare=replace(STANDARD, pca=1)),
     "own": MINE,
-    "best": Fit(2, quality="best"),
     "robust": Fit(2, robust=1),
     "sampled": Fit(2, participation=0.5),
     "private": Fit(2, **BOXED),

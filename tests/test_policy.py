@@ -210,7 +210,7 @@ def test_a_refusal_names_the_rule_and_no_value() -> None:
         "^by the policy of the site: FKM: client_n_init must be 1 to 10$",
         Task(FKM(2, client_n_init=11), State()),
     )
-    refused("Lloyd: centers must be 1 to 2 max_clusters lines", Task(Lloyd(), State()))
+    refused("Lloyd: centers must be 1 to max_clusters lines", Task(Lloyd(), State()))
 
 
 # Messages, runs and days
@@ -247,8 +247,8 @@ def test_fewer_clusters_bound_centres_and_not_means_or_leaves() -> None:
         max_clusters=3,
     )
     refused("max_clusters", Task(FKM(4), State()), max_clusters=3)
-    check(Task(Lloyd(), State.at(np.zeros((6, 2)))), max_clusters=3)
-    refused("max_clusters", Task(Lloyd(), State.at(np.zeros((7, 2)))), max_clusters=3)
+    check(Task(Lloyd(), State.at(np.zeros((3, 2)))), max_clusters=3)
+    refused("max_clusters", Task(Lloyd(), State.at(np.zeros((4, 2)))), max_clusters=3)
 
 
 NO_RUNS: list[Any] = [None, "", "r" * 65, "\x1b[31m", 7, ["r"], {}]

@@ -20,7 +20,7 @@ from fedcluster.core import Column, Data, Task
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
-from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import PolicyLimits
 from fedcluster.privacy.policy import Policy
@@ -106,8 +106,6 @@ FITS: list[Any] = [
     *({"algorithm": name, "m": 1.5} for name in FUZZY_ALGORITHMS),
     *({"algorithm": "lloyd", "init": init} for init in INITS),
     *({"algorithm": "fkm", "init": init} for init in INITS if init not in ("summaries", "sums")),
-    *({"quality": quality} for quality in QUALITIES),
-    pytest.param({"quality": "best", "n_clusters": 12}, marks=pytest.mark.long),
     {"sums_only": True},
     {"trim": 0.1},
     {"n_clusters": "auto"},
@@ -127,7 +125,6 @@ PREPARATIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("how", FITS, ids=str)
-@pytest.mark.usefixtures("impatient")
 def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> None:
     assert carried_out("fit", {"n_clusters": 3, **how}, tmp_path)["out"]
 

@@ -148,7 +148,6 @@ def test_the_model_keeps_what_was_spent(tmp_path):
         ({"algorithm": "lloyd"}, "no algorithm 'lloyd'"),
         ({"init": "sums"}, "no init"),
         ({"n_init": 3}, "no n_init"),
-        ({"quality": "best"}, "no quality 'best'"),
         ({"metric": "cosine"}, "no metric 'cosine'"),
         ({"prepare": "standard"}, "no preparation of columns"),
         ({"participation": 0.5}, "no participation"),

@@ -323,12 +323,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         command(*FITTED, 3, "--trim", 0.1, "--algorithm", "fkm"),
     ],
     "trim-fuzzy": [fit(**TRIM, m=2.0), command(*FITTED, 3, "--trim", 0.1, "--fuzzy")],
-    "trim-quality": [
-        fit(**TRIM, quality="best"),
-        fit(wired, **TRIM, quality="best"),
-        command(*FITTED, 3, "--trim", 0.1, "--quality", "best"),
-        model(**TRIM, quality="better"),
-    ],
     "trim-participation": [
         fit(**TRIM, participation=0.5),
         command(*FITTED, 3, "--trim", 0.1, "--participation", 0.5),
@@ -357,7 +351,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     "robust-cosine": [model(**ROBUST, metric="cosine"), fit(wired, **ROBUST, metric="cosine")],
     "robust-missing": [model(**ROBUST, prepare=IGNORE)],
     "robust-trim": [fit(**ROBUST, **TRIM), command(*FITTED, 3, "--robust", 1, "--trim", 0.1)],
-    "robust-quality": [model(**ROBUST, quality="best")],
     "robust-sums": [model(**ROBUST, sums_only=True), model(**ROBUST, init="sums")],
     "robust-start": [
         fit(chunked, **ROBUST),
@@ -394,7 +387,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         command(*FITTED, 3, "--epsilon", 9, "--bounds", "x0=0:9,x1=0:9", "--fuzzy"),
     ],
     "epsilon-mixture": [fit(**PRIVATE, **MIXTURE)],
-    "epsilon-quality": [model(**PRIVATE, quality="best")],
     "epsilon-metric": [model(**PRIVATE, metric="cosine")],
     "epsilon-prepare": [
         model(**PRIVATE, prepare="standard"),
@@ -493,10 +485,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(start=State.at(START)),
         run_of(Fit(3, noise=True)),
     ],
-    "mixture-quality": [
-        fit(**MIXTURE, quality="best"),
-        command(*FITTED, 3, "--model", "mixture", "--quality", "better"),
-    ],
     "mixture-weight": [
         fit(texts, **MIXTURE, prepare=PreprocessingSpec(weights={"ward": 2.0})),
         command(
@@ -551,23 +539,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         model(algorithm="kfed", tol=0.1),
         command(*FITTED, 3, "--algorithm", "fedavg", "--tol", 0.1),
     ],
-    "algorithm-quality": [model(algorithm="kfed", quality="better")],
-    "quality-best": [
-        model(FederatedFuzzyCMeans, quality="best"),
-        model(metric="cosine", quality="best"),
-        model(algorithm="fedavg", quality="best"),
-        model(prepare=IGNORE, quality="best"),
-        command(*FITTED, 3, "--fuzzy", "--quality", "best"),
-    ],
-    "quality-start": [
-        model(quality="better", sums_only=True),
-        model(quality="better", init="random"),
-        model(quality="better", init=START),
-        fit(chunked, quality="better"),
-        fit(secure, quality="better"),
-        command(*FITTED, 3, "--quality", "better", "--init", "summaries"),
-    ],
-    "quality-participation": [model(quality="best", participation=0.5)],
     "sums-algorithm": [
         model(sums_only=True, algorithm="fkm"),
         model(sums_only=True, algorithm="kfed"),
@@ -596,11 +567,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(start=State.at(START), n_clusters="auto", **MIXTURE),
         model(FederatedGaussianMixture, means_init=START, n_components="auto"),
         chosen(init=START),
-    ],
-    "choice-quality": [
-        model(n_clusters="auto", quality="better"),
-        chosen(quality="better"),
-        command(*FITTED, "auto", "--quality", "better"),
     ],
     "choice-rule": [
         model(rule="gap"),
@@ -858,4 +824,4 @@ def test_defaults_that_are_given_are_not_refused(kind: type[Any]) -> None:
 
 def test_no_estimator_checks_what_it_is_given_before_it_is_fitted() -> None:
     """As scikit-learn demands of every estimator."""
-    FederatedKMeans(3, trim=0.1, robust=1, quality="best", epsilon=1.0, algorithm="fkm")
+    FederatedKMeans(3, trim=0.1, robust=1, epsilon=1.0, algorithm="fkm")

@@ -43,7 +43,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "k-means": (FederatedKMeans(3), ROWS),
     "auto": (FederatedKMeans([2, 3, 4], rule=Rule("bic")), ROWS),
     "columns": (
-        FederatedKMeans(3, algorithm="lloyd", quality="better"),
+        FederatedKMeans(3, algorithm="lloyd", n_init=2),
         FRAME.drop(columns="ward"),
     ),
     "prepared": (FederatedKMeans(3, prepare="standard"), FRAME),

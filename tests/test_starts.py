@@ -353,21 +353,6 @@ def test_no_mean_is_an_error_that_says_what_to_do() -> None:
             best_seeds(held_back, 2, 4, stream(0, 0))
 
 
-def test_fkm_s_last_states_join_the_seeds_of_the_summaries() -> None:
-    """In the same ten rounds: the one of the summaries is FKM's first."""
-    sites = engine(PLANE.X, PLANE.site)
-    found = run_plan(starts.with_fkm(step(16, "summaries"), 16, 12, seed=3), sites)
-    seeds, history = found.value
-    assert steps(found) == [{"SiteSummaries": 1, "FKM": 1}, *[{"FKM": 1}] * 9]
-    assert [done.step for done in history] == ["SiteSummaries", *["FKM"] * 9]
-    alone = run_plan(starts.from_description(step(16, "summaries"), 16, 8, seed=3), sites).value[0]
-    assert len(seeds) == len(alone) + 4
-    for rounds, seed in zip(range(7, 11), seeds[-4:], strict=True):
-        state = run(FKM(16), sites, seed=3, max_rounds=rounds).state
-        assert_array_equal(seed.centers, state.centers)
-        assert not seed.converged
-
-
 def test_drawn_starts_differ_by_their_seeds() -> None:
     sites = engine(PLANE.X, PLANE.site)
     found = run_plan(starts.drawn(4, 3, "random", seed=5), sites)
@@ -437,10 +422,8 @@ def test_starts_far_behind_among_coarse_means_are_not_asked_about() -> None:
     ("spec", "asked"),
     [
         ({}, {"SiteSummaries": 1}),
-        ({"quality": "better"}, {"SiteSummaries": 1, "FKM": 1}),
-        ({"quality": "best"}, {"SiteSummaries": 1, "FKM": 1}),
-        ({"quality": "better", "init": "summaries"}, {"SiteSummaries": 1}),
-        ({"quality": "better", "sums_only": True}, {"VarianceTree": 1}),
+        ({"init": "summaries"}, {"SiteSummaries": 1}),
+        ({"sums_only": True}, {"VarianceTree": 1}),
         ({"init": "sums"}, {"VarianceTree": 1}),
         ({"init": "k-means++"}, {"FKM": 32}),
         ({"init": "random", "n_init": 3}, {"FKM": 3}),

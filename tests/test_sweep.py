@@ -87,7 +87,6 @@ def first_rows(X, k, random_state):
         ({"init": "sums"}, {"SiteSummaries": 0}),
         ({"algorithm": "kfed"}, {"SiteSummaries": 0, "VarianceTree": 0, "KFed": 3}),
         ({"algorithm": "fkm"}, {"SiteSummaries": 0, "VarianceTree": 0}),
-        ({"quality": "better"}, {"SiteSummaries": 3}),
         ({"init": "k-means++", "n_init": 2}, {"SiteSummaries": 0, "FKM": 6}),
         ({"init": first_rows}, {"SiteSummaries": 0}),
     ],

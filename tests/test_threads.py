@@ -21,7 +21,7 @@ CENTERS = np.array([[0.0, 0.0, 0.0], [3.0, 3.0, 1.0], [6.0, 0.0, 2.0]])
 ROWS = RNG.normal(size=(24_000, 3)) + CENTERS[RNG.integers(0, 3, 24_000)]
 DATA = Data(ROWS, RNG.uniform(0.5, 2.0, len(ROWS)), RNG.integers(0, 3, len(ROWS)).astype(str))
 SMALL = DATA.take(slice(300))  # for what compares all pairs of a site's rows
-SLOW = {"ErrorAndUtility", "KFed"}
+SLOW = {"KFed"}
 
 
 @by_name(STEPS)

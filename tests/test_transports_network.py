@@ -39,7 +39,6 @@ PREPARED = PreprocessingSpec(missing="mean")
 KINDS: dict[str, tuple[Job, list[object]]] = {
     "default": (Fit(3), []),
     "prepared": (Fit(3, prepare=PREPARED), []),
-    "better": (Fit(3, quality="better"), ["--quality", "better"]),
     "sums only": (Fit(3, sums_only=True), ["--sums-only"]),
     "lloyd": (Fit(3, algorithm="lloyd", init="summaries"), ["--init", "summaries"]),
     "fkm": (Fit(3, algorithm="fkm"), ["--algorithm", "fkm"]),

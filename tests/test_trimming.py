@@ -241,7 +241,6 @@ def test_the_command_trims(tmp_path: Path) -> None:
         ({"trim": -0.1}, "trim must be from 0 to 0.5, not -0.1"),
         ({"algorithm": "fkm"}, "trim=0.1 does not go with algorithm 'fkm': leave it out"),
         ({"participation": 0.5}, "participation below 1: ask all sites"),
-        ({"quality": "best"}, "quality 'best'"),
         ({"metric": "cosine"}, "metric='cosine': directions have no far rows, leave out trim"),
         ({"n_clusters": "auto"}, "trim is for one number of clusters"),
     ],

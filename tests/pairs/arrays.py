@@ -30,7 +30,6 @@ from pairs.factors import (
     JOBS,
     LIFTS,
     QUICK,
-    SLOW,
     Combination,
     Value,
     defaults,
@@ -137,13 +136,10 @@ class Array:
         The job.
     seed : int
         Another one draws other combinations.
-    slow : bool
-        Whether values that take long are among the others.
     """
 
     job: str
     seed: int = 0
-    slow: bool = False
     _rows: list[dict[str, str]] = field(default_factory=list, init=False)
 
     @cached_property
@@ -153,10 +149,7 @@ class Array:
     @cached_property
     def values(self) -> list[list[Value]]:
         """The values of each factor; a seed other than 0 puts them in another order."""
-        every = [
-            [(name, value) for value in given if self.slow or (name, value) not in SLOW]
-            for name, given in factors_of(self.job).items()
-        ]
+        every = [[(name, value) for value in given] for name, given in factors_of(self.job).items()]
         if self.seed:
             rng = random.Random(self.seed)
             for each in every:
@@ -437,9 +430,9 @@ def _opposed(bad: Iterable[frozenset[Value]]) -> dict[Value, set[Value]]:
 
 
 @cache
-def array(job: str, seed: int = 0, *, slow: bool = False) -> Array:
+def array(job: str, seed: int = 0) -> Array:
     """The covering array of a job, drawn once."""
-    return Array(job, seed, slow)
+    return Array(job, seed)
 
 
 DRAWN_BEFORE = Path(__file__).with_name("drawn.json")
@@ -460,7 +453,7 @@ def keep(job: str, rows: Iterable[Combination]) -> None:
 
 @cache
 def kept(job: str) -> list[dict[str, str]]:
-    """What was drawn of a job before, with the values that take long in one combination each.
+    """What was drawn of a job before.
 
     A combination with a value that there is no more is left out.
     """
@@ -471,14 +464,13 @@ def kept(job: str) -> list[dict[str, str]]:
         for places in content["rows"]
     ]
     known = [row for row in rows if all(row[n] in factors.get(n, ()) for n in row)]
-    alone = [with_needs(job, value) for value in SLOW if value[0] in factors]
-    return [{**usual, **row} for row in known] + alone
+    return [{**usual, **row} for row in known]
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for name in JOBS:
-        drawn, before = Array(name), [row for row in kept(name) if not row.items() & set(SLOW)]
+        drawn, before = Array(name), kept(name)
         for row in before:
             pairs = set(map(frozenset, combinations(row.items(), 2)))
             row["way"] = row["way"] if drawn.impossible.isdisjoint(pairs) else "none"

@@ -67,7 +67,6 @@ FIT: Factors = {
     "init": {**named("auto", "summaries", "sums", "k-means++", "random"), "array": MEANS + 0.5},
     "n_init": named(None, 2),
     "m": named(None, 2.0, 1.5),
-    "quality": named("good", "better", "best"),
     "sums_only": named(False, True),
     "max_iter": named(300, 3),
     "tol": named(1e-4, 0.0, 0.01),
@@ -301,9 +300,6 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
     for pair in pairs
 }
 """Pairs of values of which no combination can be made, by the reason."""
-
-SLOW = (("quality", "best"),)
-"""Values that take long: with every other value in the long tests, else in one combination."""
 
 QUICK = (
     *("sites", "n_clusters", "rule", "stability", "k_max", "engine", "model", "noise"),

@@ -182,8 +182,8 @@ class Array:
         return f"{self.least:g} to {self.most:g}"
 
 
-CLUSTERS, CENTERS = (Whole(1, times, "max_clusters") for times in (1, 2))
-"""Ranges of the number of clusters, and of centres: breathing tries up to twice as many."""
+CLUSTERS = CENTERS = Whole(1, 1, "max_clusters")
+"""Range of the number of clusters, which is that of centres."""
 MEANS = Whole(1, 1000)
 """Range of the number of means of a site, or leaves of a tree: many more than clusters."""
 NO_CENTERS, ONE_CENTER = Whole(0, 0), Whole(1, 1)
@@ -300,7 +300,7 @@ class Allowed:
                 raise ValueError(f"{name} must be an array {array}")
 
 
-ANY_CENTERS = Whole(0, 2, "max_clusters")
+ANY_CENTERS = Whole(0, 1, "max_clusters")
 UNDECLARED = Allowed({"n_clusters": CLUSTERS}, ANY_CENTERS)
 """Declaration for a user's step that has none: its parameters at their defaults, any k."""
 

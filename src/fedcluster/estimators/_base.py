@@ -54,12 +54,10 @@ from fedcluster.options.choices import (
     INITS,
     PARTS,
     PROTECTIONS,
-    QUALITIES,
     RULES,
     SCALES,
     Init,
     Protection,
-    Quality,
     RuleName,
     Scale,
 )
@@ -395,7 +393,6 @@ class Federated(Fitted):
     random_state: int | RandomState | None = None
     min_cluster_size: int | Literal["auto"] = "auto"
     participation: float = 1.0
-    quality: Quality = "good"
     sums_only: bool = False
     prepare: Scale | Literal["auto"] | PreprocessingSpec | None = None
     rule: RuleName | Rule = "likelihood"
@@ -591,7 +588,6 @@ class Federated(Fitted):
             raise ValueError(
                 f"participation must be above 0 and at most 1, not {self.participation}"
             )
-        one_of("quality", self.quality, QUALITIES)
         seed = self.random_state
         checked = {
             "n_clusters": self._k,

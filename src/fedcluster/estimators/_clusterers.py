@@ -85,11 +85,6 @@ class FederatedKMeans(Federated):
         sums, and at the end, until convergence and for the score. In between, exact algorithms
         reuse the last sums of sites that are not asked. "fkm", "kfed" and "fedavg" ask a sample in
         each of their rounds, as their papers do.
-    quality : {"good", "better", "best"}, default="good"
-        "better" adds FKM's centres to the starts; "best" continues from the winners with crossover
-        (HG-means, Gribel & Vidal 2019) and breathing (Fritzke 2020), for some hundred rounds, and
-        reaches the results of such searches on pooled rows. "better" needs ``init="auto"`` and one
-        number of clusters, "best" exact k-means: "auto" or "lloyd".
     sums_only : bool, default=False
         Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum can stand
         between the sites and the server.
@@ -125,8 +120,8 @@ class FederatedKMeans(Federated):
     trim : float, default=0
         The share of the rows that belongs to no cluster, at most 0.5: those farthest from all
         centres, as in trimmed k-means. Their label is -1, as is that of new rows at such distances;
-        ``inertia_`` and ``cluster_weights_`` are those of the others. For "auto" and "lloyd", one
-        number of clusters, and ``quality="good"``.
+        ``inertia_`` and ``cluster_weights_`` are those of the others. For "auto" and "lloyd",
+        and one number of clusters.
     epsilon : float, optional
         A privacy budget: every answer of a site has noise, so that all answers together satisfy
         differential privacy with this epsilon. Centres, weights and inertia have noise; ``labels_``
@@ -312,7 +307,7 @@ class FederatedFuzzyCMeans(Federated):
         exact steps of fuzzy c-means in the same rounds; "fcm" is exact federated fuzzy c-means
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
-    init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
+    init, n_init, max_iter, random_state, min_cluster_size, participation, sums_only
         As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection``, ``verbose``,
         ``profile`` and ``stability``; a limit on the size of a cluster applies to sums of
         memberships.

@@ -19,7 +19,7 @@ from fedcluster.core import Floats, Labels, Result, Rows, State
 from fedcluster.estimators._base import Federated, one_of
 from fedcluster.jobs import Fit
 from fedcluster.metrics.gaussians import components_of, log_likelihoods, seen
-from fedcluster.options.choices import COVARIANCES, Covariance, Quality
+from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.selection import Selection
@@ -141,7 +141,6 @@ class FederatedGaussianMixture(Federated):
     algorithm: Any = field(init=False, default="auto")
     init: Any = field(init=False, default="auto")
     participation: float = field(init=False, default=1.0)
-    quality: Quality = field(init=False, default="good")
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""

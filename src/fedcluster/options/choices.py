@@ -54,7 +54,6 @@ Covariance = Literal["full", "tied", "diag", "spherical"]
 Metric = Literal["euclidean", "cosine"]
 Init = Literal["auto", "summaries", "sums", "k-means++", "random"]
 Protection = Literal["groups", "limits"]
-Quality = Literal["good", "better", "best"]
 RuleName = Literal[
     "likelihood",
     "vote",
@@ -82,7 +81,6 @@ COVARIANCES: tuple[Covariance, ...] = get_args(Covariance)
 METRICS: tuple[str, ...] = get_args(Metric)
 INITS: tuple[str, ...] = get_args(Init)
 PROTECTIONS: tuple[str, ...] = get_args(Protection)
-QUALITIES: tuple[str, ...] = get_args(Quality)
 RULES: tuple[str, ...] = get_args(RuleName)
 SCALES: tuple[Scale, ...] = get_args(Scale)
 MISSING: tuple[str, ...] = get_args(Missing)

@@ -1,8 +1,8 @@
 """Compositions of runs: the default way to cluster, and its evaluation.
 
 The loss of federated clustering against pooled clustering is due to the start, not to the sums. The
-default way is therefore a good start from few rounds, many runs from it in the same rounds (a race)
-and, if requested, a search that continues from the winners (crossover and breathing).
+default way is therefore a good start from few rounds, and many runs from it in the same rounds (a
+race).
 """
 
 from __future__ import annotations

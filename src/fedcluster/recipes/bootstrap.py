@@ -89,7 +89,7 @@ def replicated(job: FitSpec, n_clusters: int) -> Any:
     """Return the specification of a replicate: one start, found anew, and few rounds."""
     start = "auto" if isinstance(job.init, np.ndarray) else job.init
     steps = min(job.max_iter, MOST_STEPS)
-    return replace(job, n_clusters=n_clusters, init=start, quality="good", n_init=1, max_iter=steps)
+    return replace(job, n_clusters=n_clusters, init=start, n_init=1, max_iter=steps)
 
 
 def replicate(job: FitSpec, seed: int) -> Plan[Result]:

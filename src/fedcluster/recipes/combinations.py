@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
+from fedcluster.algorithms import FKM, KFed, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
 from fedcluster.options.refusals import refused, table
@@ -152,7 +152,6 @@ OF_ALGORITHM: Mapping[str, Condition] = {
     "fuzzy_name": _named_beyond(*ALGORITHMS),
     "fuzzy": lambda fit, _: fit.m is not None,
     "hard": lambda fit, _: fit.m is None,
-    "quality": lambda fit, _: fit.quality != "good",
     "stability": lambda fit, _: fit.stability,
 }
 """Conditions on the options that determine the algorithm."""
@@ -180,8 +179,6 @@ CONDITIONS: Mapping[str, Condition] = {
     "started": _started,
     "n_init": lambda fit, _: fit.n_init is not None,
     "n_starts": lambda fit, _: (fit.n_init or 1) > 1,
-    "better": lambda fit, _: fit.quality == "better",
-    "best": lambda fit, _: fit.quality == "best",
     "no_bounds": lambda fit, _: fit.bounds is None,
     "budget_option": _first_set("delta", "group_size", "bounds"),
     "cells": lambda fit, _: fit.model not in ("mixture", "merged"),
@@ -259,8 +256,6 @@ def check_steps(
     step, sites = type(algorithm).__name__, tuple(sites)
     if not algorithm.needs_centers:
         _check_own_start(fit, algorithm, step)
-    if fit.quality == "best" and not isinstance(algorithm, Lloyd):
-        raise refused("quality-best", step=step)
     if fit.sums_only and not algorithm.server_additive:
         raise refused("sums-algorithm", step=step)
     check_totals([algorithm, *([] if start is None else [start])], sites)
@@ -311,5 +306,3 @@ def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:
         raise refused("algorithm-start", step=step, option="init")
     if fit.n_init is not None and not seeds:
         raise refused("algorithm-start", step=step, option="n_init")
-    if fit.quality != "good":
-        raise refused("algorithm-quality", step=step)

@@ -69,7 +69,6 @@ from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.model.assignment import Assignment
 from fedcluster.options.choices import builder, imported
 from fedcluster.options.refusals import refused
-from fedcluster.recipes._crossover import search
 from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
@@ -214,10 +213,6 @@ MOST_TRIMMED = 0.5
 GROUPS = 512
 """Number of means that a site is asked for if its rows are in groups, which are means already."""
 
-FKM_ROUNDS, FKM_STARTS = 10, 4
-"""Rounds of FKM in addition to a start from summaries, and number of its last states that become
-starts."""
-
 Starts = tuple[list[State], tuple[Iteration, ...]]
 Seeding = Literal["k-means++", "random"] | Callable[..., Any]
 Description = SiteSummaries | VarianceTree
@@ -286,8 +281,7 @@ def _trimmed(spec: FitSpec) -> TrimmedLloyd:
 def clustering(spec: FitSpec) -> Plan[Result]:
     """Plan a whole clustering, and a last round for its exact inertia.
 
-    Clusters are in canonical order, unless the start was given as centres and no crossover, which
-    loses the order of centres, follows.
+    Clusters are in canonical order, unless the start was given as centres.
 
     Raises
     ------
@@ -306,8 +300,7 @@ def clustering(spec: FitSpec) -> Plan[Result]:
         results = [only]
     best = yield from everyone(best_of(results, algorithm.objective(), spec.seed))
     Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
-    numbered = start is not None and spec.quality != "best"
-    state = best.state if numbered else canonical(best.state, algorithm)
+    state = best.state if start else canonical(best.state, algorithm)
     return replace(best, state=state, algorithm=algorithm)
 
 
@@ -360,10 +353,6 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         eager=free and hard,
         ahead=free and (hard or unhidden),
     )
-    if spec.quality == "best" and hard:
-        means = yield from _means(spec)
-        best = yield from search(results, means, seed=spec.seed, max_rounds=spec.max_iter)
-        results = [best, *results]
     return [replace(result, history=history + result.history) for result in results]
 
 
@@ -387,15 +376,6 @@ def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     seeds, history = yield from everyone(drawn_starts(spec))
     best = yield from sampled_run(algorithm, seeds, spec)
     return [replace(best, history=history + best.history)]
-
-
-def _means(spec: FitSpec) -> Plan[State]:
-    """Plan the means that describe all rows; empty if the start needs none."""
-    step = description_step(spec)
-    if spec.means is not None or step is None:
-        return spec.means or State()
-    described = yield from description(step, spec.n_clusters, spec.seed)
-    return described.state
 
 
 def canonical(state: State, algorithm: Algorithm) -> State:
@@ -458,8 +438,6 @@ def drawn_starts(spec: FitSpec) -> Plan[Starts]:
     if step is None:
         n_drawn = spec.n_init or (N_DRAWN if auto else 1)
         return (yield from drawn(k, n_drawn, site_seeding(spec.init), seed))
-    if spec.init == "auto" and spec.quality != "good" and not spec.sums_only:
-        return (yield from with_fkm(step, k, n_seeds, seed, m))
     return (yield from from_description(step, k, n_seeds, seed, m, _behind(spec)))
 
 
@@ -572,29 +550,6 @@ def from_description(
     described = yield from description(step, n_clusters, seed)
     means, rng = described.state, stream(seed, described.state.round)
     return best_seeds(means, n_clusters, n_seeds, rng, m, behind), described.history
-
-
-def with_fkm(
-    step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
-) -> Plan[Starts]:
-    """Plan a start from means, together with the last states of FKM in rounds of its own."""
-    described = from_description(step, n_clusters, n_seeds - FKM_STARTS, seed, m)
-    (starts, history), (states, fkm_history) = yield from gather(
-        [described, _every_state(FKM(n_clusters), FKM_ROUNDS, seed)]
-    )
-    joining = [state for state in states[-FKM_STARTS:] if len(state.centers) == n_clusters]
-    return [*starts, *joining], history + fkm_history[len(history) :]
-
-
-def _every_state(algorithm: Algorithm, rounds: int, seed: int) -> Plan[Starts]:
-    """Plan some rounds of an algorithm that does not converge, and keep every state."""
-    states = [State()]
-    history: tuple[Iteration, ...] = ()
-    for _ in range(rounds):
-        result = yield from iterate(algorithm, states[-1], seed=seed, max_rounds=1)
-        states.append(result.state)
-        history += result.history
-    return states[1:], history
 
 
 def drawn(n_clusters: int, n_seeds: int, seeding: Seeding, seed: int) -> Plan[Starts]:

@@ -20,7 +20,6 @@ from fedcluster.options.choices import (
     INITS,
     METRICS,
     MODELS,
-    QUALITIES,
     RULES,
 )
 
@@ -88,8 +87,6 @@ class FitSpec:
         Whether a mixture has a noise component; a number is the volume that the noise fills.
     start : State, optional
         The start of a mixture: means, and possibly weights and precisions.
-    quality : {"good", "better", "best"}
-        How long to search.
     sums_only : bool
         Whether the start is found from sums alone.
     m : float, optional
@@ -144,11 +141,6 @@ class FitSpec:
         "-m",
         metavar="M",
         show_default="2",
-    )
-    quality: str = parameter(
-        "good",
-        "How long to search. better and best take more rounds and send more numbers.",
-        choices=QUALITIES,
     )
     sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
     max_iter: int = parameter(300, "Largest number of rounds.", metavar="N", least=1)
@@ -207,7 +199,7 @@ class FitSpec:
         >>> Fit("auto").resolved.model, Fit("auto", trim=0.1).resolved.model, Fit(3).resolved.model
         ('auto', 'k-means', 'k-means')
         """
-        plain = [*("algorithm", "init", "n_init", "m", "quality", "metric", "max_iter", "tol")]
+        plain = [*("algorithm", "init", "n_init", "m", "metric", "max_iter", "tol")]
         plain += ["participation", "trim", "robust", "epsilon"]
         defaults = {each.name: each.default for each in fields(self)}
         given = ((getattr(self, name, None), defaults.get(name)) for name in plain)

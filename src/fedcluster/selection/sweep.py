@@ -257,7 +257,7 @@ def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[list[Result]]:
 
 def _with_means(spec: FitSpec) -> Plan[FitSpec]:
     """Plan the means that every k starts from, if the specification starts from means."""
-    if not isinstance(spec.init, str) or spec.quality != "good":
+    if not isinstance(spec.init, str):
         return spec
     step = description_step(spec)
     if step is None or not algorithm_of(spec).needs_centers:

@@ -55,11 +55,11 @@ STEPS = (
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
     *("LeafMoments", "MergedMixture"),
     *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
-    *("FKM", "ErrorAndUtility"),
+    "FKM",
     *("ClusterColumns", "ClusterCells", "Agreement", "Separation"),
     *("ClusterSilhouettes", "LogLikelihood"),
 )
-"""Steps of fits of any quality, choices of k and evaluations of any clustering, except for fuzzy
+"""Steps of fits, choices of k and evaluations of any clustering, except for fuzzy
 clusters and algorithms that are requested by name."""
 LABEL_STEPS = ("Contingency", "SiteARI")
 """The steps that compare clusters with labels."""
