@@ -168,8 +168,9 @@ def verify_log(
 ) -> None:
     """Check that no line of the log was changed, removed, moved, inserted or cut off.
 
-    With --head, also check that it is the log that somebody else knows: the coordinator, which gets
-    a hash with every answer, or whoever noted the hash that this command shows.
+    Nor are the groups an older copy than those of which it tells. With --head, also check that it
+    is the log that somebody else knows: the coordinator, which gets a hash with every answer, or
+    whoever noted the hash that this command shows.
     """
     from fedcluster.site.file import SiteFile
     from fedcluster.site.membership import Membership, site_log, site_questions
@@ -180,6 +181,7 @@ def verify_log(
         path = site_log(site, membership).path
         kept = partial(site_questions(site, membership).check, path)
         content, lines = verified_log(path, head, kept)
+        site.check_groups()
     screen.result(content, lines)
 
 

@@ -86,6 +86,16 @@ def lock(file: IO[Any] | int, *, shared: bool = False, wait: bool = True) -> Non
     fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
 
 
+@contextmanager
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Open a folder within the block; yield its descriptor, to be locked or written to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def check_folder(out: Path, *, overwrite: bool) -> None:
     """Raise an error for a folder that cannot be written, before any work is done.
 
@@ -180,7 +190,7 @@ def private_file(path: str | Path, flags: int) -> IO[bytes]:
     return os.fdopen(os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR), mode)
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes | memoryview) -> None:
     """Append to a private file, and wait until the content is on disk."""
     with private_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
         file.write(content)

@@ -21,10 +21,11 @@ stays if its sum was disclosed before, or if p of them have values that are in n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Data, Floats, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io.columns import Passes, columns_of
+from fedcluster.io.outputs import lock, opened_folder
 from fedcluster.io.rows import chunks_of
 from fedcluster.privacy._means import (
     Chunks,
@@ -49,6 +51,18 @@ BATCH = 1 << 17
 """Smallest number of rows of a stream that are partitioned together."""
 
 
+class GroupsLog(Protocol):
+    """What tells, beside the file of groups, which one was written last."""
+
+    name: str
+
+    def check(self, file: Path, kept: Partition | None) -> None:
+        """Raise an InputError if a file, or that there is none, is not what was written last."""
+
+    def note(self, file: Path, digest: str) -> None:
+        """Record the digest of a file that was written."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
     """The groups of one site, kept in a file if its rows change between runs.
@@ -62,11 +76,14 @@ class Grouping:
     roles : mapping of str to str, optional
         The columns of persons, weights and labels, by the keys of a site file; by default only
         their presence is recorded.
+    log : GroupsLog, optional
+        What tells which file was written last.
     """
 
     groups: Groups
     file: Path | None = None
     roles: Mapping[str, str] | None = None
+    log: GroupsLog | None = None
 
     def grouped(
         self, rows: Data | RowStream, passes: Passes = any_passes, *, save: bool = True
@@ -90,7 +107,8 @@ class Grouping:
         """
         if isinstance(rows, Data) and rows.grouped is not None:
             return rows
-        return self._made(rows, passes, save=save)[0]
+        with self._alone():
+            return self._made(rows, passes, save=save)[0]
 
     def in_blocks(self, rows: RowStream, passes: Passes = any_passes) -> Iterator[Data]:
         """Group rows once, block by block, in memory that does not grow with their number.
@@ -145,7 +163,8 @@ class Grouping:
 
         The facts are about agreement in sensitive columns, or in all columns.
         """
-        data, holder, partition = self._made(rows, any_passes, save=False)
+        with self._alone():
+            data, holder, partition = self._made(rows, any_passes, save=False)
         number = np.append(partition.members, -1)[partition.places(holder.table.units)]
         if all_columns:
             names = tuple(column.name for column in holder.table.columns)
@@ -188,8 +207,8 @@ class Grouping:
             after = after.noting(table.units)
         means = GroupMeans(table, after, chunks)
         after, data = means.partition, means.data()
-        if save and self.file is not None and after is not before:
-            after.save(self.file)
+        if save and after is not before:
+            self._save(after)
         return (
             data if len(table.units) >= self.groups.min_rows else data.take(slice(0)),
             holder,
@@ -202,8 +221,35 @@ class Grouping:
         names = [] if first is None else [column.name for column in columns_of(first)]
         if self.file is None:
             return Partition.empty(self.groups.p, names)
+        if self.log is not None:
+            self.log.check(self.file, Partition.read(self.file) if self.file.exists() else None)
         layout = _layout(first, self.roles, self.groups)
         return Partition.load(self.file, self.groups.p, names, self.groups.generation, layout)
+
+    def _save(self, partition: Partition) -> None:
+        """Store a partition in place of the file that it was read from.
+
+        The log is told after the file is written. So a kill leaves a log that is one file behind at
+        most, which the file itself tells, since the log hears of that file before it is replaced.
+        """
+        if self.file is None:
+            return
+        if self.log is None:
+            partition.save(self.file)
+            return
+        if partition.digest:
+            self.log.note(self.file, partition.digest)
+        self.log.note(self.file, replace(partition, log=self.log.name).save(self.file))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other process read or write the file within the block."""
+        if self.file is None:
+            yield
+            return
+        with opened_folder(self.file.parent) as folder:
+            lock(folder)
+            yield
 
 
 def _layout(first: Data | None, roles: Mapping[str, str] | None, groups: Groups) -> dict[str, str]:

@@ -6,12 +6,14 @@ new group has at least p units that were in none before.
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import secrets
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +27,7 @@ from fedcluster.core import Column, Data, Floats
 from fedcluster.core.exact import exact_group_sums, exact_sum
 from fedcluster.errors import InputError
 from fedcluster.io.columns import columns_of
-from fedcluster.io.outputs import atomic_write
+from fedcluster.io.outputs import atomic_write, opened_folder, write_durably
 from fedcluster.privacy.limits import MOST_TIMES, Rules
 
 Ids = NDArray[np.uint64]
@@ -74,6 +76,12 @@ class Partition:
         The number of groups that were ever made.
     generation : int
         As in `fedcluster.privacy.Groups`.
+    digest : str
+        The SHA-256 of the file that it was read from, empty if there was none.
+    previous : str
+        The digest of the file that this one replaced.
+    log : str
+        The log that tells the digest of its file, as the site file names it; empty without one.
     """
 
     key: bytes
@@ -88,6 +96,9 @@ class Partition:
     scatter_groups: Numbers = field(default_factory=_no_numbers)
     n_groups: int = 0
     generation: int = 1
+    digest: str = ""
+    previous: str = ""
+    log: str = ""
 
     @classmethod
     def empty(cls, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
@@ -229,22 +240,36 @@ class Partition:
         new = replace(cls.empty(p, columns, generation), layout=layout)
         if not file.exists():
             return new
-        try:
-            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                kept = cls._from_arrays(arrays)
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(
-                f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
-                "put back a copy: without it rows would be grouped anew, which tells of single ones"
-            ) from error
+        kept = cls.read(file)
         if kept.generation < generation or not len(kept.units):
-            return new
+            return replace(new, digest=kept.digest, log=kept.log)
         kept.check(file, "p", kept.p, p)
         kept.check(file, "columns", kept.columns, tuple(columns))
         known = {**layout, **BEFORE_RULES, **kept.layout}
         for what, now in layout.items():
             kept.check(file, what, known[what], now)
         return replace(kept, layout=known)
+
+    @classmethod
+    def read(cls, file: Path) -> Partition:
+        """Read the partition of a file, whatever it is of.
+
+        Raises
+        ------
+        InputError
+            If the file is not a partition, or is damaged.
+        """
+        try:
+            content = file.read_bytes()
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                kept = cls._from_arrays(arrays)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
+                "put back the newest copy: without it rows would be grouped anew, which tells of "
+                "single ones"
+            ) from error
+        return replace(kept, digest=sha256(content).hexdigest())
 
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
@@ -264,23 +289,33 @@ class Partition:
             scatter_groups=arrays["scatter_groups"],
             n_groups=head["n_groups"],
             generation=head["generation"],
+            previous=head.get("previous", ""),  # which an earlier version does not tell
+            log=head.get("log", ""),
         )
 
-    def save(self, file: Path) -> None:
-        """Write the partition, private to its owner, completely or not at all."""
-        head = {"format": FORMAT, "p": self.p, "columns": self.columns}
-        named = ("layout", "scatter", "n_groups", "generation")
+    def save(self, file: Path) -> str:
+        """Write the partition, private to its owner, completely or not at all; return its digest.
+
+        It is on the disk when this returns, as the line of the log that tells the digest will be.
+        """
+        head = {"format": FORMAT, "p": self.p, "columns": self.columns, "previous": self.digest}
+        named = ("layout", "scatter", "n_groups", "generation", "log")
         head |= {name: getattr(self, name) for name in named}
         arrays = {name: getattr(self, name) for name in ("units", "told", "members", "fresh")}
-        with atomic_write(file) as draft, draft.open("wb") as stream:
-            np.savez(
-                stream,
-                allow_pickle=False,
-                head=np.frombuffer(json.dumps(head).encode(), np.uint8),
-                key=np.frombuffer(self.key, np.uint8),
-                scatter_groups=self.scatter_groups,
-                **arrays,
-            )
+        content = io.BytesIO()
+        np.savez(
+            content,
+            allow_pickle=False,
+            head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+            key=np.frombuffer(self.key, np.uint8),
+            scatter_groups=self.scatter_groups,
+            **arrays,
+        )
+        with atomic_write(file) as draft:
+            write_durably(draft, content.getbuffer())
+        with opened_folder(file.parent) as folder:
+            os.fsync(folder)
+        return sha256(content.getbuffer()).hexdigest()
 
 
 def _shown(value: Any) -> str:

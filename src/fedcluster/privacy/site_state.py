@@ -29,7 +29,7 @@ from threading import Lock
 from typing import Any
 
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, check_system, lock
+from fedcluster.io.outputs import atomic_write, check_system, lock, opened_folder
 
 STATE_FILE = "site.db"
 """The name of the file."""
@@ -143,15 +143,12 @@ class SiteState:
         if self.path is None:
             return
         check_system()
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
+        with opened_folder(self.path.parent) as folder:
             lock(folder)  # so that no other process makes one meanwhile
             if not self.is_there:
                 with atomic_write(self.path) as new, closing(sqlite3.connect(new)) as file:
                     file.executescript(TABLES)
                 os.fsync(folder)
-        finally:
-            os.close(folder)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

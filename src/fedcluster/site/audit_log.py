@@ -65,6 +65,8 @@ class Head:
         The state of each permit.
     spent : float
         The privacy cost rho so far, if there is a budget.
+    groups : mapping of str to str
+        The digest of each file of groups, as it was written last.
     """
 
     line: int = 0
@@ -75,6 +77,7 @@ class Head:
     latest: str = ""
     permits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     spent: float = 0.0
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     def after(self, line: Line, own_hash: str) -> Head:
         """Return the head after a line is written."""
@@ -87,6 +90,7 @@ class Head:
             max(self.latest, line["time"]),
             {**self.permits, **line.get("permits", {})},
             max(self.spent, line.get("spent", 0.0)),
+            {**self.groups, **line.get("groups", {})},
         )
 
 
@@ -196,7 +200,10 @@ class AuditLog:
         head = self._head
         self._file = self._offset = 0
         entry = {"event": BEGUN, "log": head.log or secrets.token_hex(16), "site": self._site}
-        state = {"permits": dict(head.permits)} | ({"spent": head.spent} if head.spent else {})
+        state: Line = {"permits": dict(head.permits)} | (
+            {"spent": head.spent} if head.spent else {}
+        )
+        state |= {"groups": dict(head.groups)} if head.groups else {}
         self._write({**entry, "part": head.part + 1, **state})
         self._file = self.path.stat().st_ino
 
@@ -233,6 +240,22 @@ def read_log(path: Path) -> Iterator[Line]:
         content = _content(each) if each.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]  # a last half line may be being written
         yield from (line for line, _ in _chain(whole, Head(), each))
+
+
+def head_of(path: Path) -> Head:
+    """Return the end of a log from its newest file, and change nothing.
+
+    Raises
+    ------
+    InputError
+        If that file was changed.
+    """
+    head = Head()
+    for each in [each for each in (*parts_of(path), path) if each.exists()][-1:]:
+        content = _content(each)
+        whole = content[: content.rfind(b"\n") + 1]  # a last half line may be being written
+        head = _last(_chain(whole, head, each), head)
+    return head
 
 
 def has_left(line: Line) -> bool:

@@ -77,6 +77,7 @@ def examined(
     yield Finding("site file", GOOD, f"site {site.name}")
     folder = path.absolute().parent
     yield _rows(site)
+    yield from _groups(site)
     yield reached(Address.read(membership.coordinator), membership.authority(folder))
     yield from _own_key(told or {})
     yield modes(folder)
@@ -126,6 +127,19 @@ def _rows(site: SiteFile) -> Finding:
     if n < least:
         return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
     return Finding("rows", GOOD, told)
+
+
+def _groups(site: SiteFile) -> Iterator[Finding]:
+    """Yield whether the groups are those of which the log tells, if rows are grouped."""
+    if not site.is_grouped:
+        return
+    try:
+        site.check_groups()
+    except InputError as error:
+        yield Finding("groups", WRONG, str(error))
+        return
+    kept = site.groups_file.exists() or site.has_means
+    yield Finding("groups", GOOD, "those that were made last" if kept else "none was made yet")
 
 
 def reached(address: Address, authority: Path | None, host: str = "") -> Finding:

@@ -37,7 +37,7 @@ from fedcluster.io.columns import (
 )
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.means_file import read_means
-from fedcluster.io.outputs import check_system
+from fedcluster.io.outputs import check_system, lock, opened_folder
 from fedcluster.io.plugins import load_plugins
 from fedcluster.io.reader import ColumnRoles, Reader, Recoding
 from fedcluster.io.reader import Table as RowTable
@@ -59,6 +59,7 @@ from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.limits import Dominance, Limits
 from fedcluster.privacy.partition import Partition
 from fedcluster.privacy.site_state import state_folder
+from fedcluster.site.groups_log import GroupsLog
 from fedcluster.site.process import Cost
 
 T = TypeVar("T")
@@ -347,7 +348,38 @@ class SiteFile:
         named = {role: name for role, name in roles.items() if name is not None}
         sensitive = tuple(self.rename.get(name, name) for name in self.groups.sensitive)
         groups = replace(self.groups, sensitive=sensitive)
-        return Grouping(groups, self.groups_file, named)
+        return Grouping(groups, self.groups_file, named, self._groups_log)
+
+    @property
+    def _groups_log(self) -> GroupsLog | None:
+        """What the log tells of the groups, None without a federation."""
+        if not self.federation:
+            return None
+        with error_prefix(f"{self.path}: [federation]"):
+            return GroupsLog(self.name, self.path.absolute().parent, self.federation)
+
+    def check_groups(self, *, note: bool = False) -> None:
+        """Check that the groups are those of which the log tells, if there are any of either.
+
+        Parameters
+        ----------
+        note : bool, default=False
+            Whether a file of which a kill kept the log from telling is noted in the log.
+
+        Raises
+        ------
+        InputError
+            If the file of groups is missing, an older copy, or another site's.
+        """
+        log, file = self._groups_log, self.groups_file
+        if log is None or not self.is_grouped or self.has_means:
+            return
+        with opened_folder(file.parent) as folder:
+            lock(folder)
+            kept = Partition.read(file) if file.exists() else None
+            log.check(file, kept)
+            if note and kept is not None:
+                log.note(file, kept.digest)
 
     def grouped_client(self) -> Client:
         """Return the client that answers with the means of groups, for all disclosed columns."""

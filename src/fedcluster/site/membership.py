@@ -34,6 +34,7 @@ from fedcluster.secure.cohort import MIN_SITES, Terms, earlier_cohorts
 from fedcluster.secure.site import SecureSite
 from fedcluster.site.audit_log import AuditLog, Head, Line, has_left, read_log
 from fedcluster.site.file import SiteFile
+from fedcluster.site.groups_log import LOG, MEGABYTES
 from fedcluster.site.identity import (
     IDENTITY,
     PEERS,
@@ -345,8 +346,8 @@ class Membership:
     key: str | None = None
     insecure: bool = False
     results: str = "results"
-    log: str = "audit.jsonl"
-    log_megabytes: int = 64
+    log: str = LOG
+    log_megabytes: int = MEGABYTES
     questions: str = "questions"
     questions_megabytes: int = 256
     steps: tuple[str, ...] = ()
@@ -555,7 +556,6 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
 
     The parts are the groups, and the record of the privacy budget.
     """
-    log = auditor.log
     if auditor.budget is not None:
         auditor.budget.check()
         return
@@ -565,14 +565,7 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
             f"{site.path}: [limits], min_cluster_size must be at least {LEAST} over a network, not "
             f"{smallest}; or leave out protection, for groups of rows"
         )
-    grouped = site.protection != "limits" and site.groups.generation == 1
-    kept = site.groups_file.exists() or site.has_means
-    if grouped and not kept and any(map(has_left, read_log(log.path))):
-        raise InputError(
-            f"{site.groups_file} is missing, and answers have left, as {log.path.name} shows: "
-            "put back a copy, since grouping rows anew would tell of single ones; if it never was "
-            "there, or the rows are those of others, write generation = 2 under [groups]"
-        )
+    site.check_groups(note=True)
 
 
 def site_models(site: SiteFile, membership: Membership) -> ReceivedModels:
