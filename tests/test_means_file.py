@@ -205,16 +205,36 @@ def test_other_options_are_refused(tmp_path, more, what) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_other_rows_are_refused_but_for_another_generation(tmp_path) -> None:
-    site = site_of(tmp_path)
-    group_once(site)
+@pytest.mark.parametrize("more", ["", "[groups]\ngeneration = 2\n"])
+def test_other_rows_are_refused(tmp_path, more) -> None:
+    """By another generation, too: the means do not tell whether rows are others."""
+    group_once(site_of(tmp_path))
     pa.parquet.write_table(rows(7), tmp_path / "t.parquet")
+    site = site_of(tmp_path, more=more)
+    why = (
+        "grouped with generation 1, not 2" if more else "source has changed .* folder of their own"
+    )
     for use in (group_once, lambda site: len(site.grouped_client().data)):
-        with pytest.raises(InputError, match=r"source has changed .* generation = 2"):
+        with pytest.raises(InputError, match=why):
             use(site)
-    again = site_of(tmp_path, more="[groups]\ngeneration = 2\n")
-    assert group_once(again)[2] == N
-    assert len(again.grouped_client().data) > N / 10
+
+
+def test_rows_in_groups_get_no_means_and_rows_with_means_no_groups(tmp_path) -> None:
+    site = site_of(tmp_path)
+    len(site.grouped_client().data)
+    (tmp_path / "site.groups").rename(tmp_path / "other.groups")
+    pa.parquet.write_table(
+        pa.parquet.read_table(tmp_path / "t.parquet")[::-1], tmp_path / "u.parquet"
+    )
+    site.path.write_text(site.path.read_text().replace("t.parquet", "u.parquet"))
+    with pytest.raises(InputError, match=r"rows are in the groups of other\.groups"):
+        group_once(SiteFile.load(site.path))
+    (tmp_path / "other.groups").unlink()
+    group_once(site_of(tmp_path))
+    second = tmp_path / "second.toml"
+    second.write_text((tmp_path / "site.toml").read_text())
+    with pytest.raises(InputError, match=r"in the groups of site\.means\.parquet"):
+        len(SiteFile.load(second).grouped_client().data)
 
 
 def test_an_interrupted_run_leaves_no_file_and_starts_over(tmp_path, monkeypatch) -> None:

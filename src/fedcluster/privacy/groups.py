@@ -20,6 +20,8 @@ stays if its sum was disclosed before, or if p of them have values that are in n
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,10 +47,30 @@ from fedcluster.privacy._means import (
     survey,
 )
 from fedcluster.privacy.limits import Contents, Groups, Rules, members_of
-from fedcluster.privacy.partition import NewGroups, Numbers, Partition, UnitReader, known_by
+from fedcluster.privacy.other_groups import (
+    earlier_file,
+    known_rows,
+    names_of,
+    others_of,
+    with_cells,
+)
+from fedcluster.privacy.partition import (
+    NewGroups,
+    Numbers,
+    OtherSettingsError,
+    Partition,
+    UnitReader,
+    Units,
+    cells_of,
+    known_by,
+)
+
+LOGGER = logging.getLogger(__name__)
 
 BATCH = 1 << 17
 """Smallest number of rows of a stream that are partitioned together."""
+FEW = 0.5
+"""Share of known rows up to which a table is one of others; `check_rows` asks for as many."""
 
 
 class GroupsLog(Protocol):
@@ -78,12 +100,15 @@ class Grouping:
         their presence is recorded.
     log : GroupsLog, optional
         What tells which file was written last.
+    source : str
+        The source of the rows, by which other site files of the folder find these groups.
     """
 
     groups: Groups
     file: Path | None = None
     roles: Mapping[str, str] | None = None
     log: GroupsLog | None = None
+    source: str = ""
 
     def grouped(
         self, rows: Data | RowStream, passes: Passes = any_passes, *, save: bool = True
@@ -198,6 +223,8 @@ class Grouping:
         after = before.described(table.columns, self.file)
         if self.file is not None:
             before.check_rows(table.units, self.file)
+            elsewhere = self._elsewhere(before, table.units, chunks)
+            after = after.knowing(table.units.ids[elsewhere])
             after = holder.without_broken(after.without_broken(table.units))
         if len(table.units) >= self.groups.min_rows:
             after = _with_new_groups(after, holder)
@@ -207,8 +234,10 @@ class Grouping:
             after = after.noting(table.units)
         means = GroupMeans(table, after, chunks)
         after, data = means.partition, means.data()
+        if self.file is not None:
+            _check_left(self.file, after, table.units, elsewhere)
         if save and after is not before:
-            self._save(after)
+            self._save(after, table.units, chunks)
         return (
             data if len(table.units) >= self.groups.min_rows else data.take(slice(0)),
             holder,
@@ -224,9 +253,30 @@ class Grouping:
         if self.log is not None:
             self.log.check(self.file, Partition.read(self.file) if self.file.exists() else None)
         layout = _layout(first, self.roles, self.groups)
-        return Partition.load(self.file, self.groups.p, names, self.groups.generation, layout)
+        try:
+            return Partition.load(self.file, self.groups.p, names, self.groups.generation, layout)
+        except OtherSettingsError as error:
+            kept = Partition.read(self.file)
+            if 2 * np.count_nonzero(known := known_rows(kept, chunks, self.roles or {})) > len(
+                known
+            ):
+                raise
+            raise InputError(
+                f"{error}; most rows are others than those, so write generation = "
+                f"{kept.generation + 1} under [groups]"
+            ) from error
 
-    def _save(self, partition: Partition) -> None:
+    def _elsewhere(self, before: Partition, units: Units, chunks: Chunks) -> NDArray[np.bool_]:
+        """Return whether each unit is in other groups of the folder, or was, (u,)."""
+        assert self.file is not None
+        found = np.zeros(len(units), np.bool_)
+        is_raised = bool(before.digest) and not len(before.units)  # the file is of a generation ago
+        for path in [*others_of(self.file), *([self.file] if is_raised else [])]:
+            known = known_rows(Partition.read(path), chunks, self.roles or {})
+            found[units.of_rows[known]] = True
+        return found
+
+    def _save(self, after: Partition, units: Units, chunks: Chunks) -> None:
         """Store a partition in place of the file that it was read from.
 
         The log is told after the file is written. So a kill leaves a log that is one file behind at
@@ -234,12 +284,22 @@ class Grouping:
         """
         if self.file is None:
             return
-        if self.log is None:
-            partition.save(self.file)
-            return
-        if partition.digest:
-            self.log.note(self.file, partition.digest)
-        self.log.note(self.file, replace(partition, log=self.log.name).save(self.file))
+        if self.log is not None and after.digest:
+            self.log.note(self.file, after.digest)
+        if after.digest and (old := Partition.read(self.file)).generation < after.generation:
+            shutil.copy2(self.file, earlier_file(self.file, old.generation))
+        grouped = (np.append(after.members, -1)[after.places(units)] >= 0)[units.of_rows]
+        cells = np.concatenate([cells_of(chunk, after.key) for chunk in chunks()])[grouped]
+        after = replace(
+            after,
+            log="" if self.log is None else self.log.name,
+            source=self.source,
+            names=names_of(next(iter(chunks())), self.roles or {}),
+            cells=with_cells(after.cells, cells),
+        )
+        digest = after.save(self.file)
+        if self.log is not None:
+            self.log.note(self.file, digest)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -265,6 +325,27 @@ def _layout(first: Data | None, roles: Mapping[str, str] | None, groups: Groups)
     unit = "rows" if first.groups is None else "persons"
     named |= roles or {}
     return {**{role: named.get(role, "none") for role in given}, "unit": unit, **groups.rules}
+
+
+def _check_left(file: Path, kept: Partition, units: Units, elsewhere: NDArray[np.bool_]) -> None:
+    """Check that units are left for groups, where some are in other groups of the folder.
+
+    Raises
+    ------
+    InputError
+        If there is no group.
+    """
+    n = np.count_nonzero(elsewhere & (np.append(kept.members, -1)[kept.places(units)] < 0))
+    if not n:
+        return
+    if (kept.members < 0).all():
+        raise InputError(
+            f"{file}: {n:,} of {len(units):,} rows (or persons) are in other groups of its folder, "
+            f"{', '.join(path.name for path in others_of(file)) or 'an earlier generation'}, and a "
+            "second grouping would tell of single ones: answer with the source, columns and "
+            "settings of those groups; the rows of others need a folder of their own"
+        )
+    LOGGER.warning("%d of %d rows (or persons) are left out: other groups hold them", n, len(units))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,8 @@ from fedcluster.privacy.limits import MOST_TIMES, Rules
 
 Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
+Cells = NDArray[np.uint32]
+"""Digests of single values, by row and column."""
 
 COPIES = np.uint64(0x9E3779B97F4A7C15)
 """Odd number whose multiples distinguish the identities of equal rows."""
@@ -44,6 +46,10 @@ BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
 
 def _no_numbers() -> Numbers:
     return np.empty(0, np.int64)
+
+
+class OtherSettingsError(InputError):
+    """Rows were grouped with other settings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +88,12 @@ class Partition:
         The digest of the file that this one replaced.
     log : str
         The log that tells the digest of its file, as the site file names it; empty without one.
+    source : str
+        The source of the rows, empty if it is not known.
+    names : tuple of str
+        The names of the values of rows: columns, weights and labels.
+    cells : ndarray of shape (r, c)
+        Digests of these values, of all rows that were ever in a group.
     """
 
     key: bytes
@@ -99,6 +111,9 @@ class Partition:
     digest: str = ""
     previous: str = ""
     log: str = ""
+    source: str = ""
+    names: tuple[str, ...] = ()
+    cells: Cells = field(default_factory=lambda: np.empty((0, 0), np.uint32))
 
     @classmethod
     def empty(cls, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
@@ -158,6 +173,15 @@ class Partition:
         layout = {**self.layout, **kinds}
         return self if layout == self.layout else replace(self, layout=layout)
 
+    def knowing(self, ids: Ids) -> Partition:
+        """Return the partition in which these units count as grouped before, in no group here."""
+        new = np.setdiff1d(ids, self.units)
+        if not len(new):
+            return self
+        units, members = np.append(self.units, new), np.append(self.members, np.full(len(new), -1))
+        fresh, order = np.append(self.fresh, np.zeros(len(new), bool)), np.argsort(units)
+        return replace(self, units=units[order], members=members[order], fresh=fresh[order])
+
     def without(self, numbers: Sequence[int] | Numbers) -> Partition:
         """Return the partition with some groups dissolved."""
         if not len(numbers):
@@ -173,10 +197,9 @@ class Partition:
             With advice on what to do.
         """
         if old != new:
-            raise InputError(
+            raise OtherSettingsError(
                 f"{file}: the rows were grouped with {what} {_shown(old)}, not {_shown(new)}; "
-                "other groups of the same rows would tell of single ones: write it as it was, "
-                f"or generation = {self.generation + 1} under [groups] for rows of others"
+                "other groups of the same rows would tell of single ones: write it as it was"
             )
 
     def check_rows(self, units: Units, file: Path) -> None:
@@ -291,6 +314,9 @@ class Partition:
             generation=head["generation"],
             previous=head.get("previous", ""),  # which an earlier version does not tell
             log=head.get("log", ""),
+            source=head.get("source", ""),
+            names=tuple(head.get("names", ())),
+            cells=arrays["cells"] if "names" in head else np.empty((0, 0), np.uint32),
         )
 
     def save(self, file: Path) -> str:
@@ -299,9 +325,10 @@ class Partition:
         It is on the disk when this returns, as the line of the log that tells the digest will be.
         """
         head = {"format": FORMAT, "p": self.p, "columns": self.columns, "previous": self.digest}
-        named = ("layout", "scatter", "n_groups", "generation", "log")
+        named = ("layout", "scatter", "n_groups", "generation", "log", "source", "names")
         head |= {name: getattr(self, name) for name in named}
-        arrays = {name: getattr(self, name) for name in ("units", "told", "members", "fresh")}
+        parts = ("units", "told", "members", "fresh", "cells")
+        arrays = {name: getattr(self, name) for name in parts}
         content = io.BytesIO()
         np.savez(
             content,
@@ -395,6 +422,20 @@ def known_by(data: Data, j: int, key: bytes) -> Ids:
         return _bits(data.X[:, j])
     codes = np.nan_to_num(data.X[:, j], nan=len(levels)).astype(np.intp)
     return np.append(_text_ids(levels, key), np.uint64(0))[codes]
+
+
+def cells_of(data: Data, key: bytes) -> Cells:
+    """Return a digest of each value of rows, (n, c): of columns, weights and labels."""
+    secret = np.frombuffer(key[:8], np.uint64)[:, None]
+    columns = _known(data, key).T
+    each = [(_mixed(known[:, None], secret) >> np.uint64(32)) for known in columns]
+    return np.hstack(each).astype(np.uint32)
+
+
+def line_ids(cells: Cells, part: Sequence[int]) -> Ids:
+    """Return the identity of each row by its digests in some columns, equal rows apart, (n,)."""
+    each = _mixed(cells[:, part].astype(np.uint64), np.zeros((1, 1), np.uint64))
+    return unique_ids(np.bitwise_xor.reduce(each, axis=1))
 
 
 def _bits(values: NDArray[Any]) -> Ids:

@@ -57,6 +57,7 @@ from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.budget import Budget, PolicyLimits
 from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.limits import Dominance, Limits
+from fedcluster.privacy.other_groups import SUFFIX, others_of
 from fedcluster.privacy.partition import Partition
 from fedcluster.privacy.site_state import state_folder
 from fedcluster.site.groups_log import GroupsLog
@@ -329,8 +330,23 @@ class SiteFile:
 
     @property
     def groups_file(self) -> Path:
-        """File with the site's secret partition into groups."""
-        return self.state_folder / f"{self.path.stem}.groups"
+        """File with the secret partition into groups.
+
+        Site files of one folder with the same source share it, so that its rows are grouped once.
+        """
+        own = self.state_folder / f"{self.path.stem}{SUFFIX}"
+        shared = () if own.exists() else others_of(own)
+        return next((each for each in shared if Partition.read(each).source == self._where), own)
+
+    @property
+    def _where(self) -> str:
+        """The source with all that chooses its rows, also if the folder moves or a link leads."""
+        source, folder = self.source, self.path.absolute().parent.resolve()
+        if isinstance(source, FileSource):
+            path = source.path.resolve()
+            path = path.relative_to(folder) if path.is_relative_to(folder) else path
+            return repr(replace(source, path=path))
+        return repr([source.url, source.query, source.table, source.where])
 
     @property
     def state_folder(self) -> Path:
@@ -346,9 +362,19 @@ class SiteFile:
             "label_column": self.label_column,
         }
         named = {role: name for role, name in roles.items() if name is not None}
+        self._check_means()
         sensitive = tuple(self.rename.get(name, name) for name in self.groups.sensitive)
         groups = replace(self.groups, sensitive=sensitive)
-        return Grouping(groups, self.groups_file, named, self._groups_log)
+        return Grouping(groups, self.groups_file, named, self._groups_log, self._where)
+
+    def _check_means(self) -> None:
+        """Raise an error if another site file of the folder has means of the same source."""
+        for path in self.path.absolute().parent.glob("*.means.parquet"):
+            if not self.has_means and read_means(path)[1]["made"]["source"][0] == self._where:
+                raise InputError(
+                    f"{self.path}: the rows are in the groups of {path.name}, and a second "
+                    "grouping would tell of single ones: answer from that file"
+                )
 
     @property
     def _groups_log(self) -> GroupsLog | None:
@@ -412,9 +438,8 @@ class SiteFile:
         if kept["source"] != now["source"]:
             raise InputError(
                 f"{self.means_file}: the source has changed since its rows were grouped; other "
-                "groups would tell of single rows: put it back as it was, or write generation = "
-                f"{now['generation'] + 1} under [groups] for rows of others, and run fedcluster "
-                "site groups"
+                "groups would tell of single rows: put it back as it was; the rows of others need "
+                "a folder of their own"
             )
         return data
 
@@ -424,7 +449,7 @@ class SiteFile:
         made: dict[str, Any] = {each: getattr(groups, each) for each in GROUPED_BY}
         made |= {**groups.rules, "[limits]": asdict(self.limits)}
         made |= {option: getattr(self, option) for option in MADE_BY}
-        made["source"] = [str(self.source), self.fingerprint()]
+        made["source"] = [self._where, self.fingerprint()]
         return json.loads(json.dumps(made))  # type: ignore[no-any-return]
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
+import numpy as np
+
 from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io.means_file import read_means, write_means
+from fedcluster.io.means_file import write_means
 from fedcluster.io.outputs import lock, remove_broken_off
 from fedcluster.io.rows import StreamedRows, WarehouseSource, error_prefix
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.privacy.other_groups import known_rows, others_of
+from fedcluster.privacy.partition import Partition
 from fedcluster.site.file import SiteFile
 
 
@@ -26,21 +30,22 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     Raises
     ------
     InputError
-        If the rows were grouped otherwise, must not be grouped, are too few, change meanwhile, or
-        are being grouped by another process.
+        If the rows were grouped otherwise or lost their means, must not be grouped, are too few,
+        change meanwhile, or are being grouped by another process.
     """
     where, path = f"{site.path}: ", site.means_file
     if not site.is_grouped:
         raise refused("means-ungrouped", where=where)
     if isinstance(site.source, WarehouseSource) and site.source.version is None:
         raise refused("means-version", where=where)
-    if site.groups_file.exists() and site.groups.generation == 1:
+    if site.groups_file.exists():
         raise refused("means-partition", where=where)
     made = site.means_made_of()
     rows = site.opened(raw=True)
-    if path.exists() and read_means(path)[1]["made"]["generation"] >= made["generation"]:
+    if path.exists():
         data = site.means()
         return len(data), round(data.n_rows), len(rows)
+    _check_others(site, rows)
 
     def blocks() -> Iterator[Data]:
         n_groups = 0
@@ -57,6 +62,20 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     with error_prefix(f"site {site.name!r}"), _alone(site):
         n_groups, n_rows = write_means(path, blocks(), about)
     return n_groups, n_rows, len(rows)
+
+
+def _check_others(site: SiteFile, rows: StreamedRows) -> None:
+    """Raise an error for rows that are in other groups of the folder, or in means that are gone."""
+    site.check_groups()
+    grouping = site.grouping
+    for path in others_of(site.groups_file):
+        known = known_rows(Partition.read(path), rows.read, grouping.roles or {})
+        if n := np.count_nonzero(known):
+            raise InputError(
+                f"{site.path}: {n:,} of {len(known):,} rows are in the groups of {path.name}, and "
+                "a second grouping would tell of single ones; the rows of others need a folder of "
+                "their own"
+            )
 
 
 @contextmanager

@@ -1,0 +1,94 @@
+"""Rows that other groups of a site hold: what was grouped once is new in no other groups.
+
+Two groupings of the same rows together tell of single rows, whatever differs between them: columns,
+the smallest size, rules, a flag more. So the files of groups in a folder are its register. Each
+has a digest of every value of the rows in its groups, by which other groups of the folder recognise
+these rows.
+
+The rows of others may agree with them in a column of few values. So columns are compared in parts,
+each of as few columns as tell nearly all rows apart, and rows are taken for the same if they agree
+in half of the parts. Columns that changed since, or are not in both, do not hide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Data
+from fedcluster.io.columns import columns_of
+from fedcluster.privacy.partition import Cells, Partition, cells_of, line_ids
+
+SUFFIX = ".groups"
+APART = 0.9
+"""Share of rows with different values from which on a part of the columns identifies a row."""
+
+Chunks = Callable[[], Iterable[Data]]
+
+
+def earlier_file(file: Path, generation: int) -> Path:
+    """Return the file that keeps the groups of an earlier generation."""
+    return file.with_suffix(f".generation-{generation}{SUFFIX}")
+
+
+def others_of(file: Path) -> list[Path]:
+    """Return the other files of groups in the folder of a file, those of its own past included."""
+    return [each for each in sorted(file.parent.glob(f"*{SUFFIX}")) if each != file]
+
+
+def names_of(data: Data, roles: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of all values of rows: columns, weights and labels."""
+    names = [column.name for column in columns_of(data)]
+    names += [] if data.sample_weight is None else [roles.get("weight_column", " weight")]
+    return (*names, *([] if data.y is None else [roles.get("label_column", " label")]))
+
+
+def with_cells(kept: Cells, new: Cells) -> Cells:
+    """Return the digests of some rows and of others, each row once."""
+    if not len(kept):
+        return new
+    known, ids = (line_ids(cells, range(new.shape[1])) for cells in (kept, new))
+    return np.concatenate([kept, new[~np.isin(ids, known)]])
+
+
+def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Return whether each of some rows is in groups, or was, (n,).
+
+    Parameters
+    ----------
+    kept : Partition
+        The groups. If they were made by an earlier version, which kept no digests, all rows may be.
+    chunks : callable
+        Returns the rows.
+    roles : mapping of str to str
+        The columns of weights and labels.
+    """
+    ours, shared, n = [], list[int](), 0
+    for chunk in chunks():
+        names = names_of(chunk, roles)
+        shared = [j for j, name in enumerate(kept.names) if name in names]
+        ours.append(cells_of(chunk, kept.key)[:, [names.index(kept.names[j]) for j in shared]])
+        n += len(chunk)
+    if not kept.names or not shared or not len(kept.cells):
+        return np.full(n, bool(len(kept.units)) and not kept.names)
+    theirs, rows = kept.cells[:, shared], np.concatenate(ours)
+    parts = _parts(theirs)
+    agree = np.zeros(n, np.int64)
+    for part in parts:
+        agree += np.isin(line_ids(rows, part), line_ids(theirs, part))
+    return np.asarray(agree >= max(1, len(parts) // 2))
+
+
+def _parts(cells: Cells) -> list[list[int]]:
+    """Return the parts of columns by which rows are told apart; all columns if none does."""
+    parts: list[list[int]] = []
+    part: list[int] = []
+    for j in range(cells.shape[1]):
+        part.append(j)
+        if len(np.unique(cells[:, part], axis=0)) >= APART * len(cells):
+            parts.append(part)
+            part = []
+    return parts or [list(range(cells.shape[1]))]

@@ -1,0 +1,164 @@
+"""A second study of the same rows gets the same groups, or is refused; rows of others are not."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcluster.core import Data
+from fedcluster.errors import InputError
+from fedcluster.privacy.partition import Partition, row_ids, unique_ids
+from fedcluster.site.file import SiteFile
+
+N = 120
+NAMES = ("age", "bmi", "chol", "flag")
+BY = 'columns = ["age", "bmi"]\n'
+DIVERSE = '[privacy]\nsensitive = ["bmi"]\ndiversity = 2\n'
+RAISED = "[groups]\ngeneration = 2\n"
+
+
+def persons(first: int = 0, n: int = N, seed: int = 0) -> np.ndarray:
+    """Rows of a stream of persons that is always the same."""
+    rng = np.random.default_rng(seed)
+    age, bmi = rng.uniform(20, 95, 900).round(2), rng.normal(27, 4, 900).round(2)
+    chol, flag = rng.normal(5.5, 1, 900).round(3), rng.integers(0, 2, 900)
+    X = np.column_stack([age, bmi, chol, flag])
+    return X[first : first + n]
+
+
+def study(
+    folder: Path,
+    name: str = "site",
+    top: str = BY,
+    more: str = "",
+    rows: np.ndarray | None = None,
+    file: str = "rows.csv",
+    names: tuple[str, ...] = NAMES,
+) -> SiteFile:
+    """Write a site file, and its rows unless they are there."""
+    (folder / "state").mkdir(parents=True, exist_ok=True)
+    if rows is not None or not (folder / file).exists():
+        rows = persons() if rows is None else rows
+        with (folder / file).open("w", newline="") as stream:
+            csv.writer(stream).writerows([names, *rows[:, : len(names)].tolist()])
+    path = folder / f"{name}.toml"
+    path.write_text(
+        f'name = "north"\n{top}[source]\npath = "{file}"\n{more}'
+        '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+    )
+    return SiteFile.load(path)
+
+
+def grouped(site: SiteFile) -> Data:
+    return site.grouped_client().data
+
+
+def changed(j: int) -> np.ndarray:
+    X = persons()
+    X[:, j] += 1.0
+    return X
+
+
+SECOND: dict[str, Callable[[Path], SiteFile]] = {
+    "other columns": lambda f: study(f, "hips", 'columns = ["age", "chol"]\n'),
+    "one column": lambda f: study(f, "hips", 'columns = ["bmi"]\n', RAISED),
+    "all columns": lambda f: study(f, "hips", "", RAISED),
+    "another p": lambda f: study(f, "hips", BY, "[groups]\np = 6\ngeneration = 2\n"),
+    "p alone": lambda f: study(f, "hips", BY, "[groups]\np = 6\n"),
+    "another scale": lambda f: study(f, "site", BY, f'{RAISED}scale = "none"\n'),
+    "another rule": lambda f: study(f, "site", BY, RAISED + DIVERSE),
+    "a generation": lambda f: study(f, "site", BY, RAISED),
+    "a flag more": lambda f: study(f, "hips", "", RAISED, persons()),
+    "a name and a unit": lambda f: study(
+        f, "site", BY, f'{RAISED}[rename]\nage = "years"\n[factors]\nage = 12\n'
+    ),
+    "a factor": lambda f: study(f, "site", BY, f"{RAISED}[factors]\nage = 12\n"),
+    "a copy": lambda f: study(f, "hips", BY, file="copy.csv"),
+    "a copy in another order": lambda f: study(f, "hips", BY, "", persons()[::-1], "copy.csv"),
+    "a copy of fewer columns": lambda f: study(
+        f, "hips", 'columns = ["age"]\n', "", persons(), "copy.csv", ("age",)
+    ),
+    "a part of the rows": lambda f: study(f, "hips", BY, "", persons(30, 50), "copy.csv"),
+    "weights": lambda f: study(f, "hips", f'{BY}weight_column = "chol"\n', RAISED),
+    "a column corrected": lambda f: study(f, "site", BY, RAISED, changed(0)),
+    "the other one": lambda f: study(f, "site", BY, RAISED, changed(1)),
+    "persons": lambda f: study(f, "hips", f'{BY}group_column = "chol"\n', RAISED),
+}
+
+
+@pytest.mark.parametrize("how", SECOND)
+@pytest.mark.parametrize("first", [BY, 'columns = ["age", "bmi", "flag"]\n'])
+def test_a_second_grouping_of_the_same_rows_is_refused(tmp_path, how, first) -> None:
+    site = study(tmp_path, top=first)
+    grouped(site)
+    before = site.groups_file.read_bytes()
+    with pytest.raises(InputError, match="would tell of single ones") as error:
+        grouped(SECOND[how](tmp_path))
+    assert "\n" not in str(error.value)
+    assert "generation = " not in str(error.value)
+    assert site.groups_file.read_bytes() == before
+
+
+def test_the_same_study_under_another_name_gets_the_same_groups(tmp_path) -> None:
+    """Of two coordinators, or as its site file was renamed; and both go on with them."""
+    first = grouped(study(tmp_path))
+    second = study(tmp_path, "hips")
+    np.testing.assert_array_equal(grouped(second).X, first.X)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "rows.csv")
+    linked = study(tmp_path, "third", file="link.csv")
+    assert {second.groups_file, linked.groups_file} == {study(tmp_path).groups_file}
+    more = grouped(study(tmp_path, "hips", rows=persons(0, N + 20)))
+    np.testing.assert_array_equal(grouped(study(tmp_path)).X, more.X)
+    assert [path.name for path in (tmp_path / "state").glob("*.groups")] == ["site.groups"]
+
+
+def groups_of(site: SiteFile) -> dict[int, set[tuple[float, ...]]]:
+    """The rows of each group."""
+    kept, rows = Partition.read(site.groups_file), site.rows(raw=True)
+    assert isinstance(rows, Data)
+    ids = unique_ids(row_ids(rows, kept.key)).tolist()
+    place = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
+    found: dict[int, set[tuple[float, ...]]] = {}
+    for i, row in zip(ids, rows.X.tolist(), strict=True):
+        found.setdefault(place.get(i, -1), set()).add(tuple(row))
+    return {number: some for number, some in found.items() if number >= 0}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_of_others_are_grouped_and_known_ones_left_out(tmp_path, seed) -> None:
+    """Each new group has p rows that are in no other: so no fewer can be solved for."""
+    rng = np.random.default_rng(seed)
+    X = persons(0, 700, seed)
+    grouped(study(tmp_path, rows=X[:N]))
+    both = int(rng.integers(0, N))
+    mixed = rng.permutation(np.concatenate([X[:both], X[N : N + int(rng.integers(80, 200))]]))
+    ways: list[dict[str, Any]] = [{"more": RAISED}, {"name": "hips", "file": "hips.csv"}]
+    second = study(tmp_path, **ways[seed % 2], rows=mixed)
+    grouped(second)
+    told = {tuple(row) for row in X[:N, :2].tolist()}
+    made = groups_of(second)
+    assert len(made) > 5
+    assert min(len(some - told) for some in made.values()) >= 5
+    grouped(study(tmp_path, **ways[seed % 2], rows=np.concatenate([mixed, X[both:N][:9]])))
+    assert min(len(some - told) for some in groups_of(second).values()) >= 5
+
+
+def test_a_generation_is_advised_where_rows_are_others(tmp_path) -> None:
+    grouped(study(tmp_path))
+    with pytest.raises(InputError, match=r"rows are others .* generation = 2 under \[groups\]"):
+        grouped(study(tmp_path, top='columns = ["age", "chol"]\n', rows=persons(300)))
+    again = study(tmp_path, top='columns = ["age", "chol"]\n', more=RAISED)
+    assert len(grouped(again)) > 10
+    with pytest.raises(InputError, match=r"site\.generation-1\.groups"):
+        grouped(study(tmp_path, more="[groups]\ngeneration = 3\n", rows=persons()))
+
+
+def test_columns_that_no_other_study_has_may_be_grouped(tmp_path) -> None:
+    grouped(study(tmp_path))
+    other = study(tmp_path, "hips", 'columns = ["chol"]\n', rows=persons(), file="copy.csv")
+    assert len(grouped(other)) > 10
