@@ -1,18 +1,26 @@
 """The front door: quick to open, and everything that it names is there."""
 
+import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import walk_packages
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import fedcluster
+from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, Model
+from fedcluster.errors import InputError
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -132,3 +140,73 @@ def test_the_reference_names_exactly_the_public_names():
         *(f"not public: {on_the_page[key]}" for key in on_the_page.keys() - public.keys()),
     ]
     assert not differences, "\n".join([f"of {len(public)} public names", *sorted(differences)])
+
+
+# Without an extra
+
+PROJECT = tomllib.loads((REFERENCE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def named(requirements: list[str]) -> set[str]:
+    """The names of required distributions, as they are compared."""
+    return {re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-") for each in requirements}
+
+
+of_modules = cache(packages_distributions)
+
+
+@cache
+def models() -> dict[str, Any]:
+    """Estimators, fitted and not, and what they hold."""
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    kinds = (FederatedKMeans, FederatedFuzzyCMeans, FederatedGaussianMixture)
+    found: dict[str, Any] = {f"new {kind.__name__}": kind(2) for kind in kinds}
+    for kind in kinds:
+        how: dict[str, Any] = {"random_state": 0, "prepare": "standard", "profile": True}
+        fitted = kind(2, **how).fit(rows, sites=np.arange(40) % 2)
+        found[kind.__name__] = fitted
+        found[f"Model of {kind.__name__}"] = Model.from_estimator(fitted)
+        found[f"profiles of {kind.__name__}"] = fitted.profiles_
+    found["private"] = FederatedKMeans(2, epsilon=9.0, bounds=(-5, 5), random_state=0).fit(rows)
+    found["selection"] = FederatedKMeans(range(1, 3), random_state=0).fit(rows).selection_
+    return found
+
+
+@pytest.fixture
+def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An extra whose packages are as if they were not installed."""
+    models()
+    always = named(PROJECT["dependencies"])
+    absent = named(PROJECT["optional-dependencies"][request.param]) - always
+    gone = {
+        module
+        for module, of in of_modules().items()
+        if absent & named(of) and not always & named(of)
+    }
+
+    def no_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in gone:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=no_spec), *sys.meta_path])
+    for name in gone & sys.modules.keys():
+        monkeypatch.delitem(sys.modules, name)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("without", PROJECT["optional-dependencies"], indirect=True)
+def test_what_needs_an_absent_extra_is_no_attribute(without: str) -> None:
+    """`hasattr`, `dir` and notebooks, which look at each attribute, expect AttributeError."""
+    for what, model in models().items():
+        held = dir(model)
+        inspect.getmembers(model)
+        repr(model)
+        for name in dir(type(model)):
+            assert hasattr(model, name) or name not in held
+        if isinstance(model, FederatedKMeans) and not what.startswith("new"):
+            assert hasattr(model, "centers_frame_") == (without != "pandas")
+    if without == "pandas":
+        for wrong in (AttributeError, InputError):
+            for name in ("centers_frame_", "profile_"):
+                with pytest.raises(wrong, match=r'pip install "fedcluster\[pandas\]"'):
+                    getattr(models()["FederatedKMeans"], name)

@@ -17,9 +17,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
+from outsiders import IsotropicEM
 from test_cli import fails, run
 
-from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
+from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles, FileSource, open_rows, sources
@@ -116,8 +117,14 @@ def test_a_path_stands_for_its_rows_in_python(kind: str, prepare: Scale | None) 
         assert list(model.feature_names_in_) == NAMES
 
 
-@pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedFuzzyCMeans])
-@pytest.mark.parametrize("given", ["sparse", "anndata"])
+@pytest.mark.parametrize(
+    ("given", "estimator"),
+    [
+        ("sparse", FederatedKMeans),
+        ("anndata", FederatedKMeans),
+        ("anndata", FederatedFuzzyCMeans),
+    ],
+)
 def test_sparse_rows_and_anndata_are_those_of_arrays(given: str, estimator: type) -> None:
     of_sparse = {"sparse": scipy.sparse.csc_matrix, "anndata": anndata.AnnData}[given]
     tables = {"a": of_sparse(ROWS[:30]), "b": of_sparse(ROWS[30:])}
@@ -131,6 +138,20 @@ def test_sparse_rows_and_anndata_are_those_of_arrays(given: str, estimator: type
     halves = np.repeat(["a", "b"], 30)
     whole = estimator(3, random_state=0).fit(of_sparse(ROWS), sites=halves)
     assert whole.cluster_centers_.tobytes() == arrays.cluster_centers_.tobytes()
+
+
+def test_memberships_are_not_fitted_to_sparse_rows() -> None:
+    sparse = scipy.sparse.csr_array(ROWS)
+    for model in (
+        FederatedFuzzyCMeans(3),
+        FederatedGaussianMixture(3),
+        FederatedKMeans(3, algorithm=IsotropicEM()),
+    ):
+        for X in (sparse, {"a": ROWS, "b": sparse}, [sparse, sparse]):
+            with pytest.raises(ValueError, match="takes no sparse rows; make them dense"):
+                model.fit(X)
+    model = FederatedFuzzyCMeans(3, random_state=0).fit(sparse.toarray())
+    np.testing.assert_array_equal(model.predict(sparse), model.labels_)
 
 
 def test_sites_may_come_in_different_forms() -> None:

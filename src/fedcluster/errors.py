@@ -23,6 +23,10 @@ class InputError(ValueError):
     status: int = 2
 
 
+class NotInstalledError(InputError, AttributeError):
+    """An attribute needs a library that is not installed, so that an object does not have it."""
+
+
 class ReadingNote(UserWarning):
     """Note that something was read differently from how it is written; the message says how."""
 

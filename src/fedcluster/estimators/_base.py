@@ -13,6 +13,7 @@ from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import scipy
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
@@ -420,7 +421,8 @@ class Federated(Fitted):
         X : dict or list of tables, or one of them
             One table (n_i, d) for each site; or one table whose rows ``sites`` assigns. A table
             is an array, a data frame, an Arrow table, a sparse matrix or AnnData, which become
-            dense, `Data`, or the path of a file.
+            dense, `Data`, or the path of a file. Estimators with `predict_proba` take no sparse
+            matrix, as scikit-learn's take none.
         y : ignored
         sites : array-like of shape (n,) or str, optional
             For one table: the site of each row, or the name of the column with the sites, in a data
@@ -629,6 +631,7 @@ class Federated(Fitted):
         self, X: Any, sites: Any, sample_weight: Any, groups: Any
     ) -> tuple[LocalEngine, Fit, NDArray[np.intp]]:
         """Return an engine for the given sites, the job, and the position of each row in X."""
+        self._check_dense(X)
         roles, protection = roles_for(wanted(self.prepare)), self._protection()
         as_is = protection is None and not roles.raw and sample_weight is None and groups is None
         if as_is and (table := _stacked(X, sites)) is not None:
@@ -650,6 +653,15 @@ class Federated(Fitted):
             for client in engine.clients.values():
                 client.disclosure = replace(client.disclosure, rows_per_person=most)
         return engine, job, places
+
+    def _check_dense(self, X: Any) -> None:
+        """Raise an error for sparse rows if scikit-learn is told that they are not accepted."""
+        tables = dict(named_tables(X)).values() if is_by_site(X) else [X]
+        if not self.__sklearn_tags__().input_tags.sparse and any(
+            map(scipy.sparse.issparse, tables)
+        ):
+            name = type(self).__name__
+            raise InputError(f"{name} takes no sparse rows; make them dense, as X.toarray() does")
 
     def _label(self, engine: LocalEngine) -> None:
         """Label the rows of all sites, few sites at a time, and keep facts from the sites' logs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, repr=False)
-class FederatedKMeans(Federated):
+class FederatedKMeans(ClusterMixin, Federated):
     """K-means over the rows of several sites, as if they were in one place.
 
     Each site answers with sums over its rows; the sites of one ``fit`` are simulated in this
@@ -293,7 +294,7 @@ class FederatedKMeans(Federated):
 
 
 @dataclass(eq=False, repr=False)
-class FederatedFuzzyCMeans(Federated):
+class FederatedFuzzyCMeans(ClusterMixin, Federated):
     """Fuzzy c-means over the rows of several sites, as if they were in one place.
 
     Parameters

@@ -10,18 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fedcluster import algorithms
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, NotInstalledError
 from fedcluster.model.assignment import RowForm
 from fedcluster.model.file import Model
 from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, checked_names
@@ -45,7 +40,7 @@ def _as_dict(done: Iteration) -> dict[str, Any]:
     return {**named, "values_sent": dict(done.values_sent.items())}
 
 
-class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Fitted clusters, which label rows, and are shown as data frames and written to files."""
 
     _names: ClassVar[Collection[str]]
@@ -54,9 +49,9 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     """Whether rows have memberships, whatever the algorithm."""
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that sparse rows are accepted, and converted to dense ones."""
+        """Tell scikit-learn whether sparse rows are accepted, and converted to dense ones."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = not _has_memberships(self)
         return tags
 
     def predict(self, X: Any) -> Labels:
@@ -320,13 +315,13 @@ def pandas() -> Any:
 
     Raises
     ------
-    InputError
+    NotInstalledError
         If it is not installed.
     """
     try:
         import pandas
     except ImportError as error:
-        raise InputError('this needs pip install "fedcluster[pandas]"') from error
+        raise NotInstalledError('this needs pip install "fedcluster[pandas]"') from error
     return pandas
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,7 +27,7 @@ from fedcluster.selection import Selection
 
 
 @dataclass(eq=False, repr=False)
-class FederatedGaussianMixture(Federated):
+class FederatedGaussianMixture(DensityMixin, Federated):
     """Mixture of normal distributions over the rows of several sites, as if in one place.
 
     It is fitted by expectation and maximisation from sums: each site computes the probability of
@@ -141,6 +142,10 @@ class FederatedGaussianMixture(Federated):
     algorithm: Any = field(init=False, default="auto")
     init: Any = field(init=False, default="auto")
     participation: float = field(init=False, default=1.0)
+
+    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Labels:
+        """Return the label of each row, (n,), after `fit`, which takes the other arguments."""
+        return self.fit(X, **kwargs).labels_
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""
