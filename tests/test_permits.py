@@ -132,10 +132,19 @@ def test_what_is_covered_is_admitted(trial: Federation) -> None:
     assert admitted(trial) == admitted(trial, tasks=[]) == permit
     assert admitted(trial, columns=["bmi", "age"], described=["bmi"]) == permit
     assert admitted(trial, tasks=[{"step": "SiteSize"}, {"step": "Lloyd"}]) == permit
+    assert admitted(trial, **preparing({"columns": [], "assigned": MEANS})) == permit
+    assert admitted(trial, **preparing({"columns": [], "principal": {"own": "x"}})) == permit
     signed = signatures(trial.folder / "sites/north/permits/hips-1.sig")
     assert set(signed) == {GRANTED, "accepted by north"}
     assert (trial.folder / "sites/north/state/permit.key").stat().st_mode & 0o777 == 0o600
 
+
+def preparing(how: object) -> dict[str, object]:
+    """A question whose rows are prepared, and again as before."""
+    return {"tasks": [{"step": "Lloyd", "preprocessing": each} for each in (how, 0)]}
+
+
+MEANS, FUZZY = ({"task": {"step": name, "fields": {}}} for name in ("Lloyd", "FKM"))
 
 NOT_COVERED = {
     "no permit": ({"permit": None}, "answers under a permit only"),
@@ -148,6 +157,14 @@ NOT_COVERED = {
     "labels": ({"labels": True}, "does not cover labels"),
     "a step with labels": ({"tasks": [{"step": "Contingency"}]}, "does not cover labels"),
     "a step": ({"tasks": [{"step": "Lloyd"}, {"step": "FKM"}]}, "does not cover step 'FKM'"),
+    "a step that assigns": (preparing({"assigned": FUZZY}), "does not cover step 'FKM'"),
+    "one of two that do": (
+        preparing({"crossed": [{"assigned": MEANS}, {"columns": [], "assigned": FUZZY}]}),
+        "does not cover step 'FKM'",
+    ),
+    "an unnamed step that assigns": (preparing({"assigned": {"task": {}}}), "step 'None'"),
+    "an odd preparation": (preparing({"assigned": 3}), "preparation of a task is not understood"),
+    "two odd ones": (preparing({"crossed": 3}), "preparation of a task is not understood"),
     "no step": ({"tasks": [{}]}, "does not cover step 'None'"),
     "tasks that are none": ({"tasks": ["Lloyd"]}, "the tasks are not a list"),
     "tasks by number": ({"tasks": {"0": {"step": "FKM"}}}, "the tasks are not a list"),

@@ -189,22 +189,25 @@ def test_keys_are_those_of_the_sites_and_of_this_run():
     other.begin()
     own = Sealer().public.hex()
     for sealer in (
-        [own, "00" * 64, []],
+        [own, "00" * 64, [], True],
         [own, *liar.sealers["south"][1:]],
-        [*liar.sealers["south"][:2], [list(NAMES[:3])]],  # with another past than it has signed
+        [*liar.sealers["south"][:2], [list(NAMES[:3])], True],  # another past than it has signed
+        [*liar.sealers["south"][:3], False],  # or without rows, which it has not signed
+        [*liar.sealers["south"][:3], 1],
         other.sealers["south"],  # of another run
         liar.sealers["east"],  # of another site
     ):
         with refused(r"the key of south is not signed by the south that is known here"):
             liar.shares("north", south=sealer)
-    for sealer in ([], [own], ["xy", "z"], ["xy", "z", []], None, 3, [own, 4, 5], [own, "00", 6]):
+    odd = ["xy", "z", [], True], None, 3, [own, 4, 5, True], [own, "00", 6, True]
+    for sealer in ([], [own], ["xy", "z"], [own, "00" * 64, []], *odd):
         with refused(r"secure sums"):
             liar.shares("north", south=sealer)
     pasts: list[Any] = [[["b", "a"]], ["ab"], [[1]], [["a", "a"]], 3, None, [None]]
     for past in pasts:
-        signed = liar.keys["south"].sign(Cohort(liar.run, NAMES, 4).signed("south", own, past))
+        said = Cohort(liar.run, NAMES, 4).signed("south", own, past, sends=True)
         with refused(r"secure sums"):
-            liar.shares("north", south=[own, signed.hex(), past])
+            liar.shares("north", south=[own, liar.keys["south"].sign(said).hex(), past, True])
     with refused(r"the keys of the others have not been given here"):
         liar.masked("north")
     liar.begin(["north"]).shares("north", south=other.sealers["south"])  # the first ones count
@@ -216,9 +219,9 @@ def test_a_site_knows_its_own_key():
     liar = Liar().give_keys()
     fake = Sealer().public.hex()
     cohort = Cohort(liar.run, NAMES, 4)
-    signed = liar.keys["north"].sign(cohort.signed("north", fake, [])).hex()
+    signed = liar.keys["north"].sign(cohort.signed("north", fake, [], sends=True)).hex()
     with refused(r"the key of this site is not the one that it gave"):
-        liar.shares("north", north=[fake, signed, []])
+        liar.shares("north", north=[fake, signed, [], True])
 
 
 def test_terms_of_a_run_do_not_change():

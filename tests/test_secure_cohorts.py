@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from secure_sites import Wire, federation, identities, site
 
+from fedcluster import Client
 from fedcluster.algorithms import Lloyd
 from fedcluster.coordinator.folder import create, grant
 from fedcluster.coordinator.runs import content_of, content_without
@@ -30,6 +31,8 @@ from fedcluster.engines.wire import WireError, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
+from fedcluster.privacy import Groups, MinClusterSize, MinRows
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.secure._masks import Words, format_for
@@ -74,6 +77,7 @@ class World:
         self.peers: dict[str, Iterable[str]] = dict.fromkeys(self.names, self.names)
         self.permitted: Callable[[str], Sequence[str]] | None = tuple if permits else None
         self.values = {name: float(3**i + 7) for i, name in enumerate(self.names)}
+        self.sends = dict.fromkeys(self.names, True)
         self.sites: dict[str, SecureSite] = {}
         for name in self.names:
             self.state(name).create()
@@ -95,7 +99,8 @@ class World:
         asked = {"stage": "keys", "cohort": list(run.cohort), "threshold": len(run.cohort)}
         for name in run.cohort:
             header = {"run": run.name, "permit": run.permit}
-            run.sealers[name] = self.sites[name].reply(header, asked)["sealer"]
+            reply = self.sites[name].reply(header, asked, sends=self.sends[name])
+            run.sealers[name] = reply["sealer"]
         return run
 
     def agree(self, run: Run, *names: str) -> None:
@@ -111,7 +116,9 @@ class World:
         for name in names or run.cohort:
             self.agree(run, name)
             one = Summary(np.array([[self.values[name]], [1.0]]), np.array([2.0, 1.0]))
-            run.words[name], _ = self.sites[name].masked(header, asked, "", [TASK], [one])
+            one = one if self.sends[name] else one.keep(np.zeros(2, bool))
+            how = {"sends": self.sends[name]}
+            run.words[name], _ = self.sites[name].masked(header, asked, "", [TASK], [one], **how)
 
     def total(self, cohort: Iterable[str]) -> float:
         """Run a whole run and return the total."""
@@ -332,6 +339,75 @@ def test_the_past_is_counted_by_whole_cohorts_and_min_sites_is_the_owners(tmp_pa
     assert world.total("abcdefgh") == sum(world.values.values())
 
 
+# Sites that have too few rows to tell of them
+
+
+FEW = (
+    r"a secure sum could be over {} sites that have rows to tell of \({} too few\), and the fewest "
+    r"here are 3"
+)
+
+
+def test_sites_without_rows_hide_nobody(tmp_path):
+    world = World(tmp_path, "abcd")
+    world.sends |= dict.fromkeys("bcd", False)
+    with refused(FEW.format(1, "b, c and d")):
+        world.answer(world.begin("abcd"), "a")
+    world.sends |= dict.fromkeys("bc", True)
+    assert world.total("abcd") == sum(world.values[name] for name in "abc")
+
+
+def test_a_site_that_gets_rows_alone_or_loses_them_alone_is_not_told(tmp_path):
+    """Two totals over the same sites: the second one with the rows of d, or without them."""
+    world = World(tmp_path, "abcdefg")
+    world.sends |= dict.fromkeys("defg", False)
+    world.total("abcdefg")
+    world.sends["d"] = True
+    with refused(ALONE.format("d", 1)):
+        world.answer(world.begin("abcdefg"), "d")
+    world.sends |= dict.fromkeys("ef", True)
+    world.total("abcdefg")
+    world.sends["d"] = False
+    what = r"d took part before, .*: wait until d has enough rows, or, if its owner agrees"
+    for name in "abcdefg":
+        with refused(what):
+            world.answer(world.begin("abcdefg"), name)
+    world.sends["d"] = True
+    assert world.total("abcdefg") == sum(world.values[name] for name in "abcdef")
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_site_answers_only_with_the_rows_that_it_signed_for(signed, tmp_path):
+    world = World(tmp_path, "abcd")
+    world.sends["d"] = signed
+    run = world.begin("abcd")
+    world.sends["d"] = not signed
+    with refused(r"this site has other rows than when the run began: begin anew"):
+        world.answer(run, "d")
+
+
+def test_grouped_sites_sign_for_their_rows():
+    data = {"east": 300, "north": 19, "south": 19, "west": 300}
+    rows = {name: Data(np.arange(n, dtype=float)[:, None]) for name, n in data.items()}
+    keys = identities(data)
+    wire = Wire(
+        {name: site(name, each, keys, Disclosure(groups=Groups())) for name, each in rows.items()}
+    )
+    with pytest.raises(SiteError, match=FEW.format(2, "north and south")):
+        SecureEngine(wire, data).ask([TASK])
+    replies = [unpack(reply) for _, _, reply in wire.log]
+    assert not any(arrays for _, arrays in replies)
+
+
+def test_limits_sign_for_rows_as_they_count_them():
+    rows = Data(np.zeros((30, 1)), groups=np.repeat(np.arange(6), 5))
+    for filters, sends in (((MinRows(7),), False), ((MinRows(6),), True), ((), True)):
+        assert Client("a", rows, filters).introduce(sends=True).sends is sends
+    for p, sends in ((30, True), (31, False)):
+        client = Client("a", Data(np.zeros((30, 1))), (MinClusterSize(p),))
+        assert client.introduce(sends=True).sends is sends
+
+
 # What a coordinator, and a site that works with it, find by all runs together
 
 
@@ -348,7 +424,8 @@ def smallest(totals: Iterable[Sequence[str]], honest: Iterable[str]) -> int:
 class Adversary:
     """A coordinator that begins, leaves and goes on with runs, restarts sites, and adds up."""
 
-    def __init__(self, world: World, seed: int, colluder: str = "") -> None:
+    def __init__(self, world: World, seed: int, colluder: str = "", changes: float = 0.0) -> None:
+        self.changes = changes
         self.world, self.rng, self.colluder = world, random.Random(seed), colluder
         self.honest = [name for name in world.names if name != colluder]
         self.runs: list[Run] = []
@@ -371,6 +448,9 @@ class Adversary:
                 self.begin()
             elif act < 0.33:
                 self.world.start(self.rng.choice(self.world.names))
+            elif act < 0.33 + self.changes:
+                some = self.rng.sample(self.world.names, self.rng.choice([1, 1, 2, 3]))
+                self.world.sends |= {name: not self.world.sends[name] for name in some}
             else:
                 self.go_on()
 
@@ -383,8 +463,9 @@ class Adversary:
                 past = [p for p in run.sealers[run.cohort[-1]][2] if self.colluder in p]
             signed = Cohort(run.name, run.cohort, len(run.cohort)).signed
             key = run.sealers[self.colluder][0]
-            signature = self.world.keys[self.colluder].sign(signed(self.colluder, key, past))
-            run.sealers[self.colluder] = [key, signature.hex(), past]
+            said = signed(self.colluder, key, past, sends=True)
+            signature = self.world.keys[self.colluder].sign(said)
+            run.sealers[self.colluder] = [key, signature.hex(), past, True]
         self.runs = [*self.runs, run][-6:]
 
     def go_on(self) -> None:
@@ -395,24 +476,28 @@ class Adversary:
             with suppress(WireError):
                 self.world.answer(run, name)
         if {*run.words} >= {*run.cohort} - {self.colluder}:
-            self.found.add(run.cohort)
+            self.found.add(tuple(name for name in run.cohort if run.sealers[name][3]))
 
 
-@pytest.mark.parametrize("n", [4, 6, 7])
+@pytest.mark.parametrize(("n", "changes"), [(4, 0), (6, 0), (7, 0), (7, 0.1)])
 @pytest.mark.parametrize("colluders", [0, 1])
-def test_all_totals_together_tell_of_at_least_so_many_sites(n, colluders, tmp_path):
-    """Random runs in any order and interleaving, with permits for any cohort."""
+def test_all_totals_together_tell_of_at_least_so_many_sites(n, changes, colluders, tmp_path):
+    """Random runs in any order and interleaving, with permits for any cohort.
+
+    Sites may get rows and lose them meanwhile.
+    """
     found = []
     for seed in range(10):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        adversary = Adversary(World(folder, SEVEN[:n]), 100 * n + seed, "a" * colluders)
+        world = World(folder, SEVEN[:n])
+        adversary = Adversary(world, 100 * n + seed, "a" * colluders, changes)
         for _ in range(30):
             adversary.step()
         assert smallest(adversary.found, adversary.honest) >= 3 - colluders
         found.append(len(adversary.found))
     assert sum(found) >= 5
-    assert colluders or n < 6 or max(found) > 1  # cohorts did grow
+    assert changes or colluders or n < 6 or max(found) > 1  # cohorts did grow
 
 
 # The memory

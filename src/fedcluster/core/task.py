@@ -164,6 +164,9 @@ class SiteInfo:
     left : float
         The rho that is left of its privacy budget for one record; -1 if it has none, or does not
         say. Ignored in comparisons.
+    sends : bool, default=True
+        Whether its rules let any sum over its rows leave, if this was asked for. Ignored in
+        comparisons.
     """
 
     name: str
@@ -180,6 +183,7 @@ class SiteInfo:
     log: str = field(default="", compare=False)
     refuses: str = field(default="", compare=False)
     left: float = field(default=-1.0, compare=False)
+    sends: bool = field(default=True, compare=False)
 
 
 Look = Callable[[Sequence[Column] | None], Sequence[Task]]
@@ -195,3 +199,4 @@ class Introduction(TypedDict, total=False):
     labels: bool
     steps: Sequence[PlannedStep]
     look: Look | None
+    sends: bool

@@ -327,6 +327,8 @@ class Client:
         site = self.site
         if requested.get("columns"):
             site = replace(site, columns=self.describe(requested.get("texts", ())))
+        if requested.get("sends"):
+            site = replace(site, sends=self._sends)
         return replace(site, labels=self.classes()) if requested.get("labels") else site
 
     @property
@@ -398,6 +400,16 @@ class Client:
             labels = None if self.data.grouped is None else self.data.grouped.classes
             return labels if len(self._described_groups) or labels is None else ()
         return classes(self._chunks(), self._passes)
+
+    @cached_property
+    def _sends(self) -> bool:
+        """Whether the rules let any sum over the rows leave; under a budget, noise always does."""
+        if self.disclosure.budget is not None:
+            return True
+        if self.protection is not None:
+            return len(self._described_groups) > 0
+        n = sum(map(len, self._chunks()))  # which counts persons, too
+        return bool(self._passes(np.array([float(n)]), n).any())
 
     @property
     def _described_groups(self) -> Data:

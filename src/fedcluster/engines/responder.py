@@ -329,8 +329,10 @@ class SecureSums(Protocol):
     def noise_shares(self, header: wire.Header, request: dict[str, Any] | None) -> int:
         """Return the number of sites that share the noise on a sum."""
 
-    def reply(self, header: wire.Header, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request without tasks."""
+    def reply(
+        self, header: wire.Header, request: dict[str, Any], *, sends: bool = True
+    ) -> dict[str, Any]:
+        """Return the answer to a request without tasks; see `masked`."""
 
     def masked(
         self,
@@ -339,8 +341,13 @@ class SecureSums(Protocol):
         content: str,
         tasks: Sequence[Task],
         answers: Sequence[Summary],
+        *,
+        sends: bool = True,
     ) -> tuple[NDArray[np.uint64], dict[str, Any]]:
-        """Return the answers to tasks as masked words, with their metadata."""
+        """Return the answers to tasks as masked words, with their metadata.
+
+        With ``sends``, the rules of the site let sums over its rows leave.
+        """
 
 
 class Responder:
@@ -492,14 +499,14 @@ class Responder:
         wanted: Introduction = {"columns": "described" in header, "labels": "labels" in header}
         wanted |= {"texts": texts, "steps": planned}
         secure = self._secure is not None
-        site = known.introduce(**wanted)
+        site = known.introduce(**wanted, **({"sends": True} if secure else {}))
         refuses = site.refuses or self._policy.refuses
         left = self._policy.left
         site = replace(site, log=log, secure=secure, refuses=refuses, left=left)
         answers, stated = known.answers(tasks), wire.write_site(site)
         keys = (*wire.STATED, *(key for key in wire.ASKED if key in header))
         metadata = {key: stated[key] for key in keys}
-        more, numbers = self._leaving(request, tasks, answers)
+        more, numbers = self._leaving(request, tasks, answers, sends=site.sends)
         reply = wire.pack({**echo, "columns": columns, **metadata, **more}, numbers)
         return AuditEntry(request, reply, tasks, answers, metadata)
 
@@ -533,9 +540,12 @@ class Responder:
         return tasks
 
     def _leaving(
-        self, request: Request, tasks: Sequence[Task], answers: Sequence[Summary]
+        self, request: Request, tasks: Sequence[Task], answers: Sequence[Summary], *, sends: bool
     ) -> tuple[wire.Header, wire.Arrays]:
-        """Return the part of the answers that leaves: as they are, or as masked words."""
+        """Return the part of the answers that leaves: as they are, or as masked words.
+
+        With ``sends``, the rules of the site let sums over its rows leave.
+        """
         header = request.header
         if self._secure is None:
             return {}, wire.write_summaries(answers)
@@ -543,9 +553,9 @@ class Responder:
         if sums is None:
             return {}, {}
         if not tasks:
-            return {"sums": self._secure.reply(header, sums)}, {}
+            return {"sums": self._secure.reply(header, sums, sends=sends)}, {}
         content = wire.content_digest(header, request.arrays)
-        words, offer = self._secure.masked(header, sums, content, tasks, answers)
+        words, offer = self._secure.masked(header, sums, content, tasks, answers, sends=sends)
         return {"sums": offer}, {"masked": words.view(np.float64)}  # bits, not numbers
 
     def _columns(self, columns: Any) -> tuple[str, ...]:

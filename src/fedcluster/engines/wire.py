@@ -481,8 +481,8 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
         raise WireError(f"the answers are not whole: {error}") from error
 
 
-LEARNT = ("name", "answered", "n_rows", "weight", "n_columns", "total_rows")
-"""Facts of a site that no reply states, as they follow from its answers."""
+LEARNT = ("name", "answered", "n_rows", "weight", "n_columns", "total_rows", "sends")
+"""Facts of a site that no reply states; most follow from its answers."""
 
 ASKED = {"described": "columns", "labels": "labels"}
 """Facts that a site states only on request, by their keys in a question and its reply."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from fedcluster.errors import listed
 from fedcluster.privacy.site_state import SiteState
 
 MOST_SITES = 1 << 15
@@ -25,7 +26,7 @@ Names = tuple[str, ...]
 """Sorted names of the sites of a cohort."""
 
 Earlier = Sequence[Sequence[str]]
-"""Cohorts in which a site has answered before."""
+"""Cohorts in which a site has answered before, each of the sites that had rows to tell of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,17 @@ class Cohort:
         """True if all sites must answer."""
         return self.threshold == len(self.sites)
 
-    def check(self, sites: Collection[str], min_sites: int) -> None:
-        """Check that a sum over these sites includes enough of them.
+    def check(self, sites: Collection[str], min_sites: int, without: Collection[str] = ()) -> None:
+        """Check that a sum over these sites includes enough of them that send something.
+
+        Parameters
+        ----------
+        sites : collection of str
+            The sites.
+        min_sites : int
+            The smallest number of them that add rows to the sum.
+        without : collection of str
+            The sites of the cohort that add none, as they have too few.
 
         Raises
         ------
@@ -148,16 +158,22 @@ class Cohort:
                 f"a secure sum over {n} sites where {t} of {len(self.sites)} must be left: more "
                 "than half of them must, and as many must take part"
             )
-        if (least := fewest(n, t, len(self.sites))) < min_sites:
+        empty = sorted(set(sites) & set(without))
+        if (least := fewest(n, t, len(self.sites)) - len(empty)) < min_sites:
+            have = f" that have rows to tell of ({listed(empty)} too few)" if empty else ""
             raise ValueError(
-                f"a secure sum could be over {least} sites, and the fewest here are {min_sites}: "
-                "ask more sites, or raise the quorum"
+                f"a secure sum could be over {least} sites{have}, and the fewest here are "
+                f"{min_sites}: ask more sites, or raise the quorum"
             )
 
-    def signed(self, site: str, key: str, earlier: Earlier) -> bytes:
-        """Return the bytes that a site signs: its key in this run, the terms, earlier cohorts."""
+    def signed(self, site: str, key: str, earlier: Earlier, *, sends: bool) -> bytes:
+        """Return the bytes that a site signs in a run.
+
+        They hold the run and its terms, the key of the site, its earlier cohorts, and whether its
+        rules let any sum over its rows leave.
+        """
         signed = ["fedcluster secure sums", self.run, list(self.sites), self.threshold, site, key]
-        return json.dumps([*signed, earlier]).encode()
+        return json.dumps([*signed, earlier, sends]).encode()
 
 
 def are_names(value: Any) -> bool:

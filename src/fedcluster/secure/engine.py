@@ -195,9 +195,9 @@ class SecureEngine(RemoteEngine):
         """Return a site's message about keys or shares, after checking that it is complete."""
         with _whole():
             if request["stage"] == "keys":
-                key, signature, earlier = part["sealer"]
+                key, signature, earlier, sends = part["sealer"]
                 named = [[str(name) for name in cohort] for cohort in earlier]
-                return {"sealer": [str(key), str(signature), named]}
+                return {"sealer": [str(key), str(signature), named, bool(sends)]}
             if not self._cohort.is_whole:
                 _offer(part, request["sites"])
             return part

@@ -12,6 +12,9 @@ its earlier cohorts with its key, and two rules hold, whichever other sites take
 1. *Nobody is left out.* A site answers in no cohort without a site that it has answered with.
 2. *Nobody stands alone.* A site answers only if enough sites, with itself, have been in exactly the
    same cohorts before: all totals together then hold these sites together or not at all.
+
+A site with too few rows adds nothing to a total, and hides nobody. Each site signs whether its
+rules let any sum over its rows leave: only those count in a cohort, and only they are remembered.
 """
 
 from __future__ import annotations
@@ -87,6 +90,10 @@ class _Run:
         The shares of these that it offered to others.
     number : int
         The number of the last sum that it answered, from 1.
+    sends : bool
+        Whether the site has rows to tell of, as it signed.
+    without : tuple of str
+        The sites of the cohort that signed that they have none.
     received : dict of str to bytes
         The shares of that sum's secrets, by the owner of the secrets.
     survivors : tuple of str
@@ -97,6 +104,8 @@ class _Run:
     sites: tuple[str, ...]
     permit: str = ""
     earlier: tuple[Names, ...] = ()
+    sends: bool = True
+    without: tuple[str, ...] = ()
     sealer: Sealer = field(default_factory=Sealer)
     sealers: Keys = field(default_factory=dict)
     pairs: Keys = field(default_factory=dict)
@@ -105,6 +114,11 @@ class _Run:
     number: int = 0
     received: Keys = field(default_factory=dict)
     survivors: tuple[str, ...] = ()
+
+    @property
+    def senders(self) -> Names:
+        """The sites of the cohort that have rows to tell of."""
+        return tuple(name for name in self.cohort.sites if name not in self.without)
 
 
 class SecureSite:
@@ -199,16 +213,20 @@ class SecureSite:
             )
         return left
 
-    def reply(self, header: Mapping[str, Any], request: Fields) -> Fields:
+    def reply(self, header: Mapping[str, Any], request: Fields, *, sends: bool = True) -> Fields:
         """Return the answer to a request without tasks.
+
+        With ``sends``, the rules of the site let sums over its rows leave.
 
         Raises
         ------
         WireError
             If the request breaks a rule.
         """
-        stages = {"keys": self._keys, "shares": self._shares, "unmask": self._unmask}
+        stages = {"shares": self._shares, "unmask": self._unmask}
         with _refusing():
+            if request["stage"] == "keys":
+                return self._keys(header, request, sends=sends)
             return stages[request["stage"]](header, request)
 
     def masked(
@@ -218,11 +236,14 @@ class SecureSite:
         content: str,
         tasks: Sequence[Task],
         answers: Sequence[Summary],
+        *,
+        sends: bool = True,
     ) -> tuple[Words, Fields]:
         """Return the answers to tasks as masked words, and the fields that accompany them.
 
         The masks are those of the question's ``content``, see `content_digest`: they cancel only
-        if all sites were asked the same.
+        if all sites were asked the same. With ``sends``, the rules of the site let sums over its
+        rows leave, which must be what it signed.
 
         Raises
         ------
@@ -233,6 +254,8 @@ class SecureSite:
             known, sites = self._begun(header, request), tuple(request["sites"])
             if not known.sealers:
                 raise ValueError("the keys of the others have not been given here")
+            if sends is not known.sends:
+                raise ValueError("this site has other rows than when the run began: begin anew")
             words = encoded(tasks, answers)
             received = self._opened(known, request, sites)
             pairs = self._pairs(known, request, received)
@@ -251,7 +274,7 @@ class SecureSite:
         secrets = known.secrets[request["sum"]]
         return agreements(self.name, secrets.private, publics)
 
-    def _keys(self, header: Mapping[str, Any], request: Fields) -> Fields:
+    def _keys(self, header: Mapping[str, Any], request: Fields, *, sends: bool) -> Fields:
         """Begin a run: return the site's public key for encryption, and its earlier cohorts."""
         cohort, permit = Cohort.from_plain(header.get("run"), request), _permit(header)
         if unknown := sorted(set(cohort.sites) - self._peers.keys()):
@@ -264,15 +287,16 @@ class SecureSite:
             earlier = earlier_cohorts(self._state)
             self._check_left_out(cohort.sites, earlier)
             others = tuple(sorted(earlier - {cohort.sites}))
-            self._runs[cohort.run] = _Run(cohort, cohort.sites, permit, others)
+            self._runs[cohort.run] = _Run(cohort, cohort.sites, permit, others, sends)
         known = self._runs[cohort.run]
         if (known.cohort, known.permit) != (cohort, permit):
             raise ValueError("the run began with other sites, or another threshold or permit")
         while len(self._runs) > RUNS:
             del self._runs[next(iter(self._runs))]
         key = known.sealer.public.hex()
-        signature = self._identity.sign(cohort.signed(self.name, key, known.earlier))
-        return {"sealer": [key, signature.hex(), [list(each) for each in known.earlier]]}
+        signed = cohort.signed(self.name, key, known.earlier, sends=known.sends)
+        earlier = [list(each) for each in known.earlier]
+        return {"sealer": [key, self._identity.sign(signed).hex(), earlier, known.sends]}
 
     def _check_cohort(self, cohort: Cohort, permit: str) -> None:
         """Raise an error for a cohort that is not that of the permit, or of all known sites."""
@@ -288,16 +312,19 @@ class SecureSite:
                 "allow_dropouts = true under [federation] of site.toml"
             )
 
-    def _check_left_out(self, sites: Names, earlier: Collection[Names]) -> None:
+    def _check_left_out(
+        self, sites: Names, earlier: Collection[Names], without: Collection[str] = ()
+    ) -> None:
         """Raise an error, by the first rule, for a cohort without a site from an earlier cohort."""
         if sites in earlier:
             return
         before = {name for cohort in earlier for name in cohort}
         if missing := sorted(before - set(sites) - set(self._terms.allow_alone)):
             name = missing[0]
+            how = f"wait until {name} has enough rows" if name in without else f"ask {name} too"
             raise ValueError(
-                f"{name} took part before, and a sum without it would tell its own: ask {name} "
-                f"too, or, if its owner agrees, each other site writes allow_alone = [{name!r}]"
+                f"{name} took part before, and a sum without it would tell its own: {how}, or, if "
+                f"its owner agrees, each other site writes allow_alone = [{name!r}]"
             )
 
     def _shares(self, header: Mapping[str, Any], request: Fields) -> Fields:
@@ -306,17 +333,20 @@ class SecureSite:
         if not known.sealers:
             known.cohort.check(sites, self._min_sites)
             sealers, pasts = self._sealers(known, request["sealers"])
-            self._check_alone(known.cohort.sites, pasts)
+            known.without = _empty(request["sealers"])
+            known.cohort.check(sites, self._min_sites, known.without)
+            self._check_left_out(known.senders, earlier_cohorts(self._state), known.without)
+            self._check_alone(known, pasts)
             known.pairs = known.sealer.agreements(self.name, sealers)
             known.sealers, known.sites = sealers, sites
         return self._offer(known, 1)
 
-    def _check_alone(self, sites: Names, pasts: Collection[Names]) -> None:
+    def _check_alone(self, known: _Run, pasts: Collection[Names]) -> None:
         """Raise an error, by the second rule, if too few sites have this site's earlier cohorts."""
-        if self.name in self._terms.allow_alone:
+        if self.name in self._terms.allow_alone or not known.sends:
             return
         own = {past for past in pasts if self.name in past}
-        n = sum({past for past in pasts if name in past} == own for name in sites)
+        n = sum({past for past in pasts if name in past} == own for name in known.senders)
         if n < self._min_sites:
             raise ValueError(
                 f"of these sites, {n} (with itself) took part in the same sums as {self.name} so "
@@ -329,12 +359,12 @@ class SecureSite:
 
         The other sites have checked the earlier cohorts that this site signed.
         """
-        sites = known.cohort.sites
+        sites = known.senders
 
         def check(earlier: Collection[Names]) -> None:
-            if set(earlier) - {sites} != set(known.earlier):
+            if set(earlier) - {sites, known.cohort.sites} != set(known.earlier) - {sites}:
                 raise ValueError("this site has since answered over other sites: begin anew")
-            self._check_left_out(sites, earlier)
+            self._check_left_out(sites, earlier, known.without)
 
         if not known.number:
             add_cohort(self._state, sites, check)
@@ -371,7 +401,7 @@ class SecureSite:
             raise ValueError(f"sum {request['sum']!r} is asked for after sum {known.number}")
         if not set(sites) <= set(known.sites) or self.name not in sites:
             raise ValueError("a site that has left the run, or was never in it, is to take part")
-        known.cohort.check(sites, self._min_sites)
+        known.cohort.check(sites, self._min_sites, known.without)
         return known
 
     def _sealers(self, known: _Run, keys: Fields) -> tuple[Keys, set[Names]]:
@@ -381,9 +411,9 @@ class SecureSite:
         for name in known.cohort.sites:
             if name not in keys:
                 raise ValueError(f"{name} has given no key: a run begins with all of its sites")
-            key, signature, earlier = keys[name]
+            key, signature, earlier, sends = keys[name]
             checked[name] = bytes.fromhex(key)
-            signed = known.cohort.signed(name, checked[name].hex(), earlier)
+            signed = known.cohort.signed(name, checked[name].hex(), earlier, sends=sends)
             try:
                 self._peers[name].verify(bytes.fromhex(signature), signed)
             except InvalidSignature as error:
@@ -446,6 +476,11 @@ def _refusing() -> Iterator[None]:
         raise WireError("the question about secure sums is not whole") from error
     except ValueError as error:
         raise WireError(f"secure sums: {error}") from error
+
+
+def _empty(sealers: Fields) -> tuple[str, ...]:
+    """Return the sites that signed that they have no rows to tell of."""
+    return tuple(sorted(name for name, (*_, sends) in sealers.items() if sends is not True))
 
 
 def _permit(header: Mapping[str, Any]) -> str:

@@ -452,7 +452,8 @@ class Asked:
     labels : bool
         Whether the question asks for labels.
     steps : frozenset of str
-        The steps in the question, and those planned in its run.
+        The steps in the question, those by which its preparations assign rows, and those planned
+        in its run.
     question : str
         The hash of the question: a repeated question is the same round.
     """
@@ -479,7 +480,9 @@ class Asked:
             raise WireError("the columns that are asked for are not a list of names")
         if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
             raise WireError("the tasks are not a list")
-        steps = frozenset(str(task.get("step")) for task in [*tasks, *planned_of(header)])
+        named = [*tasks, *planned_of(header)]
+        named += [each for task in tasks for each in _within(task.get("preprocessing"))]
+        steps = frozenset(str(each.get("step")) for each in named)
         return cls(
             permit=str(header.get("permit", "")),
             columns=(*(own if columns is None else columns), *described),
@@ -488,6 +491,23 @@ class Asked:
             steps=steps,
             question=question,
         )
+
+
+def _within(how: Any) -> list[dict[str, Any]]:
+    """Return the tasks by which a preparation assigns rows to clusters, as JSON.
+
+    Raises
+    ------
+    WireError
+        If they are not understood.
+    """
+    if not isinstance(how, dict):  # none, or that of an earlier task
+        return []
+    parts = how.get("crossed", [how])
+    try:
+        return [dict(part["assigned"]["task"]) for part in parts if "assigned" in part]
+    except (LookupError, TypeError, ValueError) as error:
+        raise WireError("the preparation of a task is not understood") from error
 
 
 def next_round(permit: Permit, request: Asked, head: Head) -> dict[str, Any]:
