@@ -15,9 +15,9 @@ from sklearn.base import clone
 from test_cli import fails, run
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, MinRows, select_k
-from fedcluster.core import Limit
+from fedcluster.core import Column, Limit
 from fedcluster.errors import HeldBackError
-from fedcluster.privacy import MinClusterSize
+from fedcluster.privacy import Grouping, Groups, MinClusterSize
 from fedcluster.recipes import FitSpec
 from fedcluster.recipes.fit import algorithm_of
 
@@ -249,3 +249,33 @@ def test_a_wrong_column_of_persons_is_one_line(files: list[str]) -> None:
     assert "column 'who', row 2 (line 3 of north.csv): it is not said whose row" in fails(
         *fit, "who"
     )
+
+
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_wait_for_a_group_tell_nothing(seed, persons, tmp_path):
+    """Neither by a text or label that enough rows have with them, nor by decimals or a gap."""
+    rng = np.random.default_rng(seed)
+    n, p, new = 60, 5, int(rng.integers(1, 5))
+    values = rng.integers(0, 9, (n + new, 2)).astype(float)
+    values[:n, 1] = np.nan if seed % 3 == 0 else values[:n, 1]
+    values[n:, 0] += [0.0, 0.25, 1 / 3][seed % 3]
+    values[n:, 1] = values[n:, 1] if seed % 2 else np.nan
+    names = np.array(["often", "usual", "seldom"])
+    text, label = rng.integers(0, 2, (2, n + new))
+    text[: p - 1], text[n:], label[p - new : p], label[n:] = 2, 2, 2, 2
+
+    def told(rows: slice) -> tuple[object, ...]:
+        X = np.column_stack([values, text])[rows]
+        columns = (Column("a"), Column("b"), Column("town", "text", tuple(names)))
+        ids = np.arange(n + new)[rows] if persons else None
+        data = Data(X, None, names[label[rows]], columns, ids)
+        client = Client("s", data, (), Grouping(Groups(p=p), tmp_path / "s.groups"))
+        seen = client.data
+        shares = {j: each.toarray().tobytes() for j, each in seen.grouped.shares.items()}
+        facts = client.describe(), client.classes(), seen.X.tobytes(), seen.sample_weight.tobytes()
+        return *facts, shares, seen.grouped.labels.tobytes(), seen.grouped.scatter
+
+    before = told(slice(n))
+    assert told(slice(None)) == before
+    assert before[1]

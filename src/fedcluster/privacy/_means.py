@@ -85,6 +85,37 @@ class SiteTable:
             X[disclosed_codes(chunk, j, self.columns[j]) < 0, j] = np.nan
         return replace(chunk, X=X)
 
+    def of_grouped(
+        self, partition: Partition, chunks: Callable[[], Iterable[Data]], passes: Passes
+    ) -> Self:
+        """Return the survey in which names of texts and labels depend on rows in groups only.
+
+        So do the kind of a column without values and the decimals. A row that waits for others
+        to form a group with would else tell of itself, by a name that enough rows have with it.
+        """
+        grouped = np.append(partition.members, -1)[partition.places(self.units)] >= 0
+        if grouped.all():
+            return self
+        here = grouped[self.units.of_rows]
+        parts = (chunk.take(here[at : at + len(chunk)]) for at, chunk in placed(chunks()))
+        if not grouped.any():
+            columns = tuple(replace(column, levels=()) for column in self.columns)
+            return replace(self, columns=columns, classes=None if self.classes is None else ())
+        told = survey(filter(len, parts), partition.p, None, passes)
+        both = zip(self.columns, told.columns, strict=True)
+        return replace(
+            self,
+            columns=tuple(
+                replace(c, kind=t.kind if c.kind == "number" else c.kind, levels=t.levels)
+                for c, t in both
+            ),
+            hiding=told.hiding,
+            missing=self.missing | told.missing,
+            classes=told.classes,
+            digits=told.digits,
+            weight_digits=told.weight_digits,
+        )
+
     def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
         """Return rows as points (n, e) whose distances measure similarity, scaled as in `Groups`.
 

@@ -232,7 +232,7 @@ class Grouping:
                 holder.check_values()
         if self.file is not None:
             after = after.noting(table.units)
-        means = GroupMeans(table, after, chunks)
+        means = GroupMeans(table.of_grouped(after, chunks, passes), after, chunks)
         after, data = means.partition, means.data()
         if self.file is not None:
             _check_left(self.file, after, table.units, elsewhere)
