@@ -34,6 +34,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.fit import canonical
+from fedcluster.site import worker
 from fedcluster.site.worker import keep_results
 from fedcluster.testing import check_laws
 
@@ -264,6 +265,16 @@ def test_the_results_of_every_run_stay(tmp_path):
     assert "the disk" in keep_results(broken, contents[0], results)
     assert not (results / "labels.csv").exists()  # they are not this model's
     assert len(list(results.glob("earlier/*/labels.csv"))) == 3
+
+
+def test_the_results_of_the_oldest_runs_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "RUNS", 2)
+    for i in range(5):
+        model = Model(np.array([[float(i)]]), np.array([3.0]), ("x",))
+        assert not keep_results(lambda *_: [Data(np.zeros((3, 1)))], model.plain(), tmp_path)
+        os.utime(tmp_path / "model.json", (i * 86400, i * 86400))
+    kept = sorted(path.name for path in tmp_path.glob("earlier/*"))
+    assert kept == ["19700102-000000", "19700103-000000", "19700104-000000"]
 
 
 def test_what_has_no_centres_and_assigns_no_row_is_refused():

@@ -646,7 +646,7 @@ def test_reports_on_strict_sites_round_counts_to_5(sites, preset) -> None:
 
 
 def test_sites_answer_a_strict_report_exactly(sites) -> None:
-    """What is rounded is what is told of it: the centres are those of the same exact answers."""
+    """What is rounded is what is told of it: the centres are near those of the exact answers."""
     found = []
     for preset in ("standard", "strict"):
         clients = [
@@ -656,7 +656,10 @@ def test_sites_answer_a_strict_report_exactly(sites) -> None:
         for job in (Fit(3, seed=0, profile=True), SelectK(2, 3, seed=0)):
             found.append(execute(job, LocalEngine(clients), columns=["a", "b", "c"]))
     usual, chosen, strict, rounded_choice = (report.outcome.value for report in found)
-    assert np.array_equal(usual.state.centers, strict.state.centers)
+    spread = np.concatenate([client.source.X for client in clients]).std(axis=0)
+    near = 5 * spread / usual.state.weights[:, None]  # half of what ten rows can change
+    assert (np.abs(usual.state.centers - strict.state.centers) <= 2.5 * near).all()
+    assert not np.array_equal(usual.state.centers, strict.state.centers)
     assert np.array_equal(rounded(usual.state.weights), strict.state.weights)
     assert not np.array_equal(usual.state.weights, strict.state.weights)
     assert chosen.n_clusters == rounded_choice.n_clusters

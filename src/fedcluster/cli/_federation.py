@@ -112,6 +112,7 @@ def new(
     """
     needs("flwr", "flower")
     from fedcluster.coordinator.folder import create
+    from fedcluster.report.messages import two_sites_line
 
     federation = create(
         folder,
@@ -124,6 +125,8 @@ def new(
         authority_key=authority_key,
     )
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
+    for line in two_sites_line(len(federation.sites)):
+        say(f"warning: {line}")
     if insecure:
         say("INSECURE: nothing is encrypted and any program of this machine may take part.")
     say(f"How to go on is written in {folder / 'README.md'}.")

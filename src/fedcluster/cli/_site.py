@@ -282,6 +282,29 @@ def evidence(
     screen.result(content, [*wrote, *found.evidence_parts(content)])
 
 
+@app.command("release-check", epilog="Example: fedcluster site release-check results/model.json")
+def release_check(
+    file: Annotated[
+        Path, cli.argument("FILE.json", "A model, history, profiles, scores or choice of k.")
+    ],
+    as_json: cli.AsJson = False,
+) -> None:
+    """Check that a published file tells no count that preset "strict" rounds.
+
+    Counts must be multiples of 5, and at least 10 unless they are 0. For each mean, share, centre
+    and scale, all numbers of rows within the rounding are tried: none may follow. One line for each
+    finding; the exit status is 1 if there is one. Needs nothing but the file.
+    """
+    with Screen(as_json=as_json, quiet=False) as screen:
+        from fedcluster.report.release_check import check_file
+
+        found = check_file(file)
+    lines = found or [f"{file} passes: nothing in it gives rounded counts back."]
+    screen.result({"file": str(file), "findings": found}, lines)
+    if found:
+        raise typer.Exit(1)
+
+
 @app.command(epilog="Example: fedcluster site key site.toml")
 def key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Show the key by which the other sites know this one, for secure sums; make it first.

@@ -29,6 +29,7 @@ from fedcluster.jobs import (
     steps_of,
     write_job,
 )
+from fedcluster.report.messages import two_sites_line
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.site.owned_files import ORPHAN, running
 
@@ -189,6 +190,7 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     kept: tuple[str, ...] = ()
     if "model.json" in files:
         kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
+    doubts = [*two_sites_line(len(content["sites"])), *doubts]
     return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
 
 

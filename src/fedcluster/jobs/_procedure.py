@@ -34,7 +34,8 @@ from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
 from fedcluster.recipes.private import PrivacySpent
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
-from fedcluster.report.records import SiteRecord, plain, published
+from fedcluster.report.records import SiteRecord, plain
+from fedcluster.report.release import published, released_preprocessor
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 from fedcluster.selection import Selection
 
@@ -332,6 +333,8 @@ class Procedure(ABC):
             before = run_plan(fitting, engine, watch=watch, listener=listener)
             columns = [column.name for column in before.value.preprocessor.columns]
         preprocessor, sites = before.value.preprocessor, engine.introduce()
+        if fitting is not None:
+            preprocessor = released_preprocessor(preprocessor, self.preprocessing, sites)  # type: ignore[arg-type]
         rounds = len(before.communication_rounds)
         self.check_width(_width_of(preprocessor, columns, sites))
         outcome = run_plan(

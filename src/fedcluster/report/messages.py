@@ -257,6 +257,19 @@ def few_line(with_rows: int, k: int) -> list[str]:
     ]
 
 
+def two_sites_line(n_sites: int) -> list[str]:
+    """Return the warning that each of two sites can subtract its own sums, if it applies.
+
+    Examples
+    --------
+    >>> print(*two_sites_line(2))
+    of two sites, each learns the other's sums of each cluster, as the model tells those of both: \
+ask at least three
+    """
+    told = "of two sites, each learns the other's sums of each cluster, as the model tells those of"
+    return [f"{told} both: ask at least three"] if n_sites == 2 else []
+
+
 def alone_lines(influences: Sequence[Influence], weights: Floats) -> list[str]:
     """Return the warning of clusters in which only one site reported rows, if none is small.
 

@@ -30,6 +30,7 @@ from fedcluster.privacy.budget import BudgetLedger, Ledger
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.report.messages import two_sites_line
 from fedcluster.secure.cohort import MIN_SITES, Terms, earlier_cohorts
 from fedcluster.secure.site import SecureSite
 from fedcluster.site.audit_log import AuditLog, Head, Line, has_left, read_log
@@ -425,6 +426,8 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     def keep(content: dict[str, Any]) -> None:
         worker.keep(content)
         say(f"site {site.name}: a model came")
+        for line in two_sites_line(len(content.get("sites") or ())):
+            say(f"site {site.name}: warning: {line}")
 
     def changed(digest: str) -> None:
         auditor.log.append(lambda _head: {"event": ROWS_CHANGED, "rows": digest})

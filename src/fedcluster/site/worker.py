@@ -191,6 +191,7 @@ def keep_results(
         model belongs to other rows.
     """
     remove_broken_off(results)
+    remove_oldest(results)
     with atomic_folder(results, obsolete=["labels.csv"]) as partial:
         path, labels = partial / "model.json", partial / "labels.csv"
         path.write_text(json_text(content), encoding="utf-8")
@@ -211,6 +212,14 @@ def keep_results(
 
 EARLIER = "earlier"
 """Folder of the results of earlier runs, in that of the last."""
+RUNS = 100
+"""Number of most recent runs whose version of the rows is known, and whose results are kept."""
+
+
+def remove_oldest(results: Path) -> None:
+    """Remove the results of runs before the last ones."""
+    for folder in sorted(results.glob(f"{EARLIER}/*"))[:-RUNS]:
+        shutil.rmtree(folder)
 
 
 def keep_earlier(results: Path, new: Path) -> None:
@@ -263,8 +272,6 @@ KEY_BYTES = 16
 CLIENTS = 4
 """Number of most recent choices of columns whose rows are held at the same time."""
 CHANGED = "the rows have changed since the run began: start it anew"
-RUNS = 100
-"""Number of most recent runs whose version of the rows is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,133 @@
+"""What is published about sites whose counts are rounded, as its recipient can attack it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_cli import run
+
+from fedcluster.core import Column, Data
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
+from fedcluster.jobs import Evaluate, Fit, Profile, execute, write_job
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy import Groups
+from fedcluster.report.records import rounded
+from fedcluster.report.release import means_of, shares_of
+from fedcluster.report.release_check import findings
+from fedcluster.selection import Rule
+
+
+def people(n: int, seed: int) -> Data:
+    """Rows with flags, a flag of one person, counts, decimals, ages, years and texts."""
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(0, 3, n)
+    names = ["age", "bmi", "smoker", "rare", "kids", "year", "sex", "town"]
+    values = np.column_stack(
+        [
+            (rng.normal(50, 5, n) + 20 * cluster).round(0),
+            (rng.normal(27, 4, n) + 3 * cluster).round(1),
+            rng.random(n) < 0.2 + 0.3 * cluster,
+            np.arange(n) == seed % n,
+            rng.poisson(0.4, n),
+            2000 + rng.integers(0, 20, n),
+            1 + (rng.random(n) < 0.5),
+            rng.choice(3, n, p=[0.6, 0.36, 0.04]),
+        ]
+    )
+    kinds: list[Any] = [Column(name) for name in names[:-1]]
+    towns = Column("town", "text", ("Ahlen", "Bonn", "Celle"))
+    return Data(values.astype(float), None, None, (*kinds, towns))
+
+
+def written(folder: Path, clients: list[Client], job: Any) -> dict[str, Any]:
+    """Carry out a job and write its files; return their content by name."""
+    report = execute(job, LocalEngine(clients), columns=[c.name for c in clients[0].source.columns])
+    folder.mkdir()
+    write_job(folder, report)
+    return {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
+
+
+SCALES = ["standard", "none", "robust"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
+    """All numbers of rows within the rounding are tried, as an attacker does."""
+    rng, found = np.random.default_rng(seed), {}
+    rows = [people(int(rng.integers(300, 400)), 3 * seed + i) for i in range(3)]
+    spec = PreprocessingSpec(scale=SCALES[seed], missing="mean")
+    for preset in ("standard", "strict"):
+        groups = replace(Groups.strict(), preset=preset)
+        clients = [Client(f"s{i}", each, (), groups) for i, each in enumerate(rows)]
+        jobs: dict[str, Any] = {"fit": Fit(3, seed=0, prepare=spec, profile=True, stability=2)}
+        jobs["auto"] = Fit([2, 3], seed=0, prepare=spec, rule=Rule("squared-silhouette"))
+        jobs["profile"] = Profile(str(tmp_path / f"{preset} fit"))
+        jobs["evaluate"] = Evaluate(str(tmp_path / f"{preset} fit"), profile=True)
+        for name, job in jobs.items():
+            content = written(tmp_path / f"{preset} {name}", clients, job)
+            found |= {(preset, name, file): findings(each) for file, each in content.items()}
+    assert {key for key, each in found.items() if key[0] == "strict" and each} == set()
+    leaking = {key[1:] for key, each in found.items() if key[0] == "standard" and each}
+    assert leaking >= {("fit", "model.json"), ("fit", "history.json"), ("profile", "profiles.json")}
+    model = json.loads((tmp_path / "strict fit/model.json").read_text())
+    assert model["centers_in_units"]["rare"] == [0.0] * 3  # of one person at each site
+    exact = json.loads((tmp_path / "standard fit/model.json").read_text())
+    counts = np.multiply(exact["centers_in_units"]["rare"], exact["weights"])
+    assert ((counts > 0) & (counts < 4)).any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(20, 700),
+    share=st.floats(0, 1),
+    unit=st.sampled_from([0.01, 0.1, 1.0, 5.0]),
+    seed=st.integers(0, 99),
+)
+def test_every_number_of_rows_within_the_rounding_fits_what_is_told(n, share, unit, seed) -> None:
+    """Of a flag and of a column of any digits, whatever else is told of the same rows."""
+    ones = round(share * n)
+    values = np.random.default_rng(seed).normal(30 * unit, 9 * unit, n)
+    total = float(np.rint(values / unit).sum() * unit)
+    told = float(shares_of(np.array([ones / n]), np.array([float(n)]))[0])
+    spread = float(values.std())
+    mean = float(means_of(np.array([total / n]), np.array([float(n)]), spread)[0])
+    alike = [m for m in range(max(n - 6, 1), n + 7) if rounded(m) == rounded(n)]
+    assert len(alike) >= 5
+    for m in alike:
+        counts = np.arange(m + 1)
+        others = shares_of(counts / m, np.full(m + 1, float(m)))
+        assert np.count_nonzero(others == told) >= 2
+        near = np.rint(total / n * m / unit) + np.arange(-60, 61)
+        of = np.array([float(m)])
+        sums = [means_of(np.array([s * unit / m]), of, spread)[0] for s in near.tolist()]
+        assert sum(each == mean for each in sums) >= 2
+    assert told == 0 or told == 1 or 10 <= round(told * rounded(n)) <= rounded(n) - 10
+
+
+def test_an_officer_checks_a_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    clients = [Client(f"s{i}", people(320 + i, i), (), Groups.strict()) for i in range(3)]
+    written(tmp_path / "out", clients, Fit(3, seed=0, prepare=PreprocessingSpec()))
+    said = run("site", "release-check", "out/model.json")
+    assert said.exit_code == 0, said.stdout
+    assert "passes: nothing in it gives rounded counts back" in said.stdout
+    model = json.loads(Path("out/model.json").read_text())
+    n, model["weights"][1] = model["weights"][0] - 2, 447.0
+    model["centers_in_units"]["age"][0] = 20001 / n
+    Path("out/changed.json").write_text(json.dumps(model))
+    said = run("site", "release-check", "out/changed.json")
+    assert said.exit_code == 1
+    assert said.stdout.startswith("weights[1] is 447: counts are 0, or at least 10 and multiples")
+    told = f"age of cluster 0 is a mean of {n:g} rows, and the sum is 20001: {n + 2:g} rows are"
+    assert told in " ".join(said.stdout.split())
+    said = run("site", "release-check", "nothing.json")
+    assert said.exit_code == 2
+    assert "is damaged" in said.stderr
