@@ -9,6 +9,8 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +331,30 @@ def test_postgres_by_adbc_gives_all_kinds_of_numbers(clinic: Server) -> None:
     i = np.arange(40_001.0)
     expected = np.column_stack([i, i / 7, i / 8, i % 2 == 0, i % 5])
     np.testing.assert_array_equal(open_rows(source).load().X, expected)
+
+
+@pytest.mark.parametrize("driver", ["adbc", "psycopg"])
+def test_decimals_of_postgres_are_rounded_once(clinic: Server, driver: str) -> None:
+    """Also beside a text, which is not clustered by, and a text that may be a number."""
+    exact = [Decimal(f"{x:.12f}") for x in np.random.default_rng(1).uniform(100, 150, 300)]
+    values = ", ".join(f"({i}, {x}, {x}, 'p{i % 9}', '0{i}')" for i, x in enumerate(exact))
+    clinic.execute(
+        "DROP TABLE IF EXISTS clinic.exact",
+        "CREATE TABLE clinic.exact (i int8, p numeric(15, 12), q numeric, who text, code text)",
+        f"INSERT INTO clinic.exact VALUES {values}",
+    )
+    source = arrow(clinic, table="clinic.exact", order="i")
+    source = replace(source, url=source.url.replace("+adbc", f"+{driver}"))
+    for roles in (
+        ColumnRoles(("p", "q")),
+        ColumnRoles(("p", "q"), group="who"),
+        ColumnRoles(("p", "q"), weight="i", label="code"),
+    ):
+        data = open_rows(source, roles).load()
+        np.testing.assert_array_equal(data.X, np.array([exact, exact], float).T)
+        if roles.label is not None:
+            assert data.y is not None
+            assert data.y[:2].tolist() == ["00", "01"]
 
 
 def test_a_table_of_postgres_is_read_by_columns_filter_and_order(clinic: Server) -> None:

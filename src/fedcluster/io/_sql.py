@@ -12,8 +12,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from decimal import Decimal
 from functools import cached_property, partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
@@ -51,6 +53,8 @@ HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
 """Execution options: a server-side cursor, small buffers, and read-only access."""
 IO = 10
 """ADBC's status of a failed connection."""
+NUMBERS = {bool, int, float, Decimal, type(None)}
+"""Types of cells that NumPy converts as Arrow does; of texts, it makes numbers where it can."""
 NO_TABLE = "the query answers without a table; write a SELECT"
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 SECRET = re.compile(r"pass|pwd|secret|token|key$", re.IGNORECASE)
@@ -454,7 +458,7 @@ def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Arr
     """Return rows of Python objects as columns; fast if all are numbers."""
     if place != list(range(len(rows[0]))):
         rows = [[row[j] for j in place] for row in rows]
-    try:
-        return [as_arrow(column) for column in np.array(rows, dtype=np.float64).T]
-    except (TypeError, ValueError, OverflowError):
-        return [column_of(column) for column in zip(*rows, strict=True)]
+    if set(map(type, chain.from_iterable(rows))) <= NUMBERS:
+        with suppress(OverflowError):
+            return [as_arrow(column) for column in np.array(rows, dtype=np.float64).T]
+    return [column_of(column) for column in zip(*rows, strict=True)]

@@ -704,6 +704,8 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
     """
     if is_text(column.type):
         return floats_of_texts(column, lambda text: parsed(text, decimal))
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())  # Arrow rounds decimals twice, and a text of them once
     if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
         column = column.cast(pa.float64(), safe=False)
     dtype: Any = np.float32 if pa.types.is_float32(column.type) else np.float64
