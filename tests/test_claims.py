@@ -54,6 +54,16 @@ def test_a_check_compares_with_a_number_of_the_page(claim):
         assert re.compile(check.find).groups == 1, check.find
 
 
+def test_a_check_has_bounds_on_both_sides_or_none():
+    """What is far better than the page says has changed in silence as well."""
+    checks = [(claim.name, check) for claim in BOOK.claims for check in claim.checks]
+    for name, check in checks:
+        assert (check.at_least is None) == (check.at_most is None), f"{name}: {check.find}"
+    both = [check for _, check in checks if check.at_least is not None]
+    assert both
+    assert all(check.at_least <= check.at_most for check in both)
+
+
 def test_a_commit_that_changes_no_number_says_why():
     names = {claim.name for claim in BOOK.claims}
     for each in BOOK.harmless:

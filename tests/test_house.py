@@ -238,6 +238,44 @@ def test_no_file_imports_one_that_imports_it():
     assert not arrows, f"in a circle, or above one: {', '.join(sorted(arrows))}"
 
 
+def bound_twice(package: Path) -> list[str]:
+    """Names that a module binds twice at its top level: whoever reads the first gets the second."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        bound: dict[str, int] = {}
+        for node in ast.parse(path.read_text("utf-8")).body:
+            for name in _bound_by(node):
+                if name in bound:
+                    place = path.relative_to(package)
+                    found.append(f"{place}:{node.lineno}: {name}, also in line {bound[name]}")
+                bound[name] = node.lineno
+    return found
+
+
+def _bound_by(node: ast.stmt) -> list[str]:
+    """The names that a statement binds; ``x += 1`` and loops bind none anew."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        overload = any("overload" in ast.unparse(each) for each in node.decorator_list)
+        return [] if overload else [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):  # a module and one in it are one name
+        return [each.asname or each.name for each in node.names]
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    is_plain = isinstance(node, ast.Assign | ast.AnnAssign)
+    stored = [each for target in targets for each in ast.walk(target)] if is_plain else []
+    names = [each for each in stored if isinstance(each, ast.Name)]
+    return [each.id for each in names if isinstance(each.ctx, ast.Store)]
+
+
+def test_no_module_binds_a_name_twice():
+    assert bound_twice(Path(fedcluster.__file__).parent) == []
+
+
+def test_a_name_bound_twice_is_found(tmp_path):
+    source = "A, PASSES = 1, 6\n\n\ndef f():\n    PASSES = 3\n\n\nB, (PASSES, C) = 1, (2, 3)\n"
+    (tmp_path / "fit.py").write_text(source)
+    assert bound_twice(tmp_path) == ["fit.py:8: PASSES, also in line 1"]
+
+
 def test_house_is_in_order():
     found = complaints(Path(fedcluster.__file__).parent)
     assert not found, "\n".join(["", *found])

@@ -351,7 +351,6 @@ def all_rows_but_one(play: Play) -> Floats:
 
 CHANGED = 10
 """One row in this many has another value in the last of three versions."""
-TARGETS = 10
 OTHERS = 4
 """Number of other sites in secure sums with the attacked one."""
 

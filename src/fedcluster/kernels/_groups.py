@@ -34,7 +34,7 @@ from fedcluster.kernels.iteration import kmeans
 from fedcluster.kernels.rows import as_double_rows
 from fedcluster.kernels.runtime import inlined, inner, native, native_in_any_order
 
-SAMPLE_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
+CUT_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
 
 
 def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
@@ -67,7 +67,7 @@ def _threshold(places: Floats, least: int) -> float:
     Each part has at least an eighth of the rows, unless that would split equal rows: then these are
     separated from the larger of the remaining parts.
     """
-    step = 1 if len(places) <= SORTED_ROWS else len(places) // SAMPLE_ROWS
+    step = 1 if len(places) <= SORTED_ROWS else len(places) // CUT_ROWS
     ordered = np.sort(places[::step])
     n, middle = len(ordered), ordered[len(ordered) // 2]
     fewest = max(1, least // step, n // 8)

@@ -200,7 +200,7 @@ MEANS_PER_CLUSTER, LARGE_SITE, MOST_MEANS, FEWEST_MEANS = 160, 10_000, 256, 2
 """Numbers of means: per cluster over all sites, halved if a site has ``LARGE_SITE`` rows; at
 most from one site; and at least from one site, per cluster."""
 
-LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
+LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, TREE_PASSES = 16, 256, 1000, 2
 """Numbers of a tree's leaves: per cluster, at least and at most; and of passes after it has
 grown."""
 
@@ -496,7 +496,7 @@ def _tree(spec: FitSpec) -> VarianceTree:
     if spec.smallest == 1:
         fine = max(FEWEST_LEAVES, LEAVES_PER_CLUSTER * k)
         room = max(COARSE_LEAVES * k, int(sum(spec.site_rows)) // 2) if spec.site_rows else fine
-        return VarianceTree(min(fine, room, MOST_LEAVES), 1, PASSES)
+        return VarianceTree(min(fine, room, MOST_LEAVES), 1, TREE_PASSES)
     return VarianceTree(min(COARSE_LEAVES * k, MOST_LEAVES), max(COARSE_ROWS, spec.smallest))
 
 
