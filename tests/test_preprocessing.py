@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -23,9 +24,13 @@ from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.io.columns import common_levels
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import ColumnRoles
 from fedcluster.metrics.moments import Means
 from fedcluster.options.choices import Scale
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.fitting import fit
 from fedcluster.preprocessing.moments import Histogram, Principal, principal, quantiles
 from fedcluster.preprocessing.spec import agree, odd_sites
@@ -814,3 +819,77 @@ def test_counts_are_the_same_however_many_sorted_columns_are_kept(
             inside = [(X[:, j] > low) & (X[:, j] <= high) for low, high in pairwise(edges[j])]
             np.testing.assert_allclose(weights, [weight[rows].sum() for rows in inside])
     assert len(data.cache["sorted columns"]) == n_kept
+
+
+# Many columns
+
+
+def calls(made: Callable[[], object]) -> int:
+    """The number of calls that something takes, of functions in Python and in C."""
+    n = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal n
+        n += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        made()
+    finally:
+        sys.setprofile(None)
+    return n
+
+
+KINDS_OF_COLUMNS: dict[str, Callable[[int, np.random.Generator], Any]] = {
+    "numbers": lambda _, rng: rng.normal(size=80),
+    "few values": lambda _, rng: rng.integers(0, 3, 80),
+    "texts": lambda _, rng: rng.choice(["a", "b", "c"], 80),
+    "copies": lambda j, _: np.arange(80) * 7919 % 83 * (1.0 + j),
+    "keys": lambda _, rng: rng.permutation(10**6)[:80],
+    "another unit": lambda _, rng: (30 + rng.normal(size=80)) * np.tile([25.4, 1, 1, 1], 20),
+    "another spelling": lambda *_: np.tile(np.repeat(["no", "yes", "Yes"], [2, 1, 1]), 20),
+}
+
+
+class Name(str):
+    """A name that is compared in Python, so that comparisons are counted."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+
+def prepared_columns(kind: str, d: int) -> Callable[[], object]:
+    """Read, agree on, prepare and inspect d columns of four sites, or agree on other names."""
+    rng = np.random.default_rng(0)
+    if kind in ("chosen", "other names"):
+        told = {
+            site: [Column(Name(f"{'C' if i and kind != 'chosen' else 'c'} {j}")) for j in range(d)]
+            for i, site in enumerate("abc")
+        }
+        chosen = [column.name for column in told["a"]] if kind == "chosen" else None
+        told = {site: [Column("x"), *told["a" if site == "c" else site]] for site in told}
+        return lambda: agree(told, chosen)
+    made = {f"col {j}": KINDS_OF_COLUMNS[kind](j, rng) for j in range(d)} | {"x": np.arange(80.0)}
+    frame = pd.DataFrame(made)
+
+    def all_of_it() -> None:
+        read = {f"s{i}": read_table(frame.iloc[i::4], ColumnRoles(raw=True)) for i in range(4)}
+        if kind == "numbers":  # x0, x1, ... by their places
+            read = {site: Data(rows.X) for site, rows in read.items()}
+        read = common_levels(read, 20)
+        preprocessor = fitted(engine_of(read), PreprocessingSpec()).preprocessor
+        assert preprocessor.apply(read["s0"]).X.shape[1] >= d
+        list(no_features(read))
+
+    return all_of_it
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["chosen", "other names", *KINDS_OF_COLUMNS])
+def test_twice_the_columns_take_twice_the_work(kind: str) -> None:
+    prepared_columns(kind, 4)()  # what is made once
+    few, more, most = (calls(prepared_columns(kind, d)) for d in (15, 30, 60))
+    assert most - more < 2.5 * (more - few)

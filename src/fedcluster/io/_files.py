@@ -641,11 +641,11 @@ def _placed(
 ) -> tuple[Rows, pa.Table] | None:
     """Read blocks in parallel, each into its own rows."""
     reader = reader.with_types(reader.lines(blocks[0]))
-    numbers = [name for name in values if pa.types.is_float64(reader.types[name])]
+    types = reader.types
+    numbers = {name: j for j, name in enumerate(values) if pa.types.is_float64(types[name])}
     if not missing and len(numbers) < len(values):
         return None
     others = [name for name in reader.columns if name not in numbers]
-    places = [values.index(name) for name in numbers]
     X = np.empty((blocks[-1].row + blocks[-1].n_rows, len(values)))
 
     def place(block: Block) -> pa.Table | None:
@@ -655,7 +655,7 @@ def _placed(
         if table.num_rows > block.n_rows or (not is_last and reader.ends_in_quotes(lines)):
             return None
         rows = X[block.row : block.row + table.num_rows]
-        for j, name in zip(places, numbers, strict=True):
+        for name, j in numbers.items():
             column = table.column(name).to_numpy()
             if not _is_fine(column, missing=missing):
                 return None

@@ -269,7 +269,8 @@ class _RowAnswer:
 
     def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
         """Yield some columns, ``n_rows`` rows at a time."""
-        place = [self.names.index(name) for name in columns]
+        places = {name: j for j, name in reversed([*enumerate(self.names)])}
+        place = [places[name] for name in columns]
         for rows in _batches(self._result, n_rows):
             yield pa.table(_columns(rows, place), list(columns))
 

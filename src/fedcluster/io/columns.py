@@ -15,6 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -317,6 +318,7 @@ def is_index(name: str) -> bool:
 
 def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the columns in the order of the first site; they must be the same at all sites."""
+    names = {site: dict.fromkeys(each) for site, each in names.items()}
     first, *others = names
     common = [name for name in names[first] if all(name in names[site] for site in others)]
     for site in others:
@@ -347,7 +349,12 @@ def columns_of(data: Data) -> tuple[Column, ...]:
     >>> [column.name for column in columns_of(Data(np.zeros((3, 2))))]
     ['x0', 'x1']
     """
-    return data.columns or tuple(Column(f"x{j}") for j in range(data.X.shape[1]))
+    return data.columns or _unnamed(data.X.shape[1])
+
+
+@lru_cache(maxsize=8)
+def _unnamed(n: int) -> tuple[Column, ...]:
+    return tuple(Column(f"x{j}") for j in range(n))
 
 
 def codes(data: Data, j: int) -> tuple[tuple[str, ...], Floats]:
@@ -458,7 +465,8 @@ def renamed(
 ) -> tuple[Floats, tuple[str, ...]]:
     """Return codes (n,) into the new names of levels (None if missing), and these names."""
     levels = tuple(sorted(set(levels)))
-    place = np.array([np.nan if each is None else levels.index(each) for each in (*meant, None)])
+    places = {level: i for i, level in enumerate(levels)}
+    place = np.array([np.nan if each is None else places[each] for each in (*meant, None)])
     return place[np.where(np.isnan(code), len(meant), code).astype(np.intp)], levels
 
 
@@ -502,16 +510,18 @@ def same_levels(known: Iterable[str], levels: Iterable[str]) -> dict[str, str]:
     }
 
 
-def with_levels(data: Data, j: int, meant: Mapping[str, str], owner: str) -> Data:
-    """Return rows with some texts of column j renamed, and warn of it."""
-    if not meant:
+def with_levels(data: Data, meanings: Mapping[int, Mapping[str, str]], owner: str) -> Data:
+    """Return rows with some texts of some columns renamed, and warn of each column."""
+    changed = {j: meant for j, meant in meanings.items() if meant}
+    if not changed:
         return data
-    column, X, columns = data.columns[j], data.X.copy(), list(data.columns)
-    called = [meant.get(level, level) for level in column.levels]
-    X[:, j], levels = renamed(X[:, j], called, called)
-    columns[j] = Column(column.name, "text", levels)
-    pairs = ", ".join(f"{own!r} is taken for {known!r}" for own, known in meant.items())
-    warnings.warn(f"{owner}, column {column.name!r}: {pairs}", ReadingNote, stacklevel=3)
+    X, columns = data.X.copy(), list(data.columns)
+    for j, meant in changed.items():
+        called = [meant.get(level, level) for level in columns[j].levels]
+        X[:, j], levels = renamed(X[:, j], called, called)
+        columns[j] = Column(columns[j].name, "text", levels)
+        pairs = ", ".join(f"{own!r} is taken for {known!r}" for own, known in meant.items())
+        warnings.warn(f"{owner}, column {columns[j].name!r}: {pairs}", ReadingNote, stacklevel=3)
     return replace(data, X=X, columns=tuple(columns))
 
 
@@ -538,16 +548,14 @@ def common_levels(
     >>> common_levels(rows, 20) == rows
     True
     """
-    data = dict(sites)
-    texts = {c.name: None for each in data.values() for c in each.columns if c.kind == "text"}
-    for name in texts:
-        places = {
-            site: j
-            for site, each in data.items()
-            for j, column in enumerate(each.columns)
-            if column.name == name and column.kind == "text"
-        }
-        levels = {site: data[site].columns[j].levels for site, j in places.items()}
+    taken: dict[str, dict[int, dict[str, str]]] = {site: {} for site in sites}
+    texts: dict[str, dict[str, int]] = {}
+    for site, each in sites.items():
+        for j, column in enumerate(each.columns):
+            if column.kind == "text":
+                texts.setdefault(column.name, {})[site] = j
+    for name, places in texts.items():
+        levels = {site: sites[site].columns[j].levels for site, j in places.items()}
         if name not in named and max(map(len, levels.values())) > SPELLINGS * most:
             continue
         every = Counter(level for each in levels.values() for level in each)
@@ -561,9 +569,8 @@ def common_levels(
         known = {folded: those[0] for folded, those in spelled.items() if folded not in twice}
         for site, j in places.items():
             meant = {level: known.get(folded_level(level), level) for level in levels[site]}
-            own = {level: other for level, other in meant.items() if level != other}
-            data[site] = with_levels(data[site], j, own, f"site {site!r}")
-    return data
+            taken[site][j] = {level: other for level, other in meant.items() if level != other}
+    return {site: with_levels(each, taken[site], f"site {site!r}") for site, each in sites.items()}
 
 
 def code_questions(sites: Mapping[str, Data]) -> dict[str, str]:

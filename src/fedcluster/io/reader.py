@@ -128,7 +128,7 @@ class Recoding:
             return data
         columns = list(columns_of(data))
         names = [column.name for column in columns]
-        if unknown := [name for name in factors if name not in names]:
+        if unknown := sorted(factors.keys() - names, key=list(factors).index):
             raise InputError(f"--factor: site {site!r} has no column {unknown[0]!r} to multiply")
         X = data.X.copy()
         for j, column in enumerate(columns):
@@ -514,16 +514,18 @@ class Reader:
             None if roles.group is None else self.groups(roles.group),
         )
         data = in_common_codes(data, roles.meanings, self.owner)
-        for j, column in enumerate(columns if roles.levels else ()):
-            known = roles.levels.get(column.name, ())
-            data = with_levels(data, j, same_levels(known, data.columns[j].levels), self.owner)
-        return data
+        meanings = {
+            j: same_levels(roles.levels.get(column.name, ()), column.levels)
+            for j, column in enumerate(data.columns if roles.levels else ())
+        }
+        return with_levels(data, meanings, self.owner)
 
     def _values(self) -> tuple[tuple[Column, ...], Rows]:
         """Return the columns to cluster by, and their values side by side, (n, d)."""
         X, rows, names = self.part.X, self.part.rows, self.roles.chosen
+        apart = set(rows.column_names)
         cells: dict[str, Any] = {
-            name: rows[name] if X is None or name in rows.column_names else X[:, j]
+            name: rows[name] if X is None or name in apart else X[:, j]
             for j, name in enumerate(names)
         }
         if not self.roles.raw:

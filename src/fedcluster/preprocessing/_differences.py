@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from fedcluster.core import Column
 from fedcluster.errors import listed
-from fedcluster.io.columns import MOST_CODES, codes_option
+from fedcluster.io.columns import MOST_CODES, codes_option, folded_name
 from fedcluster.preprocessing.features import site_name
 
 SYNONYMS = tuple(
@@ -37,13 +38,26 @@ SYNONYMS = tuple(
 MOST_FOREIGN = 5
 """Largest number of a site's texts that may all be other spellings of texts elsewhere."""
 
-BySite = Mapping[str, Mapping[str, Column]]
-"""Columns by site and name."""
+
+class BySite(dict[str, dict[str, Column]]):
+    """Columns by site and name."""
+
+    @cached_property
+    def spelled(self) -> dict[str, dict[str, str]]:
+        """The first name of each site for each spelling, folded by `bare`."""
+        return {site: {bare(name): name for name in reversed(told)} for site, told in self.items()}
 
 
 def by_name(described: Mapping[str, Sequence[Column]]) -> BySite:
     """Return the columns of each site by name."""
-    return {site: {column.name: column for column in told} for site, told in described.items()}
+    return BySite(
+        (site, {column.name: column for column in told}) for site, told in described.items()
+    )
+
+
+def bare(name: str) -> str:
+    """Return a name folded by `folded_name`, without a final part in brackets."""
+    return folded_name(re.sub(r"\s*[(\[][^()\[\]]*[)\]]\s*$", "", name) or name)
 
 
 def sites_by(

@@ -28,8 +28,9 @@ MOST_CLASSES, DETERMINED, FEWEST_OF_CLASS, FEWEST_KNOWN = 12, 0.85, 5, 60
 """Most values of a target; adjusted Rand index with the clusters from which on these nearly
 determine the target; fewest rows of each value; and fewest rows for finding targets or random
 keys."""
-RUNS, FEWEST_REPEATED = 10, 5
-"""Iterations of the clustering without the column; and fewest repeated rows that are reported."""
+RUNS, FEWEST_REPEATED, MOST_COMPARED = 10, 5, 1 << 25
+"""Iterations of the clustering without the column; fewest repeated rows that are reported; and most
+values of all such clusterings, beyond which fewer rows take part: a second of work."""
 REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.05, 20_000, 32, 10.0
 """Share of repeated rows that is reported; most rows that are inspected; most columns that are
 left out in turn; and factor by which repetitions must exceed those of independent columns."""
@@ -62,11 +63,10 @@ def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[
     columns 'inch' and 'cm' say the same, so that it counts twice; say --exclude cm
     column 'both' is the sum of 'inch' and 'other', so that these count twice; say --exclude both
     """
-    names = [c.name for c in columns_of(next(iter(sites.values()))) if c.kind == "number"]
-    names = [
-        name for name in names if all(_place(data, name) is not None for data in sites.values())
-    ]
-    samples = [_sample(data, names) for data in sites.values()]
+    numbers = {site: _places(data, "number") for site, data in sites.items()}
+    first, *others = numbers.values()
+    names = [name for name in first if all(name in each for each in others)]
+    samples = [_sample(data, [numbers[site][n] for n in names]) for site, data in sites.items()]
     X = np.concatenate(samples)
     if len(X) >= FEWEST_ROWS and names:
         there = ~np.isnan(X).any(axis=1)
@@ -77,11 +77,9 @@ def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[
     yield from _repeated(sites)
 
 
-def _place(data: Data, name: str) -> int | None:
-    """Return the index of a numeric column, None if there is none."""
-    return next(
-        (j for j, c in enumerate(columns_of(data)) if c.name == name and c.kind == "number"), None
-    )
+def _places(data: Data, kind: str) -> dict[str, int]:
+    """Return the indices of the columns of a kind, by name."""
+    return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == kind}
 
 
 def _spread(n: int) -> slice:
@@ -89,10 +87,9 @@ def _spread(n: int) -> slice:
     return slice(None, None, max(1, -(-n // MOST_ROWS)))
 
 
-def _sample(data: Data, names: Sequence[str]) -> Floats:
-    """Return evenly spaced rows of numeric columns, (m, d)."""
-    place = np.array([_place(data, name) for name in names], dtype=np.intp)
-    rows: Floats = data.X[_spread(len(data))][:, place].astype(np.float64)
+def _sample(data: Data, places: Sequence[int]) -> Floats:
+    """Return evenly spaced rows of some columns, (m, d)."""
+    rows: Floats = data.X[_spread(len(data))][:, np.array(places, np.intp)].astype(np.float64)
     return rows
 
 
@@ -106,19 +103,24 @@ def _copies(names: Sequence[str], X: Floats) -> Iterator[str]:
     if len(X) < FEWEST_ROWS or len(vary) < 2:
         return
     Z = (X[:, vary] - X[:, vary].mean(axis=0)) / deviation[vary]
-    alike = np.triu((Z.T @ Z / len(Z)) ** 2 > 1 - SAME, 1)
-    copies: set[int] = set()
-    for i, j in zip(*np.nonzero(alike), strict=True):
-        if int(i) not in copies and int(j) not in copies and _differ_enough(X[:, vary[i]]):
-            copies.add(int(j))
-            first, second = names[vary[i]], names[vary[j]]
-            yield (
-                f"columns {first!r} and {second!r} say the same, so that it counts twice; say "
-                f"--exclude {quoted(second)}"
-            )
-    rest = [i for i in range(len(vary)) if i not in copies]
+    copied = np.zeros(len(vary), dtype=bool)
+    for start in range(0, len(vary), MOST_WIDE):
+        alike = (Z[:, start : start + MOST_WIDE].T @ Z / len(Z)) ** 2 > 1 - SAME
+        for i, same in enumerate(alike, start):
+            same[: i + 1] = False
+            again = np.flatnonzero(same & ~copied)
+            if copied[i] or not len(again) or not _differ_enough(X[:, vary[i]]):
+                continue
+            copied[again] = True
+            first = names[vary[i]]
+            for second in (names[j] for j in vary[again]):
+                yield (
+                    f"columns {first!r} and {second!r} say the same, so that it counts twice; say "
+                    f"--exclude {quoted(second)}"
+                )
+    rest = vary[~copied]
     if 2 < len(rest) <= MOST_WIDE and len(X) > 3 * len(rest):
-        yield from _sums([names[vary[i]] for i in rest], X[:, vary[rest]])
+        yield from _sums([names[i] for i in rest], X[:, rest])
 
 
 def _differ_enough(values: Floats) -> bool:
@@ -129,7 +131,7 @@ def _differ_enough(values: Floats) -> bool:
 def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
     """Yield a warning of a column that is the sum of others, if there is one."""
     Z = X - X.mean(axis=0)
-    for j in range(len(names))[::-1]:
+    for j in _summed(Z)[::-1]:
         others = [i for i in range(len(names)) if i != j]
         weights, _, rank, _ = np.linalg.lstsq(Z[:, others], Z[:, j], rcond=1e-10)
         off = ((Z[:, others] @ weights - Z[:, j]) ** 2).sum()
@@ -143,6 +145,16 @@ def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
                 f"these count twice; say --exclude {quoted(names[j])}"
             )
             return
+
+
+def _summed(Z: Floats) -> list[int]:
+    """Return the columns that are combinations of the others, up to a share `SUM` of their squares.
+
+    What the others leave of a column is the inverse of an element of the inverse of Z^T Z.
+    """
+    _, sizes, turned = np.linalg.svd(Z / np.linalg.norm(Z, axis=0), full_matrices=False)
+    left = 1 / ((turned.T / np.maximum(sizes, 1e-150)) ** 2).sum(axis=1)
+    return np.flatnonzero(left <= 2 * SUM).tolist()
 
 
 # Keys and targets
@@ -160,10 +172,13 @@ def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
             continue
         even, steps = (values - values[0]) / (values[-1] - values[0]), np.arange(n + 1) / n
         off = max(np.abs(even - steps[1:]).max(), np.abs(even - steps[:-1]).max())
+        if off * np.sqrt(n) >= UNIFORM:
+            continue
         middle = (n - 1) / 2
-        products = (ranks[:, j] - middle) @ (np.delete(ranks, j, axis=1) - middle)
-        alike = 12 * np.abs(products).max(initial=0.0) / n**3  # of ranks (Spearman)
-        if max(off, alike / 2) * np.sqrt(n) < UNIFORM:
+        products = np.abs((ranks[:, j] - middle) @ (ranks - middle))
+        products[j] = 0.0
+        alike = 12 * products.max() / n**3  # of ranks (Spearman)
+        if alike / 2 * np.sqrt(n) < UNIFORM:
             yield (
                 f"column {name!r} holds whole numbers, all different and as if drawn at random: "
                 f"if they are keys, say --exclude {quoted(name)}"
@@ -201,9 +216,11 @@ def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iter
     others.
     """
     told: list[str] = []
-    for name, classes in _classes(sites, names, X):
-        others = [j for j, other in enumerate(names) if other != name]
-        rest = X[:, others]
+    every = list(_classes(sites, names, X))
+    some = slice(None, None, -(-len(every) * X.size // MOST_COMPARED) or 1)
+    X, place = X[some], {name: j for j, name in enumerate(names)}
+    for name, classes in ((name, of_all[some]) for name, of_all in every):
+        rest = np.delete(X, place[name], axis=1) if name in place else X
         there = ~np.isnan(rest).any(axis=1) & (classes >= 0)
         values, own = np.unique(classes[there], return_inverse=True)
         deviation = rest[there].std(axis=0) if there.any() else np.zeros(0)
@@ -221,42 +238,50 @@ def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iter
 
 def _classes(
     sites: Mapping[str, Data], names: Sequence[str], X: Floats
-) -> Iterator[tuple[str, NDArray[np.intp]]]:
+) -> Iterator[tuple[str, NDArray[np.int8]]]:
     """Yield columns of few whole numbers or texts with the class of each row, or -1."""
     for j, name in enumerate(names):
         there = X[:, j][~np.isnan(X[:, j])]
-        few = np.unique(there[:MOST_ROWS])
-        if len(few) <= MOST_CLASSES and (there == np.floor(there)).all() and len(there):
-            yield name, np.where(np.isnan(X[:, j]), -1, X[:, j] - there.min()).astype(np.intp)
-    for column in columns_of(next(iter(sites.values()))):
-        parts = [_levels(data, column.name) for data in sites.values()]
-        if column.kind == "text" and all(part is not None for part in parts):
-            texts = np.concatenate([part for part in parts if part is not None])
-            known, code = np.unique(texts, return_inverse=True)
+        few = len(np.unique(there[:MOST_ROWS])) <= MOST_CLASSES
+        if few and len(there) and (there == np.floor(there)).all():
+            values = np.unique(there)
+            if len(values) <= MOST_CLASSES:
+                codes = np.where(np.isnan(X[:, j]), -1, np.searchsorted(values, X[:, j]))
+                yield name, codes.astype(np.int8)
+    texts = [_places(data, "text") for data in sites.values()]
+    for name in texts[0]:
+        if all(name in place for place in texts):
+            places = [place[name] for place in texts]
+            parts = [_levels(data, j) for data, j in zip(sites.values(), places, strict=True)]
+            known, code = np.unique(np.concatenate(parts), return_inverse=True)
             if len(known) <= MOST_CLASSES + 1:
-                yield column.name, np.where(known[code] == "", -1, code).astype(np.intp)
+                yield name, np.where(known[code] == "", -1, code).astype(np.int8)
 
 
-def _levels(data: Data, name: str) -> NDArray[np.str_] | None:
-    """Return the texts of evenly spaced rows, empty if missing; None if it is not a text column."""
-    for j, column in enumerate(columns_of(data)):
-        if column.name == name and column.kind == "text":
-            code = data.X[_spread(len(data)), j]
-            levels = np.array([*column.levels, ""], dtype=np.str_)
-            return levels[np.where(np.isnan(code), len(levels) - 1, code).astype(np.intp)]
-    return None
+def _levels(data: Data, j: int) -> NDArray[np.str_]:
+    """Return the texts of a column in evenly spaced rows, empty if missing."""
+    code = data.X[_spread(len(data)), j]
+    levels = np.array([*columns_of(data)[j].levels, ""], dtype=np.str_)
+    return levels[np.where(np.isnan(code), len(levels) - 1, code).astype(np.intp)]
 
 
 def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
     """Return whether k clusters of rows (n, d) determine the classes of nearly all rows.
 
     Lloyd's algorithm starts from the means of the classes, and moves away if these are not
-    clusters.
+    clusters. A row does not count in the mean that it is compared with: in many columns, each row
+    is close to any mean of few rows that it is one of.
     """
-    labels = own
+    labels, rows, squares = own, np.arange(len(Z)), (Z**2).sum(axis=1)
     for _ in range(RUNS):
-        means = [Z[labels == i].mean(axis=0) if (labels == i).any() else Z[0] for i in range(k)]
-        labels = np.argmin([((Z - mean) ** 2).sum(axis=1) for mean in means], axis=0)
+        member = labels[:, None] == np.arange(k)
+        sizes = member.sum(axis=0)
+        means = member.T @ Z / np.maximum(sizes, 1)[:, None]
+        apart = squares[:, None] - 2 * Z @ means.T + (means**2).sum(axis=1)
+        apart[:, sizes == 0] = np.inf
+        size = sizes[labels]
+        apart[rows, labels] *= np.divide(size, size - 1, where=size > 1, out=np.ones(len(Z))) ** 2
+        labels = np.argmin(apart, axis=1)
     return _rand(own, labels) >= DETERMINED
 
 

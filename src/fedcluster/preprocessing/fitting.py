@@ -128,16 +128,16 @@ def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:
 def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
     """Return the columns before they are fitted, and why others are left out."""
     columns: list[AnyColumn] = []
-    left_out = dict(schema.left_out)
+    left_out, named, logs = dict(schema.left_out), set(prepare.named), set(prepare.log)
     for column in schema.columns:
         if "auto" in prepare.categories and column.name in schema.flooded:
             column, what = _without_flood(column, schema)
             left_out |= what
-        if column.name not in prepare.named and column.kind == "number":
+        if column.name not in named and column.kind == "number":
             bounds = prepare.bounds.get(column.name)
-            date, log = prepare.dates.get(column.name), column.name in prepare.log
+            date, log = prepare.dates.get(column.name), column.name in logs
             columns.append(NumericColumn(column.name, bounds, log, date=date))
-        elif reason := _unfit(prepare, column):
+        elif reason := _unfit(prepare, column, is_named=column.name in named):
             left_out[column.name] = reason
         else:
             columns.append(Category(column.name, column.levels, coded=True))
@@ -154,11 +154,11 @@ def _without_flood(column: Column, schema: Schema) -> tuple[Column, dict[str, st
     return replace(column, levels=kept), {what: f"too many, and only {site} has them"}
 
 
-def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
+def _unfit(prepare: PreprocessingSpec, column: Column, *, is_named: bool) -> str | None:
     """Return the reason why a text column cannot be a category, or None."""
     if not column.levels:
         return "text of which no two rows of a site are equal"
-    if column.name in prepare.named:
+    if is_named:
         return None
     if "auto" not in prepare.categories:
         return "text, and not among the categories"
@@ -171,7 +171,7 @@ def _check_columns(
     prepare: PreprocessingSpec, columns: Sequence[AnyColumn], left_out: Mapping[str, str]
 ) -> None:
     """Raise an error if columns named by the user, or all columns, would be left out."""
-    used = [column.name for column in columns]
+    used = {column.name: None for column in columns}
     for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named, *prepare.weights]):
         if name in left_out:
             raise InputError(f"column {name!r} cannot be used: {left_out[name]}")
@@ -186,7 +186,7 @@ def _check_columns(
 
 def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> None:
     """Raise an error for logarithms or bounds of non-numeric columns, and for missing bounds."""
-    numbers = [column.name for column in columns if isinstance(column, NumericColumn)]
+    numbers = {column.name: None for column in columns if isinstance(column, NumericColumn)}
     for what, names in (("the logarithm", prepare.log), ("bounds", prepare.bounds)):
         if unknown := [name for name in names if name not in numbers]:
             raise InputError(
@@ -223,7 +223,7 @@ def _look(first: Preprocessor) -> Plan[_Look]:
     if categories:
         # each cell holds one coded level, the last one the texts that no site named
         edges = [np.arange(-0.5, len(c.levels) + 1) for c in categories]
-        tasks.append(histogram_task([first.names.index(c.name) for c in categories], edges))
+        tasks.append(histogram_task(first.places(Category), edges))
     if numbers:
         tasks.append(Task(Squares(), State(), preprocessor=replace(first, columns=numbers)))
     bounded = [column for column in numbers if column.bounds is not None]
@@ -323,6 +323,7 @@ def _pool(
     kept: list[AnyColumn] = []
     pooled: dict[str, tuple[str, ...]] = {}
     left_out: dict[str, str] = {}
+    named = set(prepare.named)
     for column in columns:
         if isinstance(column, NumericColumn):
             kept.append(column)
@@ -330,9 +331,9 @@ def _pool(
         *each, unnamed = counts[column.name].tolist()
         by_level = dict(zip(column.levels, each, strict=True))
         levels = tuple(level for level, n in by_level.items() if n >= prepare.rare)
-        rare = tuple(level for level in column.levels if level not in levels)
+        rare = tuple(level for level, n in by_level.items() if n < prepare.rare)
         others = unnamed + sum(n for n in each if n < prepare.rare)
-        if reason := _too_rare(levels, sum(each) + unnamed, others, column.name in prepare.named):
+        if reason := _too_rare(levels, sum(each) + unnamed, others, column.name in named):
             left_out[column.name] = reason
             continue
         commonest = column.levels[int(np.argmax(each))]

@@ -7,10 +7,9 @@ rows: a site names only those that several of its rows share and that its limits
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,10 +17,15 @@ import numpy as np
 
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
-from fedcluster.io.columns import folded_name
 from fedcluster.options.choices import MISSING, SCALES, Missing, Scale
 from fedcluster.options.refusals import refused
-from fedcluster.preprocessing._differences import BySite, by_name, level_warnings, sites_by
+from fedcluster.preprocessing._differences import (
+    BySite,
+    bare,
+    by_name,
+    level_warnings,
+    sites_by,
+)
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.preprocessing.units import Moments
 
@@ -311,7 +315,8 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
             why = "; ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
             raise InputError(f"the sites have no column in common: {why}")
     else:
-        left_out = {name: NOT_CHOSEN for name in names if name not in chosen}
+        wanted = set(chosen)
+        left_out = {name: NOT_CHOSEN for name in names if name not in wanted}
         _check_alike(by_site, chosen)
     columns: list[Column] = []
     only_at: dict[tuple[str, str], str] = {}
@@ -330,15 +335,14 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
 
 def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) -> dict[str, str]:
     """Return the columns that would have few levels without one site, and that site."""
-    own = Counter((name, site) for (name, _), site in only_at.items())
+    own: dict[str, Counter[str]] = {}
+    for (name, _), site in only_at.items():
+        own.setdefault(name, Counter())[site] += 1
     flooded = {}
     for column in columns:
         many = len(column.levels)
-        sites = [
-            site
-            for (name, site), n in own.items()
-            if name == column.name and 0 < many - n <= MOST_CATEGORIES < many
-        ]
+        its_own = own.get(column.name, {}).items()
+        sites = [site for site, n in its_own if 0 < many - n <= MOST_CATEGORIES < many]
         if len(sites) == 1:
             flooded[column.name] = sites[0]
     return flooded
@@ -453,13 +457,13 @@ def columns_apart(
     >>> columns_apart({"north": [number], "west": [text]}, PreprocessingSpec())
     {'age': "column 'age' holds numbers at north, text at west: correct it"}
     """
-    by_site = by_name(described)
+    by_site, named = by_name(described), set(prepare.named)
     apart, undecided = _apart(by_site, prepare)
     names = {"number", "text", "empty"}
     apart = {
         name: sites
         for name, sites in apart.items()
-        if name not in prepare.named or _sites_by_kind(by_site, name).keys() - names
+        if name not in named or _sites_by_kind(by_site, name).keys() - names
     }
     said = {name: _held(by_site, [name]) for name in apart}
     where = {n: "" if n in undecided else f" at {listed(sites)}" for n, sites in apart.items()}
@@ -471,13 +475,14 @@ def _apart(by_site: BySite, prepare: PreprocessingSpec) -> tuple[dict[str, list[
     names = dict.fromkeys(name for told in by_site.values() for name in told)
     apart: dict[str, list[str]] = {}
     undecided: list[str] = []
+    named = set(prepare.named)
     for name in names if prepare.columns is None else prepare.columns:
         kinds = _sites_by_kind(by_site, name)
         kinds.pop("empty", None)
         most = max(kinds, key=lambda kind: len(kinds[kind]), default="empty")
         others = [site for kind, sites in kinds.items() if kind != most for site in sites]
         agreed = len(kinds.get(most, ())) > len(others)
-        if not others or (agreed and not _is_used(by_site, name, most, prepare)):
+        if not others or (agreed and not _is_used(by_site, name, most, prepare, named)):
             continue
         apart[name] = others
         undecided += [] if agreed else [name]
@@ -489,9 +494,11 @@ def _held(by_site: BySite, names: Iterable[str]) -> str:
     return "; ".join(phrase for name in names for phrase in _kinds(by_site, name))
 
 
-def _is_used(by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec) -> bool:
+def _is_used(
+    by_site: BySite, name: str, kind: str, prepare: PreprocessingSpec, named: Collection[str]
+) -> bool:
     """Return whether a fit would use a column if all sites held this kind."""
-    if kind != "text" or name in prepare.named:
+    if kind != "text" or name in named:
         return kind not in UNUSABLE
     levels = {level for told in by_site.values() if name in told for level in told[name].levels}
     return "auto" in prepare.categories and 0 < len(levels) <= MOST_CATEGORIES
@@ -502,8 +509,8 @@ def _odd_site_warning(by_site: BySite, name: str) -> str | None:
 
     Examples
     --------
-    >>> sites = {site: {"age": Column("age")} for site in ("north", "south")}
-    >>> print(_odd_site_warning({**sites, "west": {"age": Column("age", "mixed")}}, "age"))
+    >>> told = {site: [Column("age")] for site in ("north", "south")}
+    >>> print(_odd_site_warning(by_name({**told, "west": [Column("age", "mixed")]}), "age"))
     column 'age' holds numbers at north and south, numbers and text at west: it is left out at all
     sites because of west alone; correct it there
     """
@@ -545,20 +552,14 @@ def _kinds(by_site: BySite, name: str) -> list[str]:
 
 def _alike(by_site: BySite, name: str) -> str:
     """Return, for sites without a column, their columns with other spellings of its name."""
-    same, said = _bare(name), []
-    is_usual = 2 * sum(name in told for told in by_site.values()) > len(by_site)
-    for site, told in by_site.items():
-        others = [other for other in told if _bare(other) == same]
-        if others and name not in told:
-            option = shlex.quote(f"{site}:{others[0]}={name}")
+    said, lacking = [], [site for site, told in by_site.items() if name not in told]
+    is_usual = 2 * len(lacking) < len(by_site)
+    for site in lacking:
+        if (other := by_site.spelled[site].get(bare(name))) is not None:
+            option = shlex.quote(f"{site}:{other}={name}")
             mend = f" (--rename {option} if it is the same)" if is_usual else ""
-            said.append(f"{site} has {others[0]!r}{mend}")
+            said.append(f"{site} has {other!r}{mend}")
     return f", but {listed(said)}" if said else ""
-
-
-def _bare(name: str) -> str:
-    """Return a name folded by `folded_name`, without a final part in brackets."""
-    return folded_name(re.sub(r"\s*[(\[][^()\[\]]*[)\]]\s*$", "", name) or name)
 
 
 # In words

@@ -28,8 +28,8 @@ from fedcluster.preprocessing.own import Preparation, own_from_plain, own_to_pla
 from fedcluster.privacy.budget import PolicyError
 
 MOST_COLUMNS = 100_000
-BLOCK = 1 << 16
-"""Number of values that are prepared at a time."""
+BLOCK, FEWEST_ROWS = 1 << 16, 256
+"""Number of values that are prepared at a time; and fewest rows, as each column is a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,10 @@ class Preprocessor:
         """The text columns."""
         return tuple(c for c in self.columns if isinstance(c, Category))
 
+    def places(self, kind: type[AnyColumn]) -> list[int]:
+        """Return the indices of the columns of a kind."""
+        return [j for j, column in enumerate(self.columns) if isinstance(column, kind)]
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns before principal components: ``age``, ``sex=F``, ``sex=M``."""
@@ -209,7 +213,7 @@ class Preprocessor:
         if self._is_scaled:
             is_missing = self._scale(data.X, [j for _, j in columns], X)
         else:
-            size = max(1, BLOCK // max(1, len(self.names)))
+            size = max(FEWEST_ROWS, BLOCK // max(1, len(self.names)))
             for start in range(0, len(data), size):
                 block = slice(start, start + size)
                 X[block] = self._block(data.take(block), columns)
@@ -394,14 +398,15 @@ class Preprocessor:
 
     def _columns_of(self, data: Data) -> list[tuple[AnyColumn, int]]:
         """Return the columns, each with its index in these rows."""
-        place = {column.name: j for j, column in enumerate(columns_of(data))}
+        told = columns_of(data)
+        place = {column.name: j for j, column in enumerate(told)}
         if lacking := [column.name for column in self.columns if column.name not in place]:
             raise InputError(
                 f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
             )
         columns = [(column, place[column.name]) for column in self.columns]
         for column, j in columns:  # numbers are levels, too
-            if isinstance(column, NumericColumn) or columns_of(data)[j].kind in HELD:
+            if isinstance(column, NumericColumn) or told[j].kind in HELD:
                 kind_refused(data, j)
         return columns
 

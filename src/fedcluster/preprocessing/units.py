@@ -351,12 +351,16 @@ def odd_columns(
         for name, moments in columns.items()
         if len(moments) > 1
     }
-    explained = {(each.name, each.site) for those in seen.values() for each in those if each.fits}
+    explained: dict[str, set[str]] = {}
+    for each in (odd for those in seen.values() for odd in those):
+        explained.setdefault(each.site, set()).update({each.name} if each.fits else ())
+    apart = {
+        site: _apart(site, {name: m for name, m in columns.items() if name not in names})
+        for site, names in explained.items()
+    }
     for name, those in seen.items():
         for each in sorted(those, key=lambda odd: not odd.fits):
-            others = [m for other, m in columns.items() if (other, each.site) not in explained]
-            others = [moments for moments in others if moments is not columns[name]]
-            if _is_believed(each, others, (counts or {}).get(name)):
+            if _is_believed(each, apart[each.site], (counts or {}).get(name)):
                 yield each
                 break
 
@@ -456,32 +460,43 @@ def _misfit(
     return math.hypot(max(off[0], SURER * of_ratio), 2 * off[1])
 
 
-def _is_believed(
-    odd: OddColumn, others: Sequence[Moments], counts: Mapping[str, float] | None
-) -> bool:
-    """Return whether an odd column is not explained by different rows, given all other columns."""
-    apart = _apart(odd.site, others)
-    is_other = 3 * sum(each > ELSEWHERE for each in apart) > len(apart)
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """How many deviations a site's means lie from those of the others: columns, far ones, most."""
+
+    columns: int
+    far: int
+    most: float
+
+
+def _is_believed(odd: OddColumn, apart: _Apart, counts: Mapping[str, float] | None) -> bool:
+    """Return whether an odd column is not explained by different rows, given all other columns.
+
+    Those that a unit explains do not count, as this one does unless a unit explains it.
+    """
+    itself = 0 if odd.fits else 1
+    n_others = apart.columns - itself
+    is_other = 3 * (apart.far - itself * (odd.apart > ELSEWHERE)) > n_others
     if odd.fits:
-        size, farthest = odd.fits[0].size, max([ELSEWHERE, *apart])
+        size, farthest = odd.fits[0].size, max(ELSEWHERE, apart.most)
         if not is_other or (size >= HUGE and odd.apart >= FAR):
             return True
         return odd.apart >= ALONE * farthest or (size >= LARGE and farthest <= FAR)
     if counts is None or min(counts.values()) < FEWEST_VALUES or is_other:
         return False
-    return len(apart) >= FEWEST_COLUMNS or _is_multiple(odd.here, odd.there)
+    return n_others >= FEWEST_COLUMNS or _is_multiple(odd.here, odd.there)
 
 
-def _apart(site: str, columns: Sequence[Moments]) -> list[float]:
-    """Return how many deviations a site's means lie from those of the others, by column."""
+def _apart(site: str, columns: Mapping[str, Moments]) -> _Apart:
+    """Return how far a site's means lie from those of the others."""
     apart: list[float] = []
-    for moments in columns:
+    for moments in columns.values():
         others = [both for other, both in moments.items() if other != site]
         if site in moments and others:
             (mean, deviation), (usual, spread) = moments[site], _usual(others)
             wider = max(deviation, spread)
             apart.append(abs(mean - usual) / wider if wider else 0.0)
-    return apart
+    return _Apart(len(apart), sum(each > ELSEWHERE for each in apart), max([0.0, *apart]))
 
 
 def _tail_warnings(
@@ -502,14 +517,14 @@ def _tail_warnings(
                 tails[name] = site, odd.line + ", or what its own units differ by"
     odd_sites = {name: site for name, (site, _) in {**found, **tails}.items()}
     rest = {
-        site: [moments for name, moments in columns.items() if odd_sites.get(name) != site]
-        for site, _ in tails.values()
+        site: {name: moments for name, moments in columns.items() if odd_sites.get(name) != site}
+        for site in {site for site, _ in tails.values()}
     }
     apart = {site: _apart(site, those) for site, those in rest.items()}
     return {
         name: each
         for name, each in tails.items()
-        if 3 * sum(x > ELSEWHERE for x in apart[each[0]]) <= len(apart[each[0]])
+        if 3 * apart[each[0]].far <= apart[each[0]].columns
     }
 
 
