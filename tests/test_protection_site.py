@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from fedcluster.coordinator.run_job import run_job
 from fedcluster.core import State, Task
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.site.file import SiteFile
@@ -170,6 +172,34 @@ def test_groups_that_were_lost_are_not_made_anew(tmp_path) -> None:
     site = SiteFile.load(toml)
     with pytest.raises(InputError, match=r"site\.groups is missing, and answers have left"):
         site_responder(site, Membership.from_site_file(site), lambda _line: None)
+
+
+@pytest.mark.parametrize("how", ["put back", "begun anew", "another site"])
+def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog) -> None:
+    """By the line of its log that the coordinator knows; the newest folder goes on."""
+    tomls = [write_site(tmp_path / "sites", name, i) for i, name in enumerate(SITES)]
+    job, runs = Fit(2, prepare=PreprocessingSpec(missing="mean"), seed=0), tmp_path / "runs"
+
+    def run(name: str) -> dict[str, Any]:
+        with network(tomls) as engine:
+            return run_job(engine, content(tmp_path / name, job), runs / name)
+
+    folder, copy, newest = tomls[0].parent, tmp_path / "copy", tmp_path / "newest"
+    shutil.copytree(folder if how == "begun anew" else tomls[how == "another site"].parent, copy)
+    run("1")
+    shutil.copytree(folder, newest)
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    (folder / "site.toml").write_text((newest / "site.toml").read_text())
+    with pytest.raises(SiteError, match="log of the site lacks a line .*: put back the newest"):
+        run("2")
+    assert "its folder is an older copy" in caplog.text
+    assert "its folder is an older copy" in (folder / "audit.jsonl").read_text()
+    assert not (folder / "site.groups").exists()
+    shutil.rmtree(folder)
+    shutil.copytree(newest, folder)
+    assert run("3")["files"]
+    assert json.loads((runs / "2" / "log-heads.json").read_text()).keys() == {SITES[1]}
 
 
 def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, tmp_path) -> None:

@@ -41,8 +41,8 @@ RESULT = "result"
 
 LOGGER = logging.getLogger(__name__)
 
-HASH_DIGITS = 64
-"""Number of digits of a hash of a line in a site's log."""
+HEADS = "log-heads.json"
+"""The file, in the folder of a run, with the last line of each site's log, by its hash."""
 
 
 def run_in_folder(
@@ -172,15 +172,14 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     n_rows = sum(rows.values()) if rows and set(content["sites"]) <= set(rows) else None
     job = procedure_of(job).with_public(content["columns"], content.get("ranges", {}), n_rows)
     folder.mkdir(parents=True, exist_ok=True)
-    engine.name_job(folder.name, content.get("operator"))
+    engine.name_job(folder.name, content.get("operator"), known_heads(folder.parent))
     watched = _watched(engine, content, folder)
-    with watched.failure_noted():
-        columns = _columns(engine, job, content["columns"], folder)
-    with _first_rows_kept(engine, content):
-        report = execute(job, watched, columns=columns, enough=_enough(job, content))
+    with _heads_kept(engine, folder):
+        with watched.failure_noted():
+            columns = _columns(engine, job, content["columns"], folder)
+        with _first_rows_kept(engine, content):
+            report = execute(job, watched, columns=columns, enough=_enough(job, content))
     introduced, members = engine.introduce(), {site.name for site in report.sites}
-    heads = {site.name: site.log for site in introduced if len(site.log) == HASH_DIGITS}
-    write_json(folder / "log-heads.json", heads)  # by which a change of a log would be noticed
     answered = tuple(site for site in introduced if site.name in members)
     report = replace(report, sites=answered, refusals=tuple(engine.refusals))
     out, doubts = Path(content["out"]), _doubts(report)
@@ -219,6 +218,23 @@ def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> 
     forgets = earlier and (Path(earlier["run"]) / "communication_rounds", earlier["site"])
     recorded = RecordedEngine(engine, folder / "communication_rounds", forgets)
     return WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
+
+
+def known_heads(runs: Path) -> dict[str, str]:
+    """Return the last line that the runs in a folder know of each site's log, by its hash."""
+    heads: dict[str, str] = {}
+    for path in sorted(runs.glob(f"*/{HEADS}")):  # runs are named by their time
+        heads |= load_record(path, dict[str, str])
+    return heads
+
+
+@contextmanager
+def _heads_kept(engine: RemoteEngine, folder: Path) -> Iterator[None]:
+    """Record, at the end of a block and whatever happens, the last lines of the sites' logs."""
+    try:
+        yield
+    finally:
+        write_json(folder / HEADS, engine.log_heads)
 
 
 @contextmanager

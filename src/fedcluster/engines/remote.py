@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, Unpack
 
 from fedcluster.core import Answers, Floats, Introduction, Look, SiteInfo, State, Summary, Task
@@ -30,6 +31,9 @@ LOGGER = logging.getLogger(__name__)
 
 LONGEST_REASON = 300
 """Number of characters of a site's reason that are read."""
+
+HASH = 64
+"""Number of digits of a hash of a line in a site's log."""
 
 SITE_SIZE = Task(SiteSize(), State())
 T = TypeVar("T")
@@ -115,6 +119,7 @@ class RemoteEngine:
         self._bounds = bounds
         self._terms: dict[str, Any] = wire.about() | ({} if permit is None else {"permit": permit})
         self._chosen: dict[str, Any] = {}
+        self._logs: dict[str, str] = {}
         self._plan_sent = True
         self._looked: dict[str, dict[str, Summary]] = {}
         self._looked_numbers: dict[str, int] = {}
@@ -237,13 +242,22 @@ class RemoteEngine:
         for name, site in self._sites.items():
             self._sites[name] = replace(site, n_columns=len(columns), n_rows=None, weight=None)
 
-    def name_job(self, name: str, operator: str | None = None) -> None:
+    @property
+    def log_heads(self) -> dict[str, str]:
+        """The hash of the last line of each site's log, as far as sites have told it."""
+        return {name: site.log for name, site in self._sites.items() if len(site.log) == HASH}
+
+    def name_job(
+        self, name: str, operator: str | None = None, logs: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Tell the sites the name of this run from now on, which stays the same on resumption.
 
         A site answers all questions of one job from the same rows, or not at all. The operator is
-        named for the sites' logs, which cannot verify the name.
+        named for the sites' logs, which cannot verify the name. The first messages have what earlier
+        runs knew of the sites' logs, so that a site notices an older copy of its folder.
         """
         self._terms["about"] |= {"job": name, **({"operator": operator} if operator else {})}
+        self._logs = {site: logs[site] for site in self._sites if site in logs}
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the final model; return the sites that received it."""
@@ -303,7 +317,11 @@ class RemoteEngine:
         return replies
 
     def _header(self) -> dict[str, Any]:
-        return {"run": self._run, "exchange": self._exchanges, **self._terms, **self._chosen}
+        header = {"run": self._run, "exchange": self._exchanges, **self._terms, **self._chosen}
+        if not all(self._sites[name].log for name in self._logs):  # until each has answered
+            known = {wire.log_key(name): line for name, line in self._logs.items()}
+            header["about"] = {**header["about"], "logs": known}
+        return header
 
     def _exchange(
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]

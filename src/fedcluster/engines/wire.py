@@ -83,6 +83,19 @@ def about_of(header: Mapping[str, Any], key: str) -> str:
     return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
 
 
+def log_key(site: str) -> str:
+    """Return the key under which the metadata of a message names a line of a site's log."""
+    return sha256(site.encode()).hexdigest()[:16]
+
+
+def known_line(header: Mapping[str, Any], site: str) -> str:
+    """Return the hash of a line that the coordinator knows of a site's log, "" if it knows none."""
+    metadata = header.get("about")
+    logs = metadata.get("logs") if isinstance(metadata, Mapping) else None
+    value = logs.get(log_key(site)) if isinstance(logs, Mapping) else None
+    return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
+
+
 def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the planned steps of a run from the metadata, by name and possibly parameters.
 

@@ -258,6 +258,12 @@ def head_of(path: Path) -> Head:
     return head
 
 
+def has_line(path: Path, known: str) -> bool:
+    """Return whether a log has the line with a hash, in any of its files."""
+    files = [each for each in (path, *reversed(parts_of(path))) if each.exists()]
+    return any(MARK + known.encode() + b'"' in _content(each) for each in files)
+
+
 def has_left(line: Line) -> bool:
     """Return whether a line of the log records an answer."""
     return "question" in line and "refused" not in line

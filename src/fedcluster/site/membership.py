@@ -19,7 +19,14 @@ from msgspec import Meta
 
 from fedcluster.core import Floats, Summary, Task, first_alike
 from fedcluster.engines.responder import AuditEntry, Auditor, Request, Responder, Turns
-from fedcluster.engines.wire import ASKED, Steps, WireError, about_of, steps_by_name
+from fedcluster.engines.wire import (
+    ASKED,
+    Steps,
+    WireError,
+    about_of,
+    known_line,
+    steps_by_name,
+)
 from fedcluster.errors import InputError
 from fedcluster.io.outputs import atomic_write, write_durably
 from fedcluster.io.records import record
@@ -33,7 +40,7 @@ from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.messages import two_sites_line
 from fedcluster.secure.cohort import MIN_SITES, Terms, earlier_cohorts
 from fedcluster.secure.site import SecureSite
-from fedcluster.site.audit_log import AuditLog, Head, Line, has_left, read_log
+from fedcluster.site.audit_log import AuditLog, Head, Line, has_left, has_line, read_log
 from fedcluster.site.file import SiteFile
 from fedcluster.site.groups_log import LOG, MEGABYTES
 from fedcluster.site.identity import (
@@ -57,6 +64,12 @@ from fedcluster.site.process import MEGABYTE
 from fedcluster.site.worker import ReceivedModels, SiteWorker, Versions
 from fedcluster.texts.untrusted import first_not_plain, printable
 
+OLDER = (
+    "the log of the site lacks a line that the coordinator knows: its folder is an older copy, and "
+    "rows would be grouped twice: put back the newest; if the log was begun anew on purpose, the "
+    "coordinator takes this site out of its runs/*/log-heads.json"
+)
+"""Refusal, at both ends, where the whole folder of a site was put back."""
 MOST_SIGNS = 2_000
 """Number of characters of a question's text in a line of the log; the question itself is kept."""
 
@@ -99,6 +112,9 @@ class SiteAuditor(Auditor):
         later show that the log was unchanged up to there.
         """
         with self.log.locked() as head:
+            known = known_line(request.header, head.site)
+            if known and not has_line(self.log.path, known):
+                raise WireError(OLDER)
             self._used(request, head)
             return head.hash
 
