@@ -11,16 +11,20 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import nan_euclidean_distances
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, PreprocessingSpec, State
-from fedcluster.algorithms import IncompleteKMeans, Lloyd, MergedMixture
+from fedcluster.algorithms import GaussianMixture, IncompleteKMeans, Lloyd, MergedMixture
 from fedcluster.cli import app
 from fedcluster.core import Column, Floats, Task
 from fedcluster.errors import InputError
+from fedcluster.io.inputs import read_table
+from fedcluster.io.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute, model_of
+from fedcluster.metrics.gaussians import log_likelihoods
 from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
@@ -324,6 +328,126 @@ def test_k_is_judged_by_present_values_and_so_are_the_clusters() -> None:
     assert sum(not each <= {"Missing", "Means", "Squares", "Histogram"} for each in asked) <= 10
     whole = ~np.isnan(X).any(axis=1)
     assert adjusted_rand_score(y[whole], model_of(report).predict(X[whole])) >= 0.98
+
+
+def mostly_filled(kind: str) -> tuple[pd.DataFrame, Any]:
+    """Three clusters of which cells are missing in a way, and the cluster of each row."""
+    rng = np.random.default_rng(41)
+    y = np.arange(240) % 3
+    X = 8.0 * np.eye(3)[y] + rng.normal(size=(240, 3))
+    frame = pd.DataFrame(X, columns=list("abc"))
+    if kind == "text":
+        frame["t"] = np.array(["p", "q", "r"])[np.where(rng.random(240) < 0.8, y, 0)]
+    share = np.full(frame.shape, 0.2)
+    if kind == "cluster":
+        share = np.where(y == 1, 0.2, 0.02)[:, None] * np.ones(frame.shape)
+    elif kind == "site":  # a column that one site hardly has
+        share = np.where((np.arange(240) % 2 == 0)[:, None], [0.9, 0.1, 0.0], 0.0)
+    frame = frame.mask(rng.random(frame.shape) < share)
+    frame.iloc[[4, 9]] = None
+    return frame, y
+
+
+@pytest.mark.parametrize("kind", ["cluster", "site", "text"])
+def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(
+    kind: str, tmp_path: Path
+) -> None:
+    """Values that k-means has filled in pull a row towards the middle, which is a cluster's."""
+    frame, y = mostly_filled(kind)
+    engine = LocalEngine(
+        Client(name, read_table(frame.iloc[i::2].reset_index(drop=True), ColumnRoles(raw=True)))
+        for i, name in enumerate(("n", "s"))
+    )
+    job = Fit("auto", prepare=PreprocessingSpec(missing="mean"), profile=kind == "site")
+    report = execute(job, engine)
+    model, found = model_of(report), report.clustering
+    assert model.preprocessor is not None
+    assert model.preprocessor.missing == "ignore"
+    rows = replace(model, preprocessor=model.preprocessor.keeping()).prepared(frame)
+    there = ~np.isnan(rows).all(axis=1)
+    np.testing.assert_array_equal(there, frame.notna().any(axis=1))
+    own = found.algorithm.assign(found.state, rows[there])  # type: ignore[union-attr]
+    labels, each = model.predict(frame), model.memberships(frame)
+    np.testing.assert_array_equal(labels[there], own.argmax(axis=1))
+    assert (labels[~there] == -1).all()
+    assert adjusted_rand_score(y[there], labels[there]) >= 0.9
+    model.save(tmp_path / "model.json")
+    loaded = Model.load(tmp_path / "model.json")
+    parts = [loaded.memberships(frame.iloc[[i]]) for i in range(len(frame))]
+    np.testing.assert_array_equal(np.concatenate(parts), each)  # type: ignore[arg-type]
+    said = " ".join(report.prepared)
+    assert "not filled in, as clusters are told by the values that a row has" in said
+    if report.profiles is not None:
+        sizes = sum(report.profiles.sizes.values())
+        np.testing.assert_allclose(sizes, np.bincount(labels[there]))
+
+
+@pytest.mark.parametrize(("n", "model", "says"), [(3, "auto", 0), (45, "k-means", 1)])
+def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(
+    n: int, model: Any, says: int
+) -> None:
+    """As it has values filled in, in rows that may belong elsewhere by the values they have."""
+    rng = np.random.default_rng(2)
+    X = 8.0 * np.eye(3)[np.arange(180) % 3] + rng.normal(size=(180, 3))
+    X[:n, 0] = NAN
+    engine = LocalEngine(Client(name, Data(x)) for name, x in parts(X, 3).items())
+    report = execute(Fit("auto", model=model, prepare=PreprocessingSpec(missing="mean")), engine)
+    assert not isinstance(report.clustering.algorithm, MergedMixture)
+    assert report.preprocessor is not None
+    assert report.preprocessor.missing == "error"
+    said = report.outcome.value.warnings
+    assert sum("in up to 25 % of the rows" in line for line in said) == says
+
+
+SHAPES: dict[Any, tuple[int, ...]] = {
+    "full": (3, 4, 4),
+    "tied": (4, 4),
+    "diag": (3, 4),
+    "spherical": (3,),
+}
+
+
+def mixture_and_gaps(kind: Any, *, text: bool) -> tuple[GaussianMixture, State, Floats]:
+    """A mixture of three components in four columns, of which one may be text, and rows."""
+    rng = np.random.default_rng(5)
+    X = 2 * rng.normal(size=(60, 4))
+    X[:, 3] = rng.integers(0, 2, 60)
+    X[rng.random(X.shape) < 0.25] = NAN
+    factors = rng.uniform(0.3, 1.0, SHAPES[kind])
+    factors = np.triu(factors) if kind in ("full", "tied") else factors
+    centers = np.c_[2 * rng.normal(size=(3, 3)), [0.2, 0.5, 0.7]]
+    memory, texts = {"precisions_cholesky": factors}, np.array([0.0, 0.0, 0.0, 1.0])
+    if text:
+        shares = {"texts": texts, "shares": centers * texts, "overall": 0.4 * texts}
+        memory |= {**shares, "noise": np.ones(1)}
+    step = GaussianMixture(kind, log_noise=-9.0 if text else None, levels=text)
+    state = step.start(centers, np.array([3.0, 2.0, 1.0]), **memory)
+    return step, state, X[~np.isnan(X[:, :3]).all(axis=1)]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_row_with_gaps_has_the_same_bits_whatever_rows_are_beside_it(kind: Any) -> None:
+    step, state, X = mixture_and_gaps(kind, text=True)
+    whole = step.assign(state, X)
+    for size in (1, 7):
+        some = [step.assign(state, X[i : i + size]) for i in range(0, len(X), size)]
+        np.testing.assert_array_equal(np.concatenate(some), whole)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_row_with_gaps_has_the_density_of_scipy_s_in_the_columns_it_has(kind: Any) -> None:
+    step, state, X = mixture_and_gaps(kind, text=False)
+    factors = state.memory["precisions_cholesky"]
+    for x, told in zip(X, log_likelihoods(step, state, X), strict=True):
+        there, density = ~np.isnan(x), 0.0
+        for j, weight in enumerate(state.weights / 6):
+            root = factors if kind == "tied" else factors[j]
+            root = root * np.eye(4) if kind in ("diag", "spherical") else root
+            covariance = np.linalg.inv(root @ root.T)[np.ix_(there, there)]
+            density += weight * multivariate_normal(state.centers[j][there], covariance).pdf(
+                x[there]
+            )
+        assert told == pytest.approx(np.log(density), rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fedcluster.core import (
     Labels,
     Metric,
     PlannedStep,
+    Result,
     RowTransform,
     SiteInfo,
     State,
@@ -216,13 +217,14 @@ class FitProcedure(Clustering):
             value, stability = yield from self._with_stability(at)
         else:
             value = yield from with_preprocessing(self.plan(at), at.preprocessor)
-        if not self.fit.profile:
-            return Found(value, stability)
         found, smallest = clustering_of(value), smallest_of(at.sites)
+        how = _of_clusters(found, at.preprocessor)
+        if not self.fit.profile:
+            return Found(value, stability, preprocessor=how)
         profiles = yield from profiles_of(
-            found.state, found.algorithm, at.preprocessor, at.columns, smallest=smallest
+            found.state, found.algorithm, how, at.columns, smallest=smallest
         )
-        return Found(value, stability, profiles)
+        return Found(value, stability, profiles, preprocessor=how)
 
     def _with_stability(self, at: Stage) -> Plan[tuple[Any, Stability]]:
         """Plan a clustering, its replicates and their comparison.
@@ -236,6 +238,7 @@ class FitProcedure(Clustering):
             draws = bootstrap.draws(n, drawn(self.fit.seed))
             value = yield from with_preprocessing(self.plan(at, draws), how)
             own, left_out = clustering_of(value), n - len(value.replicates)
+            how = _of_clusters(own, how)
             told = how.keeping() if how is not None and how.missing == "ignore" else None
             rows = assigned_rows(own.state, own.algorithm, how, told)
             compared = bootstrap.compared(own.state, value.replicates, rows, left_out, value.gaps)
@@ -434,6 +437,15 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
         names=() if report.profiles is None else report.profiles.names,
         privacy={} if report.privacy is None else report.privacy.plain(),
     )
+
+
+def _of_clusters(found: Result, how: Preprocessor | None) -> Preprocessor | None:
+    """Return the preparation of rows for assignment to clusters, from that of the fit.
+
+    Where k-means has values filled in, sets of components are told by the values that are present.
+    """
+    present = how is not None and how.fills and isinstance(found.algorithm, MergedMixture)
+    return replace(how, missing="ignore") if how is not None and present else how
 
 
 def model_name(algorithm: Any) -> str:

@@ -73,12 +73,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Return value of a job's plan: its value, and what was requested in addition."""
+    """Return value of a job's plan: its value, and what was requested in addition.
+
+    A ``preprocessor`` is that of the clusters, if not that of the stage.
+    """
 
     value: Any
     stability: Stability | None = None
     profiles: Profiles | None = None
     beside: Crossing | None = None
+    preprocessor: Preprocessor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -352,7 +356,7 @@ class Procedure(ABC):
                 replace(outcome, value=with_account(found.value, listener)).after(before),
                 tuple(columns),
                 engine.introduce(),
-                preprocessor,
+                found.preprocessor or preprocessor,
                 before.value.fit_report,
                 profiles=found.profiles,
                 stability=found.stability,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Rows
-from fedcluster.kernels.em import Densities, Moments
+from fedcluster.kernels.em import Densities, Moments, log_densities
 
 ROWS = 1 << 20
 """Number of differences from means that are held at a time."""
@@ -43,13 +43,10 @@ class PresentValues:
         self.diagonal = factors.ndim == 2
         if self.diagonal:
             self.variances = 1.0 / np.maximum(factors**2, 1e-300)
-            self.log_dets = np.log(np.maximum(np.abs(factors), 1e-300)).sum(axis=1)
         else:
-            roots = np.linalg.inv(np.triu(factors))
-            covariances = np.swapaxes(roots, 1, 2) @ roots
+            self.roots = np.linalg.inv(np.triu(factors))
+            covariances = np.swapaxes(self.roots, 1, 2) @ self.roots
             self.covariances = np.broadcast_to(covariances, (self.k, self.p, self.p))
-            along = np.abs(np.einsum("kii->ki", factors))
-            self.log_dets = np.log(np.maximum(along, 1e-300)).sum(axis=1)
 
     def parts(self, X: Rows) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
         """Yield the indices of rows with the same numeric columns, and these columns."""
@@ -63,28 +60,39 @@ class PresentValues:
                 yield some[start : start + size], pattern
 
     def logs(self, X: Rows) -> Floats:
-        """Return the log density of each row in each component, including shares, (n, k + e)."""
+        """Return the log density of each row in each component, including shares, (n, k + e).
+
+        That of a row has the same bits whatever other rows there are.
+        """
         logs = np.empty((len(X), len(self.model.offsets)))
         for places, there in self.parts(X):
-            logs[places] = self._logs(X[places], there, *self._seen(X[places], there))
+            logs[places] = log_densities(X[places], self._restricted(there))
         return logs
 
-    def _logs(self, X: Rows, there: NDArray[np.bool_], apart: Floats, marginal: Floats) -> Floats:
-        """Return the log densities of rows that have the same columns."""
-        model, n_there = self.model, int(there.sum())
-        logs = model.offsets + X[:, model.other].astype(np.float64) @ model.slopes.T
-        logs[:, : self.k] += self.p / 2 * log(2 * pi) - self.log_dets
-        logs[:, : self.k] -= n_there / 2 * log(2 * pi)
-        logs[:, self.k :] -= self.log_noise * (1 - n_there / max(self.p, 1))
-        if self.diagonal:
-            scaled = apart**2 / self.variances[:, there]
-            logs[:, : self.k] -= scaled.sum(axis=2) / 2
-            logs[:, : self.k] -= np.log(self.variances[:, there]).sum(axis=1) / 2
-        elif n_there:
-            solved = np.einsum("kij,nkj->nki", marginal, apart)
-            logs[:, : self.k] -= (solved * apart).sum(axis=2) / 2
-            logs[:, : self.k] += np.linalg.slogdet(marginal)[1] / 2
-        return logs
+    def _restricted(self, there: NDArray[np.bool_]) -> Densities:
+        """Return the components for rows that have these numeric columns only.
+
+        With S_j = R_j^T R_j and Q T the QR decomposition of the columns of R_j that rows have, the
+        covariance of these is T^T T, and T^-1 is the factor of its inverse.
+        """
+        model, lacking = self.model, int((~there).sum())
+        if not lacking:
+            return model
+        if self.diagonal or lacking == self.p:
+            factors = model.factors[:, there] if self.diagonal else np.ones((self.k, 0))
+        else:
+            factors = np.linalg.inv(np.linalg.qr(self.roots[:, :, there], mode="r"))
+        offsets = model.offsets + 0.0
+        offsets[: self.k] += (
+            lacking / 2 * log(2 * pi) + _log_dets(factors) - _log_dets(model.factors)
+        )
+        offsets[self.k :] -= self.log_noise * lacking / self.p
+        return model._replace(
+            means=model.means[:, there],
+            factors=factors,
+            offsets=offsets,
+            numeric=model.numeric[there],
+        )
 
     def _seen(self, X: Rows, there: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Return differences from the means, (n, k, o), and precisions of the present columns."""
@@ -144,3 +152,10 @@ class PresentValues:
             inner = np.ix_(np.arange(len(left)), ~there, ~there)
             left[inner] = lacking - slopes @ np.swapaxes(across, 1, 2)
         return whole, left
+
+
+def _log_dets(factors: Floats) -> Floats:
+    """Return the logs of the determinants of factors, (k,) or (1,)."""
+    along = factors if factors.ndim == 2 else np.einsum("kii->ki", factors)
+    logs: Floats = np.log(np.maximum(np.abs(along), 1e-300)).sum(axis=1)
+    return logs

@@ -346,7 +346,9 @@ def cluster_probabilities(kind: Kind, state: State, X: Rows, *, apart: bool = Fa
     mixture = components_of(kind, state)
     logs = row_logs(kind, mixture, seen(state, X), densities(kind, mixture))
     tau, _ = posteriors(logs if apart else logs[:, : len(cluster)])
-    clusters: Floats = tau[:, : len(cluster)] @ np.eye(len(state.centers))[cluster]
+    clusters = np.zeros((len(X), len(state.centers)))
+    for j, own in enumerate(cluster):  # one after the other, as a product's order is not its own
+        clusters[:, own] += tau[:, j]
     return clusters
 
 

@@ -122,8 +122,8 @@ class Leaves:
         The means.
     covariances : ndarray of shape (L, p, p)
         The covariances, in the numeric columns.
-    missing : ndarray of shape (p,), optional
-        The share of all rows with a missing value in each numeric column.
+    missing : ndarray of shape (d,), optional
+        The share of all rows with a missing value in each column.
     """
 
     weights: Floats
@@ -161,7 +161,7 @@ class Leaves:
         within = _covariances(squares / n[:, None], centered, present[:, numeric], overall)
         if not step.products:
             within = _with_common(within, n, centered + state.centers[some][:, numeric], overall)
-        missing = n @ (1.0 - present[:, numeric]) / n.sum()
+        missing = n @ (1.0 - present) / n.sum()
         leaves = cls(n, state.centers[some] + moved, within, missing)
         return leaves.joined(state.memory["unit"], numeric, least)
 

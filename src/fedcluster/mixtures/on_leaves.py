@@ -30,7 +30,7 @@ ROWS_EACH, LEAVES_EACH, FEW_LEAVES = 6, 1.25, 8
 """Smallest number of rows and of leaves per component; of so few leaves, each may be one: where
 limits hold back most leaves, there may be no more than there are clusters."""
 WIDE_FULL = 30
-"""Number of columns up to which separate covariances are tried."""
+"""Number of columns up to which separate covariances are tried beside others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +83,21 @@ class LeafRows:
     def upper(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the upper triangle of a matrix over numeric columns."""
         return np.triu_indices(len(self.numeric))
+
+    @property
+    def missing(self) -> Floats:
+        """The share of rows with a missing value in each numeric column, (p,)."""
+        every = self.leaves.missing
+        return np.zeros(len(self.numeric)) if every is None else every[self.numeric]
+
+    @property
+    def lacking(self) -> float:
+        """The largest possible share of rows with a missing number or text."""
+        every, texts = self.leaves.missing, self.table.texts
+        if every is None:
+            return 0.0
+        each = [every[texts == number].max() for number in np.unique(texts[texts > 0])]
+        return float(min(1.0, self.missing.sum() + sum(each)))
 
     @cached_property
     def products(self) -> Floats:
@@ -205,7 +220,8 @@ class Search:
     def __init__(self, rows: LeafRows, kinds: Sequence[Kind]) -> None:
         self.parts, self.rows, self.table = rows.parts(), rows.finer(), rows.table
         wide = self.table.n_numbers > WIDE_FULL
-        self.kinds = [kind for kind in kinds if not (wide and kind[0] == "full")]
+        fewer = [kind for kind in kinds if not (wide and kind[0] == "full")]
+        self.kinds = fewer or list(kinds)  # a shape that is asked for is tried all the same
 
     def likely(self) -> list[OnLeaves]:
         """Return the continued mixtures of each kind, likeliest first."""

@@ -332,7 +332,7 @@ def _with_levels(
         else:
             columns.append(column)
     own = replace(preprocessor, columns=tuple(columns))
-    if any(isinstance(each, NumericColumn) and each.fill is not None for each in columns):
+    if own.fills:
         return replace(own, missing="ignore")
     return None if own == preprocessor else own
 

@@ -578,6 +578,8 @@ FILLED = {
     "mean": "filled in with the mean, or the commonest text, of all sites",
     "ignore": "they count in no distance; rows without any value have the label -1",
     "median": "filled in with the median, or the commonest text, of all sites",
+    "present": "not filled in, as clusters are told by the values that a row has; rows without any "
+    "value have the label -1",
 }
 
 
@@ -603,7 +605,8 @@ def in_words(
     if preprocessor.unit:
         said.append("each row divided by its length; rows of zeros have the label -1")
     sentences = [f"Prepared: {'; '.join(said)}."]
-    return [*sentences, *met_in_words(fit_report, prepare.missing)]
+    left = preprocessor.missing == "ignore" != prepare.missing
+    return [*sentences, *met_in_words(fit_report, "present" if left else prepare.missing)]
 
 
 def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:

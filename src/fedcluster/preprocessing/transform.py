@@ -226,6 +226,12 @@ class Preprocessor:
             X = on_grid(np.clip(np.nan_to_num(X, nan=0.0), -1.0, 1.0)).astype(X.dtype)
         return X, dropped
 
+    @property
+    def fills(self) -> bool:
+        """Whether numbers that are missing are filled in, and each column stays one of its own."""
+        apart = not self.unit and not self.box and self.principal is None
+        return apart and any(column.fill is not None for column in self.numeric)
+
     def keeping(self) -> Self:
         """Return the preprocessor that fills nothing in and keeps missing values."""
         columns = tuple(replace(column, fill=None) for column in self.columns)

@@ -35,7 +35,7 @@ from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
 from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, landscape, likely_mixtures
 
 AGREE = 0.95
-"""Adjusted Rand index, over leaves, from which on k-means has the judged clusters."""
+"""Adjusted Rand index from which on k-means has the judged clusters."""
 LEAVES_EACH, MANY_LEAVES = 2, 40
 """Leaves of a cluster that is seen, and of all rows, from which on only small clusters are not."""
 REPLICATED = 4
@@ -200,7 +200,8 @@ def _clusters_of(
     table = rows.table
     if spec.model == "merged":
         verdict = replace(verdict, n_clusters=max(1, len(verdict.groups)))
-        return Judgement(verdict, _merged(verdict, table, apart=bool(spec.noise)), verdict.warnings)
+        doubts = (*verdict.warnings, *_fewer_parameters(verdict, spec, table.n_seen))
+        return Judgement(verdict, _merged(verdict, table, apart=bool(spec.noise)), doubts)
     k, merged = verdict.n_clusters, None
     if len(verdict.groups) == k:
         merged = _merged(verdict, table)
@@ -218,7 +219,19 @@ def _clusters_of(
         result = yield from mixture(chosen, preprocessor)
         return Judgement(verdict, result, verdict.warnings)
     result = yield from clustering(replace(chosen, model="k-means"))
-    return Judgement(verdict, result, (*verdict.warnings, *_hidden(rows, verdict, result)))
+    filled = preprocessor is not None and preprocessor.missing != "ignore"
+    hidden = _hidden(rows, verdict, result, filled=filled)
+    return Judgement(verdict, result, (*verdict.warnings, *hidden))
+
+
+def _fewer_parameters(verdict: Likeliest, spec: FitSpec, n: float) -> list[str]:
+    """Return advice where the covariances that are asked for have many parameters for n rows."""
+    if spec.covariance_type in ("diag", "spherical") or not verdict.mixture.is_large(n):
+        return []
+    return [
+        "diagonal covariances have fewer parameters: --covariance-type diag, in Python "
+        'covariance_type="diag"'
+    ]
 
 
 def _beside(rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int) -> dict[int, Result]:
@@ -283,15 +296,21 @@ def _refined(centers: Floats, seed: int, max_rounds: int) -> Plan[Result]:
     return replace(result, state=canonical(state, step), algorithm=step)
 
 
-def _agree(rows: LeafRows, verdict: Likeliest, by_means: Result) -> float:
-    """Return the adjusted Rand index, over leaves, of a mixture's clusters and k-means."""
+def _agree(rows: LeafRows, verdict: Likeliest, by_means: Result, *, filled: bool = True) -> float:
+    """Return the adjusted Rand index, over leaves, of a mixture's clusters and k-means.
+
+    Leaves have no gaps. The mixture is told by the values that rows have: if k-means has others
+    filled in, rows with gaps count as if both were independent there.
+    """
     points = rows.table.clustered(rows.leaves.means)
     of_means = nearest(points, by_means.state.centers)[0]
     of_mixture = _labels(rows, verdict.mixture, verdict.groups)
     k = max(len(verdict.groups), len(by_means.state.centers))
     table = np.zeros((k, k))
     np.add.at(table, (of_mixture, of_means), rows.leaves.weights)
-    return adjusted_rand_index(table)
+    lacking = rows.lacking if filled else 0.0
+    by_chance = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    return adjusted_rand_index((1 - lacking) * table + lacking * by_chance)
 
 
 def _labels(rows: LeafRows, best: Mixture, groups: Sequence[Sequence[int]]) -> Labels:
@@ -303,17 +322,32 @@ def _labels(rows: LeafRows, best: Mixture, groups: Sequence[Sequence[int]]) -> L
     return labels
 
 
-def _hidden(rows: LeafRows, verdict: Likeliest, by_means: Result) -> list[str]:
-    """Return a sentence if the clusters of k-means differ from those that were judged."""
+def _hidden(rows: LeafRows, verdict: Likeliest, by_means: Result, *, filled: bool) -> list[str]:
+    """Return a sentence if the clusters of k-means differ from those that were judged.
+
+    ``filled`` is whether k-means has missing values filled in.
+    """
     if not verdict.groups or len(by_means.state.centers) < 2:
         return []
     if by_means.state.centers.shape[1] != len(rows.table.texts):
         return []
-    agreement = _agree(rows, verdict, by_means)
-    if agreement >= AGREE:
+    agreement = _agree(rows, verdict, by_means, filled=False)
+    if agreement < AGREE:
+        what = (
+            "k-means hides the shapes of these clusters: its own agree with them by an adjusted "
+            f"Rand index of {agreement:.2f}"
+        )
+    elif filled and _agree(rows, verdict, by_means) < AGREE:
+        what = (
+            f"k-means has values filled in, in up to {100 * rows.lacking:.0f} % of the rows, which "
+            "may belong to other clusters by the values that they have"
+        )
+    else:
         return []
+    best = verdict.mixture
+    noise = "" if best.noise is None else ", noise=True"
     return [
-        f"k-means hides the shapes of these clusters: its own agree with them by an adjusted Rand "
-        f"index of {agreement:.2f}; those that were judged are had by --model auto, in Python by "
-        "FederatedGaussianMixture(merge=True)"
+        f"{what}; those that were judged are had by --model auto, in Python by "
+        f'FederatedGaussianMixture("auto", covariance_type="{best.covariance_type}", '
+        f"merge=True{noise})"
     ]

@@ -137,6 +137,10 @@ class Mixture:
         """
         return criterion(self.log_likelihood, n, len(self.weights), self.n_parameters)
 
+    def is_large(self, n: float) -> bool:
+        """Return whether n rows are few for the parameters."""
+        return sum(self.n_parameters) * FEW_ROWS > n
+
     @property
     def is_normal(self) -> bool:
         """Whether all components have the same covariance, and their rows are normal.
@@ -344,7 +348,8 @@ def _doubts(
             f"{listed} is as good a number of clusters"
         )
     sentences += _pairs(mixture)
-    if (count := sum(mixture.n_parameters)) * FEW_ROWS > n:
+    if mixture.is_large(n):
+        count = sum(mixture.n_parameters)
         sentences.append(
             f"{n:,.0f} {seen} are few for the {count:,} parameters of the likeliest mixture"
         )

@@ -49,13 +49,13 @@ def confirmed_plan(
     """Plan the rounds that fit mixtures to the rows, all of them together."""
     table, present = rows.table, 0
     if table.has_gaps:
-        present = _fullest(rows.leaves.missing)
+        present = _fullest(rows.missing)
     each = [_fitted(mixture, table, present, seed) for mixture in likely]
     fitted = yield from gather(each)
     return [mixture for mixture in fitted if len(mixture.weights)]
 
 
-def _fullest(missing: Floats | None) -> int:
+def _fullest(missing: Floats) -> int:
     """Return the number of values of the most complete rows, a fifth of all rows or more.
 
     Examples
@@ -63,7 +63,6 @@ def _fullest(missing: Floats | None) -> int:
     >>> _fullest(np.array([0.1, 0.1])), _fullest(np.array([0.6, 0.6]))
     (2, 1)
     """
-    missing = np.zeros(0) if missing is None else missing
     chance = np.ones(1)  # of as many numbers as its place, columns lacking independently
     for share in missing:
         chance = np.convolve(chance, [share, 1 - share])
