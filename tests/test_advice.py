@@ -9,10 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
-from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
+from fedcluster import (
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    select_k,
+)
 from fedcluster.algorithms import FKM
 from fedcluster.cli import app
 
@@ -82,6 +90,56 @@ def test_a_k_that_was_ended_early_has_not_reached_the_limit() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         select_k(ROWS, range(1, 5), random_state=0)
+
+
+@pytest.fixture(scope="module")
+def moons() -> tuple[Any, Any]:
+    """Rows at two sites of which k-means hides the shapes, and where each belongs."""
+    X, y = make_moons(240, noise=0.05, random_state=0)
+    return {"north": X[::2], "south": X[1::2]}, np.concatenate([y[::2], y[1::2]])
+
+
+def test_each_call_that_a_choice_of_k_proposes_runs_and_helps(moons: Any) -> None:
+    rows, y = moons
+    hiding = FederatedKMeans("auto", random_state=0).fit(rows)
+    assert hiding.selection_ is not None
+    [line] = [each for each in hiding.selection_.warnings if "hides the shapes" in each]
+    call = re.search(r"FederatedGaussianMixture\(.*?\)", line)
+    assert call is not None
+    model = eval(call[0], {"FederatedGaussianMixture": FederatedGaussianMixture})
+    assert adjusted_rand_score(y, model.set_params(random_state=0).fit(rows).labels_) > 0.95
+
+
+def test_each_option_that_a_fit_proposes_is_one_that_it_takes(moons: Any, tmp_path: Path) -> None:
+    for name, rows in moons[0].items():
+        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="x,y", comments="")
+    fit = ["fit", *map(str, sorted(tmp_path.glob("*.csv"))), "-k", "2-4"]
+    ran = CliRunner().invoke(app, [*fit, "--model", "k-means", "--out", str(tmp_path / "out")])
+    words = re.sub(r"\s+", " ", ran.output)
+    proposed = re.findall(r"(--[a-z-]+)(?: (\d+|auto|lloyd|merged|diag)\b)?", words)
+    assert {"--model", "--min-cluster-size", "--algorithm"} <= {option for option, _ in proposed}
+    for i, (option, value) in enumerate(dict.fromkeys(proposed)):
+        given = [*fit, option, *([value] if value else []), "--out", str(tmp_path / str(i))]
+        typed = CliRunner().invoke(app, given)
+        assert typed.exit_code == 0, (option, value, typed.output)
+
+
+@pytest.mark.parametrize("how", [{}, {"n_init": 4}, {"algorithm": "lloyd"}])
+def test_each_way_on_that_a_limit_proposes_runs(how: dict[str, Any]) -> None:
+    unlike = {name: rows * [1.0, 1000.0] for name, rows in ROWS.items()}
+    fit = FederatedKMeans(6, max_iter=1, tol=0, random_state=0, **how)
+    [line] = said(fit, unlike)
+    ways = {
+        r"a larger max_iter": {"max_iter": 100},
+        r"a tol above 0": {"tol": 1e-3},
+        r"n_init above 1": {"n_init": 2},
+        r"prepare='standard'": {"prepare": "standard"},
+    }
+    _, _, proposed = line.partition("; try ")
+    found = {pattern for pattern in ways if re.search(pattern, proposed)}
+    assert len(found) == len(proposed.split(", or "))
+    for pattern in found:
+        said(clone(fit).set_params(**ways[pattern]), unlike)
 
 
 def test_the_command_names_its_options(tmp_path: Path) -> None:

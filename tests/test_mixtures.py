@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture as PooledMixture
 from typer.testing import CliRunner
 
@@ -247,6 +249,23 @@ def test_k_is_chosen_and_then_a_mixture_of_it_is_fitted() -> None:
     assert model.covariances_.shape == (3, 2, 2)
     assert model.selection_ is not None
     assert model.selection_.n_clusters == 3
+
+
+def test_clusters_of_any_shape_are_found_beyond_thirty_columns() -> None:
+    """Covariances that are asked for are tried; a warning names others where rows are few."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 2
+    X = 2.0 * y[:, None] + rng.normal(size=(90, 31))
+    model = FederatedGaussianMixture("auto", merge=True, random_state=0).fit(X)
+    assert model.covariances_.shape[1:] == (31, 31)
+    assert model.selection_ is not None
+    [*_, line] = model.selection_.warnings
+    advice = re.search(r"in Python (covariance_type=.*)", line)
+    assert advice is not None
+    other = clone(model).set_params(**eval(f"dict({advice[1]})")).fit(X)
+    assert adjusted_rand_score(y, other.labels_) == 1.0
+    few = FederatedGaussianMixture("auto", merge=True, random_state=0).fit(X[:2])
+    assert few.n_clusters_ == 1
 
 
 @pytest.mark.parametrize(
