@@ -394,7 +394,57 @@ PLANTS |= {
 }
 
 
+def assigning(rule: Callable[[Floats], Any]) -> Momentum:
+    """Return the step that assigns rows by their squared distances to the centres, (n, k)."""
+
+    def assign(self: Any, state: State, X: Rows) -> Any:
+        return rule(((X[:, None] - state.centers) ** 2).sum(axis=2))
+
+    return _known(type("Planted", (Momentum,), {"assign": assign}))
+
+
+def remembering(change: Callable[[Floats], Floats]) -> Momentum:
+    """Return the step with one more number in its memory, which changes in each round."""
+
+    def more(new: State, state: State, *_: Any) -> State:
+        return replace(
+            new, memory={**new.memory, "heat": change(state.memory.get("heat", np.ones(1)))}
+        )
+
+    memory = {**GOOD.allowed.memory, "heat": Array(("one",), 0, 1e9)}
+    return server(more, allowed=Allowed({"rate": Real(0, 1)}, CENTERS, memory, optional=True))
+
+
+def shares(closeness: Floats) -> Floats:
+    return closeness / closeness.sum(axis=1, keepdims=True)
+
+
+PLANTS |= {
+    "assigns the farthest centre": assigning(lambda squared: squared.argmax(axis=1)),
+    "assigns the second centre": assigning(lambda squared: squared.argsort(axis=1)[:, 1]),
+    "assigns the centre after the nearest": assigning(
+        lambda squared: (squared.argmin(axis=1) + 1) % squared.shape[1]
+    ),
+    "assigns all rows to one centre": assigning(
+        lambda squared: np.full(len(squared), squared.shape[1] - 1)
+    ),
+    "has larger memberships in farther clusters": assigning(shares),
+    "says that it has converged, and cools": remembering(lambda heat: 0.95 * heat),
+    "says that it has converged, and heats": remembering(lambda heat: np.minimum(2 * heat, 1e9)),
+    "says that it has converged, and swings": remembering(lambda heat: 3.0 - heat),
+    "tells one inertia": server(lambda new, *_: replace(new, inertia=1.0)),
+    "tells an inertia of the round": server(lambda new, *_: replace(new, inertia=1.0 / new.round)),
+    "tells the weight of the rows as inertia": server(
+        lambda new, _, answers, *__: replace(new, inertia=float(total(answers).weights.sum()))
+    ),
+}
+
+
 def test_the_step_without_a_mistake_is_right() -> None:
+    check_laws(assigning(lambda squared: squared.argmin(axis=1)))
+    check_laws(assigning(lambda squared: shares(1 / (1e-9 + squared))))
+    check_laws(remembering(lambda count: count + 1))
+    check_laws(remembering(lambda kept: kept))
     check_laws(GOOD)
     check_laws(client(lambda s, *_: s))
     check_laws(server(lambda new, *_: new, **APART))

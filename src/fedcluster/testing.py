@@ -63,6 +63,7 @@ from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer
 from fedcluster.errors import HeldBackError
+from fedcluster.metrics import Inertia
 from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import Preparation
 from fedcluster.preprocessing.own import frozen, own_to_plain
@@ -79,6 +80,9 @@ FEW, MANY = 10, 1000
 repetitions, to see how exactly rows are added."""
 MOVE = 1e-6
 """Distance by which a row is moved, in standard deviations of the rows."""
+CHANGED = 0.03
+"""Relative change of an array of the memory in a round that a tolerance does not explain: mixtures
+that have converged by their likelihood change precisions by up to 2 % in a round."""
 MOST_ROUNDS, STILL, FOLLOWED = 200, 20, 5
 """Number of rounds for which an algorithm is followed, of rounds without a move after which it
 has converged, and of rounds in which its memory is compared with that from other answers."""
@@ -515,30 +519,29 @@ def _allowed(step: Step, state: State, example: Example) -> None:
 
 
 def _convergence(step: Step, state: State, example: Example) -> None:
-    """An algorithm converges when no centre moves, but not while centres move as at first.
+    """An algorithm converges when no centre moves, but not while it moves as at first.
 
-    It also ends: its moves decrease, and no state recurs. An algorithm without this property
-    declares ``converges = False``; a run then ends after ``max_iter`` rounds.
+    Neither do the arrays of its memory, but for counts, which grow by the same in each round. It
+    also ends: its moves decrease, and no state recurs. An algorithm without this property declares
+    ``converges = False``; a run then ends after ``max_iter`` rounds.
     """
     algorithm = cast(Algorithm, step)
     if not hasattr(step, "server_step") or state.round or not algorithm.needs_centers:
         return
     ends, moves, met = getattr(step, "converges", True), [], {_digest(state): 0}
+    memories = [state.memory]
     for _ in range(MOST_ROUNDS):
         after = _next(step, state, _answers(step, state, example))
         if after is None or after.centers.shape != state.centers.shape:
             return
         _allowed(step, after, example)
         moves.append(float(np.abs(after.centers - state.centers).max(initial=0.0)))
+        memories.append(after.memory)
         if not ends:
             state = after
             continue
         if state.converged:
-            least = min(moves[-2:])
-            assert least <= 0.1 * max(moves), (
-                f"it says that it has converged after round {state.round}, which moved a centre by "
-                f"{moves[-2]:g}, and the next one does by {moves[-1]:g}"
-            )
+            _has_ended(state.round, moves, memories)
             return
         scale = 1.0 + np.abs(after.centers).max(initial=0.0)
         still = max(moves[-STILL:]) <= 1e-12 * scale
@@ -556,6 +559,29 @@ def _convergence(step: Step, state: State, example: Example) -> None:
     )
 
 
+def _has_ended(
+    n_rounds: int, moves: Sequence[float], memories: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raise an error if centres or memory of the last two rounds change as they did at first."""
+    said = f"it says that it has converged after round {n_rounds}, "
+    assert min(moves[-2:]) <= 0.1 * max(moves), (
+        f"{said}which moved a centre by {moves[-2]:g}, and the next one does by {moves[-1]:g}"
+    )
+    for name in memories[-1]:
+        arrays = [memory[name] for memory in memories if name in memory]
+        if len(arrays) < 3 or len({array.shape for array in arrays}) > 1:
+            continue
+        with np.errstate(invalid="ignore"):
+            steps = np.nan_to_num(np.diff(np.array(arrays), axis=0))
+        sizes, size = np.abs(steps).reshape(len(steps), -1).max(axis=1, initial=0.0), arrays[-1]
+        size = np.abs(size).max(initial=0.0, where=np.isfinite(size))
+        is_count = np.allclose(steps[-1], steps[-2], rtol=1e-6, atol=0.0)
+        least, share = sizes[-2:].min(), sizes[-2:].min() / max(float(size), 1e-12)
+        assert least <= 0.1 * sizes.max() or share <= CHANGED or is_count, (
+            f"{said}and {name} of its memory still changes by {share:.0%} in a round"
+        )
+
+
 ENDLESS = "let it converge, or declare converges = False"
 
 
@@ -566,15 +592,15 @@ def _digest(state: State) -> bytes:
 
 
 def _memory(step: Step, state: State, example: Example) -> None:
-    """Centres, weights and the memory of clusters follow from the answers of their round.
+    """Centres, weights, inertia and the memory of clusters follow from the answers of their round.
 
     A memory is stale if each of its arrays only repeats results of an earlier round. Former centres
-    and weights may be kept.
+    and weights may be kept. An inertia that is not measured is NaN.
     """
     if not hasattr(step, "server_step") or state.round or not cast(Algorithm, step).needs_centers:
         return
     own = {name for name, array in allowed_of(step).memory.items() if "k" in array.shape}
-    stale = [{"centers"}, {"weights"}, own]
+    stale, inertias = [{"centers"}, {"weights"}, {"inertia"}, own], set()
     for _ in range(FOLLOWED):
         answers = _answers(step, state, example)
         after, *others = (_next(step, state, each) for each in (answers, *_others(answers)))
@@ -594,7 +620,12 @@ def _memory(step: Step, state: State, example: Example) -> None:
             stale = [each for each in stale if not each & changed]
         if not own & after.memory.keys():  # it has none, or it is lost: another law
             stale = [each for each in stale if each is not own]
+        if not np.array_equal(after.centers, state.centers):
+            inertias.add(after.inertia)
         state = after
+    assert len(inertias) != 1 or state.round < FOLLOWED or np.isnan([*inertias]).all(), (
+        f"the inertia is {inertias.pop():g} in each round, though centres move"
+    )
     if stale := [each for each in stale if each]:
         names = " and ".join(", ".join(sorted(each)) for each in stale)
         raise AssertionError(f"the answers of a round do not change {names} of the next state")
@@ -602,7 +633,8 @@ def _memory(step: Step, state: State, example: Example) -> None:
 
 def _parts(state: State) -> dict[str, Any]:
     """Return the arrays of a state by name."""
-    return {**state.memory, "centers": state.centers, "weights": state.weights}
+    own = {"centers": state.centers, "weights": state.weights, "inertia": state.inertia}
+    return {**state.memory, **own}
 
 
 def _others(answers: Sequence[Summary]) -> list[list[Summary]]:
@@ -643,7 +675,9 @@ def _assign(step: Step, state: State, example: Example) -> None:
     """Rows are assigned independently, and alike for any order of the clusters.
 
     This applies from the second round on, when there are clusters; their order is changed as in
-    `canonical`, by the arrays of the memory that ``allowed`` declares.
+    `canonical`, by the arrays of the memory that ``allowed`` declares. A row is assigned to the
+    cluster whose line of an answer counts it, and where the objective is the inertia, rows are
+    nearer to their centres than to others.
     """
     if not isinstance(step, Assigns) or not state.weights.any():
         return
@@ -654,10 +688,39 @@ def _assign(step: Step, state: State, example: Example) -> None:
     assert (shares.sum(axis=1) <= 1 + ROUNDING).all(), "memberships of a row sum to more than 1"
     assert_array_equal(X, example.data.X, "assign changes the rows")
     assert_allclose(alone, shares[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
-    place = scipy.spatial.distance.cdist(turned.centers, state.centers).argmin(axis=1)
+    place = scipy.spatial.distance.cdist(turned.centers, state.centers)
+    place = place.argmin(axis=1) if place.size else np.arange(every.n_clusters)
     if len(np.unique(place)) == len(place):
         there = _shares(Assignment(turned, step), X)
         assert_allclose(there, shares[:, place], rtol=1e-9, atol=1e-9, err_msg="order of clusters")
+    _assign_as_answered(cast(Algorithm, step), state, example)
+
+
+def _assign_as_answered(step: Algorithm, state: State, example: Example) -> None:
+    """Rows are assigned to the clusters that answers count them in, or that are near."""
+    few, k = _few(example, n=2 * FEW), len(state.centers)
+    every = Assignment(state, step)
+    labels, shares = every.labels(few.X), _shares(every, few.X)
+    if state.centers.shape == (k, few.X.shape[1]) and getattr(step, "objective", None) is Inertia:
+        squared = scipy.spatial.distance.cdist(few.X, state.centers, "sqeuclidean")
+        own, others = (shares * squared).sum(), (shares.sum(axis=1) * squared.mean(axis=1)).sum()
+        assert own <= others * (1 + ROUNDING), (
+            f"its objective is Inertia, and rows are farther from the centres of their clusters, "
+            f"{own:g} in squares, than from any centres, {others:g}"
+        )
+    whole = _answer(step, state, few).weights
+    if len(whole) != k or not step.needs_centers or len(few) < 4:
+        return
+    rest = [_answer(step, state, few.take(np.arange(len(few)) != i)) for i in range(len(few))]
+    if any(each.weights.shape != whole.shape for each in rest):
+        return
+    lost = whole - np.array([each.weights for each in rest])
+    clear = (lost.max(axis=1) > 0.5 * np.abs(lost).sum(axis=1)) & (labels >= 0)
+    agrees = labels[clear] == lost[clear].argmax(axis=1)
+    assert agrees.sum() >= 0.75 * clear.sum(), (
+        f"{len(agrees) - agrees.sum()} of {len(agrees)} rows are assigned to other clusters than "
+        "those whose lines of the answer count them"
+    )
 
 
 # Preparations
