@@ -154,3 +154,58 @@ def test_dotted_names_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mo
     assert told["better"]["Positive()"] == "higher"
     said = run("predict", "fit", *files, "--out", "none", code=2)
     assert "rows are assigned by outsiders.IsotropicEM" in said
+
+
+@dataclass(frozen=True)
+class Beyond(Positive):
+    """The weight of rows whose first column is above a number."""
+
+    limit: float = 0.0
+    of: str = "all"
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        moved = Data(data.X - self.limit, data.sample_weight)
+        return super().client_step(state, moved, rng)
+
+
+def test_parameters_of_ones_own_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", ROWS)
+    mine = ("--algorithm", "outsiders.IsotropicEM(tol=0.125)")
+    run("fit", "a.npy", "-k", 2, *mine, "--scale", "none", "--out", "fit")
+    made = json.loads(Path("fit/model.json").read_text())
+    assert made["assigned_by"]["parameters"]["tol"] == 0.125
+    assert made["algorithm"]["name"] == mine[1]
+    for name in ("outsiders.IsotropicEM", mine[1]):
+        metric = ("--metric", "test_outsiders.Beyond(limit=5, of='all, (but) some')")
+        run("predict", "fit", "a.npy", "--algorithm", name, "--out", "new", "--overwrite")
+        run("evaluate", "fit", "a.npy", "--algorithm", name, *metric, "--out", "s", "--overwrite")
+        [score] = [
+            score
+            for name, score in json.loads(Path("s/scores.json").read_text())["scores"].items()
+            if name.startswith("Beyond(limit=5")
+        ]
+        assert score == (ROWS[:, 0] > 5).sum()
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("outsiders.IsotropicEM(0.125)", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("outsiders.IsotropicEM(tol=x)", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("outsiders.IsotropicEM(tol=0.1", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("outsiders.IsotropicEM(**{'tol': 1})", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("outsiders.IsotropicEM(tol=__import__('os'))", "write it as my_module.Mine("),
+        ("outsiders.IsotropicEM(beta=3)", "unexpected keyword argument 'beta'"),
+    ],
+)
+def test_wrong_parameters_of_ones_own_are_refused(
+    written: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", ROWS)
+    heard = run("fit", "a.npy", "-k", 2, "--algorithm", written, "--out", "fit", code=2)
+    assert said in " ".join(heard.split())
+    assert not Path("fit").exists()

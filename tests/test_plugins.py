@@ -196,6 +196,17 @@ def test_all_commands_take_what_a_plugin_of_the_current_folder_has(folder: Path)
     assert "north" in run(folder, "check", *FILES, *PLUGIN)
 
 
+def test_a_model_is_not_damaged_where_its_plugin_is_not_loaded(folder: Path) -> None:
+    own = ("--algorithm", "party.Damped(rate=0.25)", "--prepare", "party.Cubes")
+    run(folder, "fit", *FILES, *PLUGIN, *own, "-k", "2", "--out", "out")
+    (folder / "rows.csv").write_text("age,size\n1,2\n3,4\n")
+    for command in (("predict", "out", "rows.csv"), ("evaluate", "out", "rows.csv")):
+        line = run(folder, *command, "--out", "new", fails=True)
+        assert "preparation 'Cubes' is of no plugin that is loaded here: name its" in line
+        assert "damaged" not in line
+        assert "policy" not in line
+
+
 def test_without_its_plugin_nothing_is_known(folder: Path) -> None:
     assert "of an unknown kind" in run(folder, "fit", *FILES, "-k", "2", fails=True)
     line = run(folder, "fit", *FILES, "--plugin", "absent", "-k", "2", fails=True)

@@ -392,7 +392,9 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
     from_current_folder("." in name)
     if name not in algorithms() and "." not in name:
         known = ", ".join(map(repr, algorithms()))
-        raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
+        raise InputError(
+            f"--algorithm must be one of {known} or my_module.Mine(beta=3), not {name!r}"
+        )
     if name not in names and "." not in name:
         key = "algorithm-fuzzy" if fuzzy else "algorithm-hard"
         raise refused(key, command=True, algorithm=name, given=given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +42,7 @@ from fedcluster.model.assigned_rows import AssignedRows
 from fedcluster.model.file import Model, digest_of, plain_parameters, state_fields
 from fedcluster.model.profiles import Profiles
 from fedcluster.model.stability import Stability
-from fedcluster.options.choices import imported
+from fedcluster.options.choices import imported, made, written
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Missing
@@ -655,8 +656,12 @@ class EvaluateProcedure(OfModel):
         name = self.model.algorithm.get("name")
         k = {"n_clusters": len(self.model.weights)}
         parameters = dict(name) if isinstance(name, Mapping) else k
-        name = str(parameters.pop("name", name)).rpartition(".")[2]
-        for kind in (imported(a) if isinstance(a, str) else a for a in self.job.algorithms):
+        name, given = str(parameters.pop("name", name)), {}
+        with suppress(ValueError):
+            name, given = written(name)
+        parameters, name = parameters | given, name.rpartition(".")[2]
+        own = self.job.algorithms
+        for kind in (imported(written(a)[0]) if isinstance(a, str) else a for a in own):
             if kind.__name__ == name:
                 known = {each.name for each in fields(kind)}
                 return kind(**{key: value for key, value in parameters.items() if key in known})
@@ -786,7 +791,7 @@ def _metric(metric: Any) -> Metric:
         If it does not exist, or is incomplete.
     """
     try:
-        found: Metric = imported(metric)() if isinstance(metric, str) else metric
+        found: Metric = made(metric) if isinstance(metric, str) else metric
         check_step(found, Metric)
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise InputError(f"metric {metric!r} cannot be used: {error}") from error

@@ -26,9 +26,10 @@ from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.model.profiles import checked_names
-from fedcluster.options.choices import ASSIGNING, OWN_STEPS, assigning, imported
+from fedcluster.options.choices import ASSIGNING, OWN_STEPS, assigning, imported, written
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
+from fedcluster.privacy.budget import PolicyError
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 3
@@ -164,6 +165,8 @@ def checked(
         sites = tuple(
             SiteInfo(site.name, tuple(map(Limit.from_plain, site.limits))) for site in held.sites
         )
+    except PolicyError as error:  # of a preparation that is not known here
+        raise InputError(f"{path}: {error.args[0]}") from error
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; fit again") from error
     algorithm, k = _algorithm(held.assigned_by, path, algorithms), len(held.weights)
@@ -216,6 +219,8 @@ def _preprocessor(content: Mapping[str, Any] | None) -> Preprocessor | None:
     """Return the preparation of rows from the content of a file."""
     try:
         return None if content is None else Preprocessor.from_plain(content)
+    except PolicyError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"'preprocessing' is not one ({error})") from error
 
@@ -257,6 +262,7 @@ def _algorithm(content: _Assigns | None, path: Path, algorithms: Iterable[str | 
     name = content.name
     try:
         own = [*algorithms, *OWN_STEPS.values()]
+        own = [written(each)[0] if isinstance(each, str) else each for each in own]
         by_name = {each if isinstance(each, str) else _dotted(each): each for each in own}
         kind = assigning(name) if name in ASSIGNING else by_name[name]
         algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content.parameters)

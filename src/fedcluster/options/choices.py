@@ -7,6 +7,7 @@ parameters of a fit.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from operator import attrgetter
@@ -100,6 +101,37 @@ def imported(path: str) -> Any:
     """Import and return the object of a dotted name, such as ``"my_module.Mine"``."""
     module, _, name = path.rpartition(".")
     return getattr(import_module(module), name)
+
+
+def written(path: str) -> tuple[str, dict[str, Any]]:
+    """Return the dotted name and the parameters of an object as it is written on a command line.
+
+    Raises
+    ------
+    ValueError
+        If it is not written as ``my_module.Mine`` or ``my_module.Mine(beta=3)``.
+
+    Examples
+    --------
+    >>> written("my_module.Mine(beta=0.5, rule='mean')")
+    ('my_module.Mine', {'beta': 0.5, 'rule': 'mean'})
+    """
+    if "(" not in path:
+        return path, {}
+    try:
+        call = ast.parse(path.strip(), mode="eval").body
+        if isinstance(call, ast.Call) and not call.args and all(each.arg for each in call.keywords):
+            parameters = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            return ast.unparse(call.func), parameters
+    except (MemoryError, RecursionError, SyntaxError, ValueError):
+        pass
+    raise ValueError("write it as my_module.Mine(beta=3, rule='mean')")
+
+
+def made(path: str, **more: Any) -> Any:
+    """Import a class by its dotted name, and return an object of it with its parameters."""
+    name, parameters = written(path)
+    return imported(name)(**more, **parameters)
 
 
 def assigning(name: str) -> type[Any]:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
-from fedcluster.options.choices import PARTS, PREPARATIONS, imported
+from fedcluster.options.choices import PARTS, PREPARATIONS
+from fedcluster.options.choices import made as made_by_name
 from fedcluster.privacy.budget import PolicyError
 
 
@@ -46,7 +47,7 @@ def preparation(given: Any) -> Preparation:
         If it does not exist, or is incomplete.
     """
     try:
-        made: Preparation = imported(given)() if isinstance(given, str) else given
+        made: Preparation = made_by_name(given) if isinstance(given, str) else given
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"preparation {given!r} cannot be made: {error}") from error
     lacking = [part for part in PARTS if not callable(getattr(made, part, None))]
@@ -75,7 +76,7 @@ def own_from_plain(content: Mapping[str, Any]) -> Preparation:
     if not isinstance(name, str) or name not in PREPARATIONS:
         raise PolicyError(
             f"preparation {str(name)[:100]!r} is of no plugin that is loaded here: name its module "
-            "by --plugin or, at a site, by plugins in its site.toml"
+            "by --plugin, in Python by load_plugins or, at a site, by plugins in its site.toml"
         )
     made: Preparation = PREPARATIONS[name](**{key: frozen(each) for key, each in values.items()})
     return made

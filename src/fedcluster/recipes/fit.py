@@ -67,7 +67,7 @@ from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.model.assignment import Assignment
-from fedcluster.options.choices import builder, imported
+from fedcluster.options.choices import builder, imported, made, written
 from fedcluster.options.refusals import refused
 from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
@@ -259,12 +259,12 @@ def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
 
 
 def _imported(path: str, spec: FitSpec) -> Algorithm:
-    """Return the algorithm with a dotted name."""
+    """Return the algorithm with a dotted name, and maybe parameters."""
     try:
-        kind = imported(path)
+        kind = imported(written(path)[0])
         names = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
         given = {name: getattr(spec, name) for name in names & {"n_clusters"}}
-        algorithm: Algorithm = kind(**given)
+        algorithm: Algorithm = made(path, **given)
         check_step(algorithm, Algorithm)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"algorithm {path!r} cannot be made: {error}") from error

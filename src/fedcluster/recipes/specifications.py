@@ -62,7 +62,7 @@ class FitSpec:
         k.
     algorithm : str or Algorithm
         One of `fedcluster.options.choices.ALGORITHMS`, or with ``m`` of ``FUZZY_ALGORITHMS``; the
-        dotted name of a user's own algorithm, such as ``"my_module.Mine"``; or the object itself.
+        dotted name of a user's own algorithm, such as ``"my_module.Mine(beta=3)"``; or the object.
     init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
         The start of an algorithm that needs one.
     n_init : int, optional
@@ -395,7 +395,7 @@ class Evaluate:
     classes : sequence of str, optional
         All these labels, if known without asking the sites.
     metrics : sequence of Metric or str
-        Additional metrics of the user's own, or their dotted names, such as ``"my_module.Mine"``.
+        Additional metrics of the user's own, or their names, as ``"my_module.Mine(beta=3)"``.
     algorithms : sequence of str or type
         The user's own algorithms that may assign rows, as in `Model.load`.
     participation, seed
