@@ -14,7 +14,8 @@ from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._means import GroupMeans
-from fedcluster.privacy.partition import Partition, UnitReader
+from fedcluster.privacy.partition import LostRowsError, Partition, UnitReader
+from fedcluster.privacy.told import Told
 
 P = 3
 PRIME = 2**31 - 1
@@ -119,7 +120,7 @@ class History:
             except InputError:  # most rows are others
                 return
         [means] = opened
-        group, is_told = means._group[means._table.units.of_rows], means._disclosed  # noqa: SLF001
+        group, is_told = means._group[means._table.units.of_rows], means.disclosed  # noqa: SLF001
         assert len(seen) == np.count_nonzero(is_told.any(axis=1))
         for g in range(len(means.numbers)):
             members = here[group == g]
@@ -303,3 +304,185 @@ def test_a_column_without_a_value_may_get_some(tmp_path) -> None:
     filled = site.grouped(Data(X, groups=np.arange(120)))
     assert len(filled) == len(first)
     assert np.isfinite(filled.X).all()
+
+
+# Persons under other identities
+
+KINDS = {
+    "measured": lambda rng, n, d: rng.normal(50, 15, (n, d)).round(3),
+    "tied": lambda rng, n, d: rng.integers(20, 90, (n, d)).astype(float),
+    "few values": lambda rng, n, d: rng.integers(0, 8, (n, d)).astype(float),
+}
+
+
+class Renamed:
+    """Persons whose identities are written otherwise, who come, go, come back and are corrected."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.rng = rng = np.random.default_rng(seed)
+        self.draw = KINDS[sorted(KINDS)[int(rng.integers(3))]]
+        self.d, n, most = int(rng.choice([1, 2, 5])), 70, int(rng.choice([1, 3]))
+        self.X = [self.draw(rng, int(rng.integers(1, most + 1)), self.d) for _ in range(2 * n)]
+        self.ids, self.there = rng.permutation(10**6)[: 2 * n], np.arange(2 * n) < n
+        self.ever, self.rates = self.there.copy(), rng.choice([0.0, 0.05, 0.2], 5)
+        self.whole, self.site = rng.random() < 0.5, Grouping(Groups(5), folder / "s.groups")
+        self.sums: list[dict[Any, dict[Unknown, int]]] = [{} for _ in range(self.d)]
+        self.n_told = 0
+
+    def some(self, rate: int, of: np.ndarray) -> np.ndarray:
+        return of[self.rng.random(len(of)) < self.rates[rate]]
+
+    def change(self) -> None:
+        """Correct values, let persons go, come and come back, and write identities otherwise."""
+        rng, n = self.rng, len(self.ids)
+        for i in self.some(0, np.flatnonzero(self.there)):
+            self.X[i] = self.X[i].copy()
+            self.X[i][0, rng.integers(self.d)] = self.draw(rng, 1, 1)[0, 0]
+        self.there[self.some(1, np.flatnonzero(self.there))] = False
+        self.there[self.some(2, np.flatnonzero(~self.there & self.ever))] = True
+        new = self.some(3, np.flatnonzero(~self.ever))
+        self.there[new] = self.ever[new] = True
+        if self.whole:
+            here = np.flatnonzero(self.there)
+            self.ids = rng.permutation(10**6)[:n] if rng.random() < 0.5 else self.ids
+            self.ids[here] = (
+                rng.permutation(self.ids[here]) if rng.random() < 0.3 else self.ids[here]
+            )
+        part = self.some(4, np.flatnonzero(self.there))
+        self.ids[part] = rng.choice(np.arange(10**6, 10**7), len(part), replace=False)
+
+    def open(self, opened: list[GroupMeans]) -> None:
+        """Open the rows as they are now; note which sums of whom are told, each once."""
+        here = np.flatnonzero(self.there)
+        who = np.repeat(here, [len(self.X[i]) for i in here])
+        rows = Data(np.concatenate([self.X[i] for i in here]), groups=self.ids[who])
+        try:
+            self.site.grouped(rows)
+        except InputError:  # most persons are unknown
+            return
+        means = opened[-1]
+        group = means._group[means._table.units.of_rows]  # noqa: SLF001
+        for g, number in enumerate(means.numbers.tolist()):
+            for j in np.flatnonzero(np.broadcast_to(means.disclosed[g], self.d)).tolist():
+                members = np.unique(who[group == g])
+                values = {(int(i), self.X[i][:, j].sum()): 1 for i in members}
+                told = number, len(values), round(sum(value for _, value in values), 6)
+                self.n_told += told not in self.sums[j]
+                self.sums[j].setdefault(told, values)
+
+
+def solved(lines: list[dict[Unknown, int]]) -> int:
+    """Return how many values follow from sums of them."""
+    place: dict[Unknown, int] = {}
+    pairs = [(k, place.setdefault(u, len(place))) for k, line in enumerate(lines) for u in line]
+    if not pairs:
+        return 0
+    sums = np.zeros((len(lines), len(place)))
+    sums[tuple(np.transpose(pairs))] = 1.0
+    _, size, basis = np.linalg.svd(sums, full_matrices=False)
+    inside = (basis[size > 1e-9 * size[0]] ** 2).sum(axis=0)
+    return int(np.count_nonzero(inside > 1 - 1e-9))
+
+
+@pytest.mark.parametrize("many", [8, pytest.param(200, marks=pytest.mark.long)])
+def test_no_person_follows_whatever_becomes_of_the_identities(tmp_path, monkeypatch, many) -> None:
+    opened: list[GroupMeans] = []
+
+    class Spy(GroupMeans):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            opened.append(self)
+
+    monkeypatch.setattr(grouping, "GroupMeans", Spy)
+    found, n_told = [], 0
+    for seed in range(many):
+        (folder := tmp_path / str(seed)).mkdir()
+        site = Renamed(folder, seed)
+        for _ in range(8):
+            site.open(opened)
+            site.change()
+        found.append(sum(solved(list(lines.values())) for lines in site.sums))
+        n_told += site.n_told
+    assert found == [0] * many
+    assert n_told > 25 * many
+
+
+@pytest.mark.parametrize("how", ["written otherwise", "given to others"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_persons_under_other_identities_keep_their_groups(tmp_path, how, kind) -> None:
+    rng, site = np.random.default_rng(1), Grouping(Groups(5), tmp_path / "s.groups")
+    X = KINDS[kind](rng, 120, 2)
+    ids = np.arange(120)
+    first = site.grouped(Data(X, groups=ids))
+    ids = ids + 1000 if how == "written otherwise" else rng.permutation(ids)
+    again = site.grouped(Data(X, groups=ids))
+    assert len(first) > 5
+    assert np.array_equal(first.X, again.X)
+    assert np.array_equal(first.sample_weight, again.sample_weight)
+
+
+def test_a_table_of_unknown_persons_is_refused_until_it_is_said_that_they_are_others(
+    tmp_path,
+) -> None:
+    file, data = tmp_path / "s.groups", rows(groups=np.arange(120))
+    Grouping(Groups(5), file).grouped(data)
+    content = file.read_bytes()
+    others = Data(data.X + 0.5, groups=np.arange(500, 620))
+    with pytest.raises(InputError, match="120 of 120 persons that were grouped are gone or have"):
+        Grouping(Groups(5), file).grouped(others)
+    assert file.read_bytes() == content
+    assert len(Grouping(Groups(5, generation=2), file).grouped(others)) > 10
+
+
+# Rows of which most are gone
+
+
+@pytest.mark.parametrize("persons", [True, False])
+def test_a_file_that_was_read_while_it_was_written_costs_no_group(tmp_path, persons) -> None:
+    file, X = tmp_path / "s.groups", np.random.default_rng(0).normal(size=(490, 2))
+    X[:100] += 50.0
+    whose = np.arange(490) if persons else None
+
+    def opened(n: int, generation: int = 1) -> Data:
+        site = Grouping(Groups(5, generation=generation), file)
+        return site.grouped(Data(X[:n], groups=None if whose is None else whose[:n]))
+
+    first = opened(490)
+    content = file.read_bytes()
+    with pytest.raises(LostRowsError, match=r"only 100 of 490 .* that were grouped are there"):
+        opened(100)
+    assert file.read_bytes() == content
+    again = opened(490)
+    assert np.array_equal(first.X, again.X)
+    left = opened(100, generation=2)  # a person has said that the others are gone for good
+    assert 10 < len(left) <= 20
+    assert np.isin(left.X[:, 0], first.X[:, 0]).all()
+    back = opened(490, generation=2)  # and they are not grouped anew if they come back
+    assert np.array_equal(back.X, left.X)
+
+
+# What follows from everything told
+
+
+def test_a_partition_that_groups_the_same_persons_again_is_noticed(tmp_path, monkeypatch) -> None:
+    """By a computation on what was told, whichever rule was broken; nothing more is then told."""
+    file, data = tmp_path / "s.groups", rows(groups=np.arange(120))
+    site = Grouping(Groups(5), file)
+    site.grouped(data)
+    assert site.examined(data)[1].n_following == 0
+    content = file.read_bytes()
+    monkeypatch.setattr(Partition, "without_broken", lambda kept, units: kept)
+    with pytest.raises(InputError, match=r"after 2 versions of the rows, \d+ values of single"):
+        site.grouped(data.take(np.arange(1, 120)))
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_follows_is_what_can_be_solved_for(seed) -> None:
+    rng = np.random.default_rng(seed)
+    lines = [rng.choice(14, int(rng.integers(2, 7)), replace=False) for _ in range(9)]
+    values = np.concatenate(lines).astype(np.uint64)
+    sums = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+    told = Told().adding(values, sums, np.arange(1, 10, dtype=np.uint64))
+    expected = solved([{(int(u), 0): 1 for u in line} for line in lines])
+    assert told.n_following == expected

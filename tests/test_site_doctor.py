@@ -22,6 +22,7 @@ from test_federation import invoke
 
 from fedcluster.coordinator.certificates import Authority
 from fedcluster.site import doctor
+from fedcluster.site.file import SiteFile
 from fedcluster.site.owned_files import running
 
 
@@ -80,7 +81,7 @@ def test_a_site_that_works_is_good_and_no_value_is_told(site: Path, monkeypatch)
         here.touch(0o600)
         status, found, said = examine(site)
     assert (status, {state for state, _ in found.values()}) == (0, {"good"})
-    assert found["rows"][1] == "90 rows, 2 columns"
+    assert found["rows"][1] == "90 rows, 2 columns; 90 rows in groups"
     assert [each.split()[0] for each in found["versions"][1].split(", ")][:2] == [
         "Python",
         "fedcluster",
@@ -110,6 +111,28 @@ def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None
     (site / "site.toml").write_text("name = 3")
     status, found, _ = examine(site)
     assert (status, found["site file"][0], list(found)) == (1, "wrong", ["versions", "site file"])
+
+
+def test_rows_that_are_in_no_group_are_not_good(site: Path) -> None:
+    file = SiteFile.load(site / "site.toml")
+    assert file.grouped_client().data.n_rows == 90
+    rows, groups = site / "rows.csv", file.groups_file.read_bytes()
+    lines = rows.read_text().splitlines()
+    rows.write_text("\n".join(lines[:21]))
+    state, said = examine(site)[1]["rows"]
+    assert (state, "only 20 of 90 rows that were grouped are there" in said) == ("wrong", True)
+    changed = [line + ".5" * (i % 3 == 1) for i, line in enumerate(lines)]
+    rows.write_text("\n".join(changed))
+    state, said = examine(site)[1]["rows"]
+    assert state in {"doubtful", "wrong"}  # hardly a group has none of every third row
+    assert said.startswith("90 rows, 2 columns; ")
+    assert file.groups_file.read_bytes() == groups
+    rows.write_text("\n".join(lines))
+    status, printed = invoke("check", site / "site.toml")
+    assert status == 0
+    assert (
+        "After 1 version of the rows, 0 values of single ones follow from all that was" in printed
+    )
 
 
 def certificate_of(folder: Path, days: int) -> None:

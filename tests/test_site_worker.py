@@ -178,6 +178,32 @@ def test_rows_that_change_within_a_run_are_noticed(site):
         assert header["refused"] == "the rows have changed since the run began: start it anew"
 
 
+def test_a_file_that_is_being_written_costs_no_group_and_a_silent_site_says_so(site):
+    """The first rows alone are refused; all of them, again, give the same bits."""
+    text = (
+        site.path.read_text().replace('protection = "limits"', "").replace("[limits]", "[groups]")
+    )
+    site.path.write_text(text.replace("min_cluster_size = 5", "min_rows = 20"))
+    said: list[str] = []
+    with started(SiteFile.load(site.path), said) as turns:
+        answers = []
+        for run, n in (("a", 400), ("b", 100), ("c", 400)):
+            write_rows(site.path.parent / "rows.csv", ROWS[:n])
+            header, arrays = unpack(turns.reply(question(Task(Lloyd(), START), run=run)), 1 << 20)
+            answers.append((header.get("failed"), [each.tobytes() for each in arrays.values()]))
+    assert answers[0] == answers[2]
+    assert answers[1] == ("LostRowsError", [])
+    silent = (
+        "site north: no row is in a group, and nothing is told of any: see fedcluster site doctor"
+    )
+    assert silent not in said
+    site.path.write_text(site.path.read_text().replace("min_rows = 20", "min_rows = 500"))
+    with started(SiteFile.load(site.path), said) as turns:
+        for exchange in range(2):
+            turns.reply(question(Task(Lloyd(), START), run="d", exchange=exchange))
+    assert said.count(silent) == 1
+
+
 @pytest.mark.parametrize("change", [False, True])
 def test_rows_are_not_labelled_with_a_model_of_others(site, change):
     said: list[str] = []

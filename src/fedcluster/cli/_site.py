@@ -554,10 +554,12 @@ def _groups(site: SiteFile) -> dict[str, Any]:
 
     limits, limit = site.limits, dict(site.groups.limit.parameters)
     rules: dict[str, Any] = {key: limit[key] for key in RULES if key in limit}
+    history: dict[str, int] = {}
     if site.has_means:  # of which nothing else is known
         data, examined = site.grouped_client().data, None
     else:
         data, examined = site.grouping.examined(site.rows(raw=True))
+        history = {"versions": examined.n_versions, "following": examined.n_following}
     assert data.grouped is not None
     if "dominance" in rules and examined is not None:
         rules |= {"in_none": examined.n_out, "largest_shares": dict(examined.most)}
@@ -571,6 +573,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
             "p": site.groups.p,
             "groups": len(data),
             "rows_in_groups": int(data.n_rows),
+            **history,
             **rules,
         },
         "limits": {
@@ -616,6 +619,11 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
         f"Questions see {counted(groups['groups'], 'group')} of at least {groups['p']} {unit}, and "
         "nothing of single ones."
     )
+    if "versions" in groups:
+        yield (
+            f"After {counted(groups['versions'], 'version')} of the rows, {groups['following']:,} "
+            "values of single ones follow from all that was told."
+        )
     yield from _ruled(groups, unit)
     limits = content["limits"]
     if not limits["takes_part"]:

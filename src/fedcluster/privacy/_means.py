@@ -428,6 +428,11 @@ class GroupMeans:
         The groups.
     chunks : callable
         Returns the rows anew.
+
+    Attributes
+    ----------
+    disclosed : ndarray of shape (g, d), or (g, 1) where no value of the site is missing
+        Which columns of each group are disclosed.
     """
 
     def __init__(
@@ -457,7 +462,7 @@ class GroupMeans:
         self._weights = np.column_stack([each.total for each in self._exact_weights])
         self._weights /= self._unit
         self._count_units()
-        self._disclosed = (self._behind >= partition.p) & (
+        self.disclosed = (self._behind >= partition.p) & (
             self._largest <= DOMINATES * self._weights
         )
         self.partition = self._with_scatter(partition)
@@ -559,7 +564,7 @@ class GroupMeans:
         return {self._table.columns[j].name: squares[i] for i, j in enumerate(numbers)}
 
     def _is_disclosed(self, j: int) -> NDArray[np.bool_]:
-        disclosed: NDArray[np.bool_] = self._disclosed[:, j % self._disclosed.shape[1]]
+        disclosed: NDArray[np.bool_] = self.disclosed[:, j % self.disclosed.shape[1]]
         return disclosed
 
     def _weight(self, j: int) -> Floats:
@@ -594,12 +599,12 @@ class GroupMeans:
             self._table.classes,
             self._labels.toarray() / self._unit if has_labels else None,
             self.partition.scatter,
-            np.where(self._disclosed, self._there, np.inf).min(axis=1),
+            np.where(self.disclosed, self._there, np.inf).min(axis=1),
             even=not (self._of_unit.size or self._table.log_weight),
         )
-        weight = np.where(self._disclosed, self._weights, 0.0).max(axis=1, initial=0.0)
+        weight = np.where(self.disclosed, self._weights, 0.0).max(axis=1, initial=0.0)
         every = Data(X, weight, None, columns, None, grouped)
-        return every.take(np.asarray(self._disclosed.any(axis=1)))
+        return every.take(np.asarray(self.disclosed.any(axis=1)))
 
 
 class Scatter:

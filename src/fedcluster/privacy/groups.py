@@ -15,7 +15,11 @@ were in no sum before. So no linear combination of the sums of all versions invo
 rows: the newest group in the combination has p rows that are in no other of its sums. A changed row
 looks like a removed and a new one: unless rows have owners, a new group needs p new rows in
 addition to the number of removed ones. If they have owners, a group whose persons' values changed
-stays if its sum was disclosed before, or if p of them have values that are in no sum.
+stays if its sum was disclosed before, or if p of them have values that are in no sum. A person is
+known by an identity, and by the content if the identity is written otherwise; see `persons`.
+
+What follows from all sums of all versions is also computed, from what was told and not from these
+rules, before anything is told of a new version; see `told`.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -207,6 +211,8 @@ class Grouping:
             amounts.reshape(g, 3, len(sums) + 1),
             sensitive,
             agree.reshape(g, len(sensitive)),
+            partition.n_versions,
+            partition.told.n_following,
         )
 
     def _made(
@@ -220,22 +226,19 @@ class Grouping:
         before = self._kept(chunks)
         table = survey(chunks(), self.groups.p, before.key if self.file else b"", passes)
         holder = Holder(table, chunks, self.groups, (self.roles or {}).get("label_column"))
-        after = before.described(table.columns, self.file)
-        if self.file is not None:
-            before.check_rows(table.units, self.file)
-            elsewhere = self._elsewhere(before, table.units, chunks)
-            after = after.knowing(table.units.ids[elsewhere])
-            after = holder.without_broken(after.without_broken(table.units))
+        after, elsewhere = self._standing(before, holder)
         if len(table.units) >= self.groups.min_rows:
             after = _with_new_groups(after, holder)
             if self.groups.diversity > 1 and not after.n_groups:
                 holder.check_values()
-        if self.file is not None:
-            after = after.noting(table.units)
         means = GroupMeans(table.of_grouped(after, chunks, passes), after, chunks)
         after, data = means.partition, means.data()
         if self.file is not None:
             _check_left(self.file, after, table.units, elsewhere)
+            noted = after.noting(table.units, means.disclosed)
+            if noted.told is not after.told:
+                noted.check_told(self.file)
+            after = noted
         if save and after is not before:
             self._save(after, table.units, chunks)
         return (
@@ -243,6 +246,18 @@ class Grouping:
             holder,
             after,
         )
+
+    def _standing(self, before: Partition, holder: Holder) -> tuple[Partition, NDArray[np.bool_]]:
+        """Return the stored partition as it stands now, and which units are in other groups."""
+        columns, units = holder.table.columns, holder.table.units
+        after = before.described(columns, self.file)
+        if self.file is None:
+            return after, np.zeros(len(units), bool)
+        after = after.following(units).raised(units, self.groups.generation)
+        after.check_rows(units, self.file)
+        elsewhere = self._elsewhere(before, units, holder.chunks)
+        after = after.knowing(units, elsewhere)
+        return holder.without_broken(after.without_broken(units)), elsewhere
 
     def _kept(self, chunks: Chunks) -> Partition:
         """Return the partition that the site has stored."""
@@ -253,8 +268,9 @@ class Grouping:
         if self.log is not None:
             self.log.check(self.file, Partition.read(self.file) if self.file.exists() else None)
         layout = _layout(first, self.roles, self.groups)
+        p, generation = self.groups.p, self.groups.generation
         try:
-            return Partition.load(self.file, self.groups.p, names, self.groups.generation, layout)
+            before = Partition.load(self.file, p, names, generation, layout)
         except OtherSettingsError as error:
             kept = Partition.read(self.file)
             if 2 * np.count_nonzero(known := known_rows(kept, chunks, self.roles or {})) > len(
@@ -265,6 +281,24 @@ class Grouping:
                 f"{error}; most rows are others than those, so write generation = "
                 f"{kept.generation + 1} under [groups]"
             ) from error
+        if not before.digest or len(before.units):
+            return before
+        with suppress(OtherSettingsError):
+            earlier = Partition.load(self.file, p, names, 1, layout)
+            return self._confirmed(earlier, chunks) or before
+        return before
+
+    def _confirmed(self, earlier: Partition, chunks: Chunks) -> Partition | None:
+        """Return the groups of a generation ago if this one says that most rows are gone for good.
+
+        That is so if few rows are left, and most of these are known.
+        """
+        if not len(earlier.units):
+            return None
+        units = survey(chunks(), earlier.p, earlier.key).units
+        n_known = np.count_nonzero(earlier.following(units).places(units) >= 0)
+        few = 2 * len(units) < np.count_nonzero(earlier.members >= 0)
+        return earlier if few and 2 * n_known >= len(units) else None
 
     def _elsewhere(self, before: Partition, units: Units, chunks: Chunks) -> NDArray[np.bool_]:
         """Return whether each unit is in other groups of the folder, or was, (u,)."""
@@ -470,6 +504,10 @@ class Examined:
         The s columns in which groups may agree.
     agree : ndarray of shape (g, s)
         Whether all units of a group have the same value.
+    n_versions : int
+        The number of versions of the rows so far, if groups are kept.
+    n_following : int
+        The number of single values that follow from all sums that were told.
     """
 
     n_units: int
@@ -478,6 +516,8 @@ class Examined:
     amounts: Floats
     columns: tuple[str, ...]
     agree: NDArray[np.bool_]
+    n_versions: int
+    n_following: int
 
     @property
     def n_out(self) -> int:
@@ -508,32 +548,38 @@ def _with_new_groups(before: Partition, holder: Holder) -> Partition:
     """Return the partition with groups of units that were never grouped, if there are enough.
 
     A new row may be a removed one with another value, so a group needs p rows in addition to the
-    number of removed ones. Units left over are tried together again until they form no group, so
-    that reading the same rows again gives no further groups.
+    number of removed ones; so do groups of persons who may be others that are gone. Units left over
+    are tried together again until they form no group, so that reading the same rows again gives no
+    further groups.
     """
-    table, groups = holder.table, holder.groups
-    place = before.places(table.units)
-    is_new, p = place < 0, groups.p
-    if not table.units.are_persons:
-        p += len(before.units) - int(np.count_nonzero(~is_new))
-    if np.count_nonzero(is_new) < p:
+    units, groups = holder.table.units, holder.groups
+    place = before.places(units)
+    is_new, (doubtful, n_gone) = place < 0, before.doubtful(units)
+    pools = [(is_new & ~doubtful, groups.p), (doubtful, groups.p + n_gone)]
+    pools = [(some, p) for some, p in pools if np.count_nonzero(some) >= p]
+    if not pools:
         return before
-    made = NewGroups(before.n_groups, p)
+    made = NewGroups(before.n_groups, groups.p)
     waiting: list[tuple[Numbers, Floats]] = []
-    left: list[_Batch] = []
-    is_waiting = ~is_new & (np.append(before.members, -1)[place] < 0)
+    left: list[list[_Batch]] = [[] for _ in pools]
+    is_waiting = np.append(before.members, -1)[place] < 0
+    for some, _ in pools:
+        is_waiting &= ~some
     for batch in _batches(holder, is_new):
         some = batch.take(is_waiting[batch.units])
         waiting.append((some.units, some.points))
-        left.append(_add(made, batch.take(is_new[batch.units]), groups, p))
-    while holder.has_rules:
-        n_groups, batch = made.n_groups, _Batch.together(left)
-        left = [_add(made, batch, groups, p)]
-        if made.n_groups == n_groups:
-            break
+        for (of_pool, p), rest in zip(pools, left, strict=True):
+            rest.append(_add(made, batch.take(of_pool[batch.units]), groups, p))
+    for (_, p), rest in zip(pools, left, strict=True):
+        batch = _Batch.together(rest)
+        while holder.has_rules:
+            n_groups = made.n_groups
+            batch = _add(made, batch, groups, p)
+            if made.n_groups == n_groups:
+                break
     if made.units and groups.dominance is None:
         made.take_in(*map(np.concatenate, zip(*waiting, strict=True)))
-    return before.with_groups(table.units, made) if made.units else before
+    return before.with_groups(units, made) if made.units else before
 
 
 def _blocks(chunks: Iterable[Data]) -> Iterator[list[Data]]:
@@ -575,6 +621,7 @@ class _Batch:
 def _add(made: NewGroups, batch: _Batch, groups: Groups, p: int) -> _Batch:
     """Form groups of new units; return the units that are in none."""
     rules = None if batch.contents is None else Rules(groups, batch.contents, p)
+    made.p = p
     return batch.take(made.add(batch.units, batch.points, rules))
 
 

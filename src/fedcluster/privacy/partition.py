@@ -1,7 +1,8 @@
 """The secret partition of a site's rows, and its changes as rows are added and removed.
 
 A unit is a row, or a person with all rows. Units that were ever in a group are remembered: every
-new group has at least p units that were in none before.
+new group has at least p units that were in none before. A row is known by its content, a person by
+an identity, and also by its content if the identity is written otherwise; see `persons`.
 """
 
 from __future__ import annotations
@@ -29,19 +30,25 @@ from fedcluster.errors import InputError
 from fedcluster.io.columns import columns_of
 from fedcluster.io.outputs import atomic_write, opened_folder, write_durably
 from fedcluster.privacy.limits import MOST_TIMES, Rules
+from fedcluster.privacy.persons import Persons, apart_from, mixed, places_of, unique_ids
+from fedcluster.privacy.told import Told
 
 Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 Cells = NDArray[np.uint32]
 """Digests of single values, by row and column."""
 
-COPIES = np.uint64(0x9E3779B97F4A7C15)
-"""Odd number whose multiples distinguish the identities of equal rows."""
-MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-SHIFTS = np.uint64(30), np.uint64(27)
-FORMAT = 2
+FORMAT = 3
+FORMAT_OF_DIGESTS = 2
+"""Format of files that say what was told, but not of whom, and nothing of what persons hold."""
+FOR_GOOD = -2
+"""In place of the number of a group: the unit is gone, and a person has said that it stays so."""
 BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
 """Rules of groups made by earlier versions, whose files do not state them."""
+
+
+class LostRowsError(InputError):
+    """Error of rows of which most are gone, perhaps for a moment only."""
 
 
 def _no_numbers() -> Numbers:
@@ -68,12 +75,12 @@ class Partition:
         The layout of the rows: ``unit``, "rows" or "persons"; the columns of persons, weights and
         labels, "none" if there is none; and the kind of each column.
     units : ndarray of shape (u,)
-        The sorted identities of all units that were ever grouped.
-    told : ndarray of shape (t,)
-        Sorted digests of all values that sums of persons ever disclosed: of each person in a group,
-        in each column; and of each group, in each column. Empty for rows, which do not change.
+        The identities of all units that were ever grouped; of persons, as they are written now.
+    told : Told
+        All sums that were disclosed: of the values of persons, by column; of rows, whose values do
+        not change, of whole groups.
     members : ndarray of shape (u,)
-        The number of each unit's group; -1 if that was dissolved.
+        The number of each unit's group; -1 if that was dissolved, -2 if the unit is gone for good.
     fresh : ndarray of shape (u,)
         Whether the unit was in no earlier group.
     scatter : mapping of str to float
@@ -94,6 +101,12 @@ class Partition:
         The names of the values of rows: columns, weights and labels.
     cells : ndarray of shape (r, c)
         Digests of these values, of all rows that were ever in a group.
+    persons : Persons
+        The content of the units, if they are persons.
+    n_versions : int
+        The number of versions of the rows that were grouped.
+    version : int
+        A digest of the last of them.
     """
 
     key: bytes
@@ -101,7 +114,7 @@ class Partition:
     columns: tuple[str, ...]
     layout: Mapping[str, str] = field(default_factory=dict)
     units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    told: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    told: Told = field(default_factory=Told)
     members: Numbers = field(default_factory=_no_numbers)
     fresh: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     scatter: Mapping[str, float] = field(default_factory=dict)
@@ -114,6 +127,9 @@ class Partition:
     source: str = ""
     names: tuple[str, ...] = ()
     cells: Cells = field(default_factory=lambda: np.empty((0, 0), np.uint32))
+    persons: Persons = field(default_factory=Persons)
+    n_versions: int = 0
+    version: int = 0
 
     @classmethod
     def empty(cls, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
@@ -128,34 +144,143 @@ class Partition:
         there that were in no sum: then a combination of its sums over all versions could reveal
         these persons.
         """
-        gone = (_places(units.ids, self.units) < 0) & (self.members >= 0)
-        return self.without(np.union1d(self.members[gone], self._few_new(units)))
+        is_gone = places_of(units.ids, self.units) < 0
+        after = self
+        if (back := ~is_gone & (self.members == FOR_GOOD)).any():
+            after = replace(self, members=np.where(back, -1, self.members))
+        gone = self.members[is_gone & (self.members >= 0)]
+        return after.without(np.union1d(gone, self._few_new(units)))
 
     def _few_new(self, units: Units) -> Numbers:
         """Return the groups of persons whose present sums would reveal fewer than p of them."""
+        if not units.are_persons:
+            return np.empty(0, np.int64)
         now = self._grouped(units)
-        new = ~np.isin(now.of_units, self.told) & now.present
+        new = ~np.isin(now.of_units, self.told.values) & now.present
         n_new = np.zeros(now.of_groups.shape, np.int64)
         np.add.at(n_new, now.place, new)
-        few = (n_new < self.p) & ~np.isin(now.of_groups, self.told)
+        few = (n_new < self.p) & ~np.isin(now.of_groups, self.told.known)
         return now.numbers[few.any(axis=1)]
 
-    def noting(self, units: Units) -> Partition:
-        """Return the partition with digests added of what its groups now disclose."""
+    def following(self, units: Units) -> Partition:
+        """Return the partition with the identities of present persons as they are written now."""
+        if not units.are_persons or not len(self.units):
+            return self
+        kept, raw = self.persons, units.ids
+        if kept.content.shape[1] != units.persons.content.shape[1]:  # kept by an earlier version
+            none = np.zeros((len(self.units), units.persons.content.shape[1]), np.uint64)
+            kept = Persons(self.units, none, np.zeros(len(none), np.intp))
+        own = kept.found(units.persons, places_of(self.units, raw), self.members >= 0)
+        gone, ids = np.ones(len(self.units), bool), self.units.copy()
+        gone[own[own >= 0]] = False
+        ids[gone] = apart_from(ids[gone], raw)
+        ids[own[own >= 0]] = raw[own >= 0]
+        return replace(self, units=ids, persons=kept)
+
+    def doubtful(self, units: Units) -> tuple[NDArray[np.bool_], int]:
+        """Return which units that were in no group may be gone ones, and how many may be so.
+
+        A row may be any that is gone, with another value.
+        """
+        gone = (places_of(units.ids, self.units) < 0) & (self.members != FOR_GOOD)
+        is_new = self.places(units) < 0
+        if not len(self.units):
+            return np.zeros(len(units), bool), 0
+        if not units.are_persons:
+            return is_new, int(np.count_nonzero(gone))
+        some = np.flatnonzero(is_new)
+        may_be, n_gone = self.persons.resembled(units.persons.take(some), gone)
+        is_new[some] = may_be
+        return is_new, n_gone
+
+    def raised(self, units: Units, generation: int) -> Partition:
+        """Return the partition where what is gone is gone for good, if a person has said so.
+
+        Units that are known are never grouped anew.
+        """
+        if self.generation >= generation:
+            return self
+        gone = places_of(units.ids, self.units) < 0
+        members = self.without(self.members[gone & (self.members >= 0)]).members
+        return replace(self, members=np.where(gone, FOR_GOOD, members), generation=generation)
+
+    def noting(self, units: Units, disclosed: NDArray[np.bool_] | None = None) -> Partition:
+        """Return the partition with what its units hold now, and what its groups now disclose.
+
+        Parameters
+        ----------
+        units : Units
+            The present units.
+        disclosed : ndarray of shape (g, d) or (g, 1), optional
+            Which columns are disclosed of each group; by default all.
+        """
+        place = self.places(units)
+        here, place = place >= 0, place[place >= 0]
+        kept = self.persons
+        if units.are_persons:
+            now = units.persons.take(np.flatnonzero(here))
+            n, (content, row) = len(self.units), (now.content, now.row)
+            if len(kept) != n:
+                kept = Persons(
+                    self.units, np.zeros((n, content.shape[1]), np.uint64), np.zeros(n, np.intp)
+                )
+            if (kept.content[place] != content).any() or (kept.row[place] != row).any():
+                every = kept.content.copy(), kept.row.copy()
+                every[0][place], every[1][place] = content, row
+                kept = Persons(kept.origin, *every)
+        after = replace(self, persons=kept)
+        told = after._and_told(units, disclosed)  # noqa: SLF001
+        if told is self.told and kept is self.persons and units.version == self.version:
+            return self
+        n_versions = self.n_versions + (units.version != self.version)
+        return replace(after, told=told, n_versions=n_versions, version=units.version)
+
+    def _and_told(self, units: Units, disclosed: NDArray[np.bool_] | None) -> Told:
+        """Return all sums that were told, with those that the groups tell now."""
         now = self._grouped(units)
-        every = np.union1d(self.told, np.concatenate([now.of_units.ravel(), now.of_groups.ravel()]))
-        return self if len(every) == len(self.told) else replace(self, told=every)
+        (g, c), tells = now.of_groups.shape, np.ones(now.of_groups.shape, bool)
+        if disclosed is not None:
+            any_of_it = disclosed.any(axis=1)[:, None]
+            d = (c - 3) // 2
+            each = np.broadcast_to(disclosed, (g, d)) if units.are_persons else any_of_it[:, :0]
+            tells = np.hstack([each, each, np.repeat(any_of_it, c - 2 * each.shape[1], axis=1)])
+        is_new = ~np.isin(now.of_groups, self.told.known)
+        number = np.where(tells, np.cumsum(is_new).reshape(g, c) - 1, -1)
+        unit, column = np.nonzero(is_new[now.place] & now.present)
+        sums = number[now.place[unit], column]
+        return self.told.adding(now.of_units[unit, column], sums, now.of_groups.ravel())
+
+    def check_told(self, file: Path) -> None:
+        """Raise an error if a value follows from all sums that would then have been told.
+
+        Raises
+        ------
+        InputError
+            With the number of values; nothing was told of these rows yet.
+        """
+        if n := self.told.n_following:
+            raise InputError(
+                f"{file}: after {self.n_versions:,} versions of the rows, {n:,} values of single "
+                "ones would follow from all sums together: nothing is told; give the rows back "
+                "the values and persons that they had in the last version"
+            )
 
     def _grouped(self, units: Units) -> _Telling:
         """Return digests of what the groups disclose about their units."""
-        member = np.append(self.members, -1)[self.places(units)]
+        place = self.places(units)
+        member = np.append(self.members, -1)[place]
         here = member >= 0
-        numbers, place = np.unique(member[here], return_inverse=True)
-        of_units = _mixed(units.contents[here], units.ids[here, None])
+        numbers, of_group = np.unique(member[here], return_inverse=True)
+        ids, contents, present = units.ids[here, None], units.contents[here], units.present[here]
+        if len(self.persons):
+            ids = self.persons.origin[place[here], None]
+        if not units.are_persons:
+            contents, present = ids, np.ones(ids.shape, bool)
+        of_units = mixed(contents, ids)
         of_groups = np.zeros((len(numbers), of_units.shape[1]), np.uint64)
-        np.add.at(of_groups, place, of_units)
-        of_groups = _mixed(of_groups, numbers[:, None].astype(np.uint64))
-        return _Telling(numbers, place, of_units, units.present[here], of_groups)
+        np.add.at(of_groups, of_group, of_units)
+        of_groups = mixed(of_groups, numbers[:, None].astype(np.uint64))
+        return _Telling(numbers, of_group, of_units, present, of_groups)
 
     def described(self, columns: Sequence[Column], file: Path | None) -> Partition:
         """Return the partition with the kinds of its columns, which must not have changed.
@@ -173,14 +298,23 @@ class Partition:
         layout = {**self.layout, **kinds}
         return self if layout == self.layout else replace(self, layout=layout)
 
-    def knowing(self, ids: Ids) -> Partition:
-        """Return the partition in which these units count as grouped before, in no group here."""
-        new = np.setdiff1d(ids, self.units)
+    def knowing(self, units: Units, some: NDArray[np.bool_]) -> Partition:
+        """Return the partition in which some units count as grouped before, in no group here."""
+        new = np.flatnonzero(some & (self.places(units) < 0))
         if not len(new):
             return self
-        units, members = np.append(self.units, new), np.append(self.members, np.full(len(new), -1))
-        fresh, order = np.append(self.fresh, np.zeros(len(new), bool)), np.argsort(units)
-        return replace(self, units=units[order], members=members[order], fresh=fresh[order])
+        persons = self.persons
+        if len(units.persons):
+            now = units.persons.take(new)
+            old = persons if len(persons) else now.take(new[:0])
+            persons = old.and_(replace(now, origin=apart_from(now.origin, old.origin)))
+        return replace(
+            self,
+            units=np.append(self.units, units.ids[new]),
+            members=np.append(self.members, np.full(len(new), -1)),
+            fresh=np.append(self.fresh, np.zeros(len(new), bool)),
+            persons=persons,
+        )
 
     def without(self, numbers: Sequence[int] | Numbers) -> Partition:
         """Return the partition with some groups dissolved."""
@@ -203,34 +337,46 @@ class Partition:
             )
 
     def check_rows(self, units: Units, file: Path) -> None:
-        """Raise an error for rows most of which are not those that were grouped.
+        """Raise an error if most of the units that are in groups are gone or unknown.
 
         Raises
         ------
+        LostRowsError
+            If most are gone and few are there, as when a file is read while it is written.
         InputError
-            If so, and if rows have no owners: the same persons, with changed values, would be
-            grouped again and again.
+            If most are unknown: the same rows, with changed values or under other identities,
+            would be grouped again and again.
         """
         live = self.units[self.members >= 0]
-        n_there = int(np.count_nonzero(_places(units.ids, live) >= 0))
-        if units.are_persons or 2 * n_there >= len(live) or 2 * len(units) < len(live):
+        n_there = int(np.count_nonzero(places_of(units.ids, live) >= 0))
+        if 2 * n_there >= len(live):
             return
+        what = "persons" if units.are_persons else "rows"
+        advice = f"generation = {self.generation + 1} under [groups]"
+        if 2 * len(units) < len(live):
+            raise LostRowsError(
+                f"{file}: only {n_there:,} of {len(live):,} {what} that were grouped are there. "
+                "Nothing is told, and nothing was changed: put the others back, or, if they are "
+                f"gone for good, write {advice}, and those that are left keep their groups"
+            )
+        them, had = ("identities", "had before") if units.are_persons else ("values", "had")
         raise InputError(
-            f"{file}: {len(live) - n_there:,} of {len(live):,} rows that were grouped are gone or "
-            "have changed. If they are of the same persons, give them back the values that they "
-            "had, as grouping them anew would tell of single ones; if they are of others, write "
-            f"generation = {self.generation + 1} under [groups]"
+            f"{file}: {len(live) - n_there:,} of {len(live):,} {what} that were grouped are gone "
+            f"or have changed. If the {what} are the same, give them back the {them} that they "
+            f"{had}, as grouping them anew would tell of single ones; if they are others, write "
+            f"{advice}"
         )
 
     def places(self, units: Units) -> NDArray[np.intp]:
         """Return the index of each unit in the partition, (u,); -1 if it was in no group."""
-        return _places(self.units, units.ids)
+        return places_of(self.units, units.ids)
 
     def with_groups(self, units: Units, made: NewGroups) -> Partition:
         """Return the partition with new groups, of new units and of some known ones."""
         some = np.concatenate([*made.units, *made.others])
         is_new = np.arange(len(some)) < sum(map(len, made.units))
-        stays = ~np.isin(self.units, units.ids[some])
+        place, stays = self.places(units)[some], np.ones(len(self.units), bool)
+        stays[place[place >= 0]] = False
         parts = (
             (self.units, units.ids[some]),
             (self.members, np.concatenate([*made.groups, *made.joined])),
@@ -239,7 +385,16 @@ class Partition:
         every = [np.concatenate([old[stays], new]) for old, new in parts]
         order = np.argsort(every[0], kind="stable")
         ids, members, fresh = (each[order] for each in every)
-        return replace(self, units=ids, members=members, fresh=fresh, n_groups=made.n_groups)
+        persons = self.persons
+        if len(units.persons):
+            now, is_known = units.persons.take(some), place >= 0
+            origin = apart_from(now.origin, persons.origin)
+            origin[is_known] = persons.origin[place[is_known]]
+            old = persons.take(np.flatnonzero(stays)) if len(persons) else now.take(some[:0])
+            persons = old.and_(replace(now, origin=origin)).take(order)
+        return replace(
+            self, units=ids, members=members, fresh=fresh, persons=persons, n_groups=made.n_groups
+        )
 
     # The file
 
@@ -297,15 +452,20 @@ class Partition:
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
         head = json.loads(bytes(arrays["head"]))
-        if head["format"] != FORMAT:
+        if head["format"] not in (FORMAT_OF_DIGESTS, FORMAT):
             raise ValueError(head["format"])
+        told, persons = arrays["told"], Persons()
+        sums, known = np.full(len(told), -1, np.int32), told
+        if head["format"] == FORMAT:
+            sums, known = arrays["sums"], arrays["known"]
+            persons = Persons(arrays["origin"], arrays["content"], arrays["row"])
         return cls(
             bytes(arrays["key"]),
             head["p"],
             tuple(head["columns"]),
             head["layout"],
             arrays["units"],
-            arrays["told"],
+            Told(told, sums, known),
             arrays["members"],
             arrays["fresh"],
             scatter=head["scatter"],
@@ -317,6 +477,9 @@ class Partition:
             source=head.get("source", ""),
             names=tuple(head.get("names", ())),
             cells=arrays["cells"] if "names" in head else np.empty((0, 0), np.uint32),
+            persons=persons,
+            n_versions=head.get("n_versions", 1),
+            version=head.get("version", 0),
         )
 
     def save(self, file: Path) -> str:
@@ -326,9 +489,12 @@ class Partition:
         """
         head = {"format": FORMAT, "p": self.p, "columns": self.columns, "previous": self.digest}
         named = ("layout", "scatter", "n_groups", "generation", "log", "source", "names")
+        named += ("n_versions", "version")
         head |= {name: getattr(self, name) for name in named}
-        parts = ("units", "told", "members", "fresh", "cells")
+        parts = ("units", "members", "fresh", "cells")
         arrays = {name: getattr(self, name) for name in parts}
+        arrays |= {"told": self.told.values, "sums": self.told.sums, "known": self.told.known}
+        arrays |= {name: getattr(self.persons, name) for name in ("origin", "content", "row")}
         content = io.BytesIO()
         np.savez(
             content,
@@ -374,18 +540,6 @@ class _Telling:
     of_groups: Ids
 
 
-def _mixed(values: Ids, with_: Ids) -> Ids:
-    """Return digests of numbers in columns (n, c), combined with one number per line, (n, 1).
-
-    D. Lea, G. L. Steele, Jr. & C. H. Flood, Fast splittable pseudorandom number generators, 2014.
-    """
-    columns = np.arange(1, values.shape[1] + 1, dtype=np.uint64)
-    mixed = values ^ (with_ * COPIES) ^ (columns * MIXERS[0])
-    for mixer, shift in zip(MIXERS, SHIFTS, strict=True):
-        mixed = (mixed ^ (mixed >> shift)) * mixer
-    return mixed ^ (mixed >> np.uint64(31))
-
-
 # Identities
 
 
@@ -428,13 +582,13 @@ def cells_of(data: Data, key: bytes) -> Cells:
     """Return a digest of each value of rows, (n, c): of columns, weights and labels."""
     secret = np.frombuffer(key[:8], np.uint64)[:, None]
     columns = _known(data, key).T
-    each = [(_mixed(known[:, None], secret) >> np.uint64(32)) for known in columns]
+    each = [(mixed(known[:, None], secret) >> np.uint64(32)) for known in columns]
     return np.hstack(each).astype(np.uint32)
 
 
 def line_ids(cells: Cells, part: Sequence[int]) -> Ids:
     """Return the identity of each row by its digests in some columns, equal rows apart, (n,)."""
-    each = _mixed(cells[:, part].astype(np.uint64), np.zeros((1, 1), np.uint64))
+    each = mixed(cells[:, part].astype(np.uint64), np.zeros((1, 1), np.uint64))
     return unique_ids(np.bitwise_xor.reduce(each, axis=1))
 
 
@@ -459,33 +613,6 @@ def person_ids(persons: Numbers, key: bytes) -> Ids:
     return np.frombuffer(each, np.uint64).copy()
 
 
-def unique_ids(ids: Ids) -> Ids:
-    """Return identities of rows in which those of equal rows are distinguished by a number.
-
-    Examples
-    --------
-    >>> apart = unique_ids(np.array([7, 5, 7], np.uint64))
-    >>> apart[:2].tolist(), len(set(apart.tolist()))
-    ([7, 5], 3)
-    """
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    copy = np.arange(len(ids)) - np.repeat(first, np.diff(np.append(first, len(ids))))
-    apart = np.empty_like(ids)
-    apart[order] = ordered + copy.astype(np.uint64) * COPIES
-    return apart
-
-
-def _places(ids: Ids, wanted: Ids) -> NDArray[np.intp]:
-    """Return the index of each wanted identity among others, -1 if it is not there."""
-    if not len(ids):
-        return np.full(len(wanted), -1, np.intp)
-    order = np.argsort(ids, kind="stable")
-    place = order[np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)]
-    return np.where(ids[place] == wanted, place, -1)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """The units to be grouped: the rows of a site, or the persons whose rows they are.
@@ -502,6 +629,8 @@ class Units:
         The index of each row's unit.
     are_persons : bool
         Whether the units are persons.
+    persons : Persons
+        What the persons hold; empty for rows.
     """
 
     ids: Ids
@@ -509,9 +638,16 @@ class Units:
     present: NDArray[np.bool_]
     of_rows: NDArray[np.intp]
     are_persons: bool
+    persons: Persons = field(default_factory=Persons)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def version(self) -> int:
+        """A digest of all units with their content."""
+        whole = self.persons.whole if len(self.persons) else np.zeros(len(self), np.uint64)
+        return int(mixed(self.ids[:, None], whole[:, None]).sum(dtype=np.uint64))
 
     def means_of(self, units: Numbers, points: Floats) -> tuple[Numbers, Floats]:
         """Return the distinct units, each with the mean of its points."""
@@ -632,7 +768,9 @@ class UnitReader:
             ids, none = unique_ids(rows) if self._key else rows, np.empty((len(rows), 0))
             contents, present = none.astype(np.uint64), none.astype(np.bool_)
             return Units(ids, contents, present, np.arange(len(rows)), are_persons=False)
-        persons, unit = np.unique(np.concatenate(self._persons), return_inverse=True)
+        persons, row, unit = np.unique(
+            np.concatenate(self._persons), return_index=True, return_inverse=True
+        )
         if not self._key:
             nothing = np.empty((len(persons), 0))
             ids, contents = persons.view(np.uint64), nothing.astype(np.uint64)
@@ -640,7 +778,13 @@ class UnitReader:
         parts = ((t.values, t.there, t.weight, t.labels) for t in self._terms)
         terms = _Terms(*map(np.concatenate, zip(*parts, strict=True)))
         contents, present = terms.of_persons(unit, self._texts)
-        return Units(person_ids(persons, self._key), contents, present, unit, are_persons=True)
+        ids, d = person_ids(persons, self._key), (contents.shape[1] - 3) // 2
+        values = mixed(contents[:, :d], contents[:, d : 2 * d])
+        sizes = mixed(contents[:, 2 * d, None], contents[:, 2 * d + 1, None])
+        every = np.hstack([values, sizes, contents[:, -1:]])
+        return Units(
+            ids, contents, present, unit, are_persons=True, persons=Persons(ids, every, row)
+        )
 
 
 class NewGroups:
@@ -651,26 +795,27 @@ class NewGroups:
     n_groups : int
         The number of the first one.
     p : int
-        The smallest number of units in a group.
+        The smallest number of units in a group, which may be raised for those that follow.
     """
 
     def __init__(self, n_groups: int, p: int) -> None:
-        self.n_groups, self._p = n_groups, p
+        self.n_groups, self.p = n_groups, p
         self.units: list[Numbers] = []
         self.groups: list[Numbers] = []
         self.others: list[Numbers] = []
         self.joined: list[Numbers] = []
         self._centers: list[Floats] = []
         self._sizes: list[Numbers] = []
+        self._most: list[Numbers] = []
 
     def add(self, units: Numbers, points: Floats, rules: Rules | None = None) -> NDArray[np.intp]:
         """Partition new units (u,) with points (u, e), if there are enough.
 
         Returns the indices of units in no group: all if too few, or those that rules exclude.
         """
-        if len(units) < self._p:
+        if len(units) < self.p:
             return np.arange(len(units))
-        labels = kernels.partition(points, self._p)
+        labels = kernels.partition(points, self.p)
         out = np.empty(0, np.intp)
         if rules is not None:
             labels = rules.mended(labels, points)
@@ -684,6 +829,7 @@ class NewGroups:
         np.add.at(sums, labels, points)
         self._centers.append(sums / sizes[:, None])
         self._sizes.append(sizes)
+        self._most.append(np.full(len(sizes), MOST_TIMES * self.p))
         self.units.append(units)
         self.groups.append(labels.astype(np.int64) + self.n_groups)
         self.n_groups += len(sizes)
@@ -694,11 +840,11 @@ class NewGroups:
         if not self._sizes or not len(units):
             return
         first = self.n_groups - sum(map(len, self._sizes))
-        sizes = np.concatenate(self._sizes)
+        sizes, most = np.concatenate(self._sizes), np.concatenate(self._most)
         apart, nearest = scipy.spatial.cKDTree(np.concatenate(self._centers)).query(points)
         joins = np.zeros(len(units), bool)
         for unit in np.argsort(apart, kind="stable"):
-            joins[unit] = sizes[nearest[unit]] < MOST_TIMES * self._p
+            joins[unit] = sizes[nearest[unit]] < most[nearest[unit]]
             sizes[nearest[unit]] += joins[unit]
         self.others.append(units[joins])
         self.joined.append(first + nearest[joins])

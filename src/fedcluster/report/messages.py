@@ -344,7 +344,7 @@ def _owned(counts: Floats, shares: Floats) -> NDArray[np.bool_]:
 
 
 def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
-    """Return the warnings that groups of rows are large for the clusters, if they apply.
+    """Return the warnings that groups of rows are large, or that a site has none, if they apply.
 
     Examples
     --------
@@ -354,17 +354,24 @@ def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
     >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], ten)
     >>> line[25:53], line[75:104]
     ('and a cluster has 12 groups ', 'expect about 2 % more inertia')
-    >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], ten)
+    >>> north = SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)
+    >>> groups_line([north], ten)
     []
+    >>> groups_line([north, SiteInfo("south", (Groups(p=5).limit,), n_rows=0)], ten)
+    ['south answered for no row: none is in a group; see fedcluster site doctor there']
     """
     limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
     if not limits:
         return []
+    silent = [site.name for site in sites if site.n_rows == 0]
+    advice = "answered for no row: none is in a group; see fedcluster site doctor there"
+    said = [f"{_list(silent)} {advice}"] if silent else []
     p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
     lines, ratio = _far_line(result, n, p), n / (len(result.state.weights) * p)
     if ratio >= FEW_GROUPS:
-        return lines
+        return said + lines
     return [
+        *said,
         *lines,
         f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
         f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "

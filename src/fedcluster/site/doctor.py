@@ -117,16 +117,22 @@ def versions(packages: Sequence[str]) -> Finding:
 
 
 def _rows(site: SiteFile) -> Finding:
-    """Return whether the rows can be read, and how many there are."""
+    """Return whether the rows can be read, how many there are, and whether any is answered for."""
     try:
         summary = site.summary()
+        n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
+        told = f"{n:,} rows, {len(summary.columns)} columns"
+        if n < least:
+            return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
+        if not site.is_grouped or site.has_means:
+            return Finding("rows", GOOD, told)
+        data, _ = site.grouping.examined(site.rows(raw=True))
     except InputError as error:
         return Finding("rows", WRONG, str(error))
-    n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
-    told = f"{n:,} rows, {len(summary.columns)} columns"
-    if n < least:
-        return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
-    return Finding("rows", GOOD, told)
+    told, there = f"{told}; {data.n_rows:,.0f} rows in groups", data.n_rows >= least
+    if not there:
+        return Finding("rows", WRONG, f"{told}, and nothing is sent until {least} are")
+    return Finding("rows", GOOD if 2 * data.n_rows >= n else DOUBTFUL, told)
 
 
 def _groups(site: SiteFile) -> Iterator[Finding]:

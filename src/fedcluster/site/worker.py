@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from fedcluster.io.outputs import (
 from fedcluster.io.rows import WarehouseSource, chunks_of
 from fedcluster.io.sources import OwnTable
 from fedcluster.model import Model
+from fedcluster.privacy.partition import LostRowsError
 from fedcluster.privacy.site_state import SiteState, get, last, put
 from fedcluster.site.file import SiteFile
 from fedcluster.site.process import Worker
@@ -59,6 +61,9 @@ LABELS = "labels"
 TRIES = 2
 """Number of times in a row that labelling may fail; after that it waits for the next start."""
 NO_LABELS = "no rows were labelled"
+SILENT = "no row is in a group, and nothing is told of any: see fedcluster site doctor"
+MOMENT = 3.0
+"""Seconds after which rows of which most are gone are read again, as a file may be written."""
 OTHERS = "they have changed since the run began: label them with fedcluster predict"
 
 
@@ -350,6 +355,7 @@ class SiteWorker:
         self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), site.cost)
         self._labelling = Labelling(site, models, say)
         self._rows: str | Exception = ""
+        self._say, self._run, self._said_in = say, "", ""
         self.end = self._worker.end
 
     def start(self) -> None:
@@ -364,6 +370,7 @@ class SiteWorker:
 
         Errors are raised by the first call, which can inform the coordinator.
         """
+        self._run = run
         try:
             known = self._versions.of(run)
             self._rows = self._fingerprint() if known is None else known
@@ -384,7 +391,11 @@ class SiteWorker:
 
         def call(method: str, arguments: Mapping[str, Any]) -> Any:
             rows = self._rows_of_the_run()
-            return self._worker(_Call(rows, tuple(columns), raw, method, arguments))
+            told = self._worker(_Call(rows, tuple(columns), raw, method, arguments))
+            if method == "introduce" and told.n_rows == 0 and self._said_in != self._run:
+                self._said_in = self._run
+                self._say(f"site {self._site.name}: {SILENT}")
+            return told
 
         return WorkerClient(self._site.name, call)
 
@@ -533,7 +544,12 @@ class _Holder:
         return client
 
     def _opened(self, columns: tuple[str, ...], *, raw: bool) -> Client:
-        client = self._protected(columns, raw=raw)
+        try:
+            client = self._protected(columns, raw=raw)
+        except LostRowsError:
+            time.sleep(MOMENT)
+            self._groups = None
+            client = self._protected(columns, raw=raw)
         client.key = self._key
         len(client.rows)
         if self._site.fingerprint() != self._fingerprint:
