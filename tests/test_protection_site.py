@@ -191,7 +191,7 @@ def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog)
     shutil.rmtree(folder)
     shutil.copytree(copy, folder)
     (folder / "site.toml").write_text((newest / "site.toml").read_text())
-    with pytest.raises(SiteError, match="log of the site lacks a line .*: put back the newest"):
+    with pytest.raises(SiteError, match=r"log of the site lacks a line .*: put back the newest"):
         run("2")
     assert "its folder is an older copy" in caplog.text
     assert "its folder is an older copy" in (folder / "audit.jsonl").read_text()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from fedcluster.io.means_file import means_of
 from fedcluster.jobs import Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Grouping, Groups
+from fedcluster.site.file import SiteFile
+from fedcluster.site.means import group_once
 
 pd = pytest.importorskip("pandas")
 algorithm = import_module("fedcluster.transports.vantage6.algorithm")
@@ -57,25 +60,32 @@ def frames(seed: int = 0, n: int = 400) -> list[Any]:
     return made
 
 
+def means_frame(frame: Any) -> Any:
+    """The means of a frame's groups, as `fedcluster site groups` writes them."""
+    with TemporaryDirectory() as name:
+        frame.to_parquet(Path(name, "rows.parquet"))
+        toml = Path(name, "site.toml")
+        toml.write_text('name = "north"\n[source]\npath = "rows.parquet"\n')
+        group_once(SiteFile.load(toml))
+        return functions.table_means({"uri": str(toml.with_suffix(".means.parquet"))}).to_pandas()
+
+
 class Network:
     """Mock network of either version; keeps what every task gives back."""
 
     def __init__(self, rows: list[Any]) -> None:
         pytest.importorskip("vantage6.algorithm.tools", reason=PINNED)
         self.results: list[Any] = []
+        self.means = list(map(means_frame, rows))
         if functions.SESSIONS:
             from vantage6.algorithm.mock.network import MockNetwork
 
-            datasets = [{"rows": {"database": frame}} for frame in rows]
+            datasets = [{"rows": {"database": means}} for means in self.means]
             self._network = MockNetwork(MODULE, datasets)
             self.client = self._network.user_client
-            for node in self._network.nodes:
-                node.simulate_dataframe_preprocessing("rows", "image", "group_rows", {})
-            self.means = [node.dataframes["rows"] for node in self._network.nodes]
         else:
             from vantage6.algorithm.tools.mock_client import MockAlgorithmClient
 
-            self.means = [functions.grouped_rows(frame).to_pandas() for frame in rows]
             self.client = MockAlgorithmClient(
                 [[{"database": frame}] for frame in self.means], MODULE, organization_ids=[1, 2, 3]
             )
@@ -185,13 +195,20 @@ def test_results_hold_sums_over_groups_and_no_value_of_a_row(asked) -> None:
         assert not np.isin(values, held.X).any()
 
 
-def test_rows_that_are_not_grouped_are_not_answered_from() -> None:
+def test_rows_that_are_not_grouped_are_neither_read_nor_answered_from(tmp_path) -> None:
+    """Groups made in each session, of rows that change or are filtered, would tell single ones."""
+    for n in (400, 401):
+        frames(n=n)[0].to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(InputError, match="the database holds rows") as error:
+            functions.table_means({"uri": str(tmp_path / "rows.parquet")})
+        assert "\n" not in str(error.value)
+    assert not hasattr(functions, "group_rows")
     with pytest.raises(InputError, match="no means of groups"):
         functions.answered("cluster_sums", "organization 1", frames()[0])
 
 
 def test_a_function_answers_its_own_kind_of_question_alone() -> None:
-    means = functions.grouped_rows(frames()[0]).to_pandas()
+    means = means_frame(frames()[0])
     header, arrays = write_tasks([Task(Lloyd(), State.at(np.zeros((2, 3))))])
     numbers = questions.write_numbers(arrays)
     for kind in set(questions.KINDS) - {"cluster_sums"}:
@@ -204,17 +221,10 @@ def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
     declared = {each["name"] for each in stored["functions"]}
     assert {*questions.KINDS, "fit", "select_k", "evaluate", "profile"} < declared
     there = {name for name, each in vars(algorithm).items() if callable(each)}
-    session = {"group_rows", "read_table"}
-    assert there == (declared if functions.SESSIONS else declared - session)
+    assert there == (declared if functions.SESSIONS else declared - {"read_table"})
     for each in stored["functions"]:
         arguments = [argument["name"] for argument in each["arguments"]]
         assert len(set(arguments)) == len(arguments)
-
-
-def test_groups_are_the_same_however_often_they_are_made() -> None:
-    frame = frames()[0]
-    once, again = (functions.grouped_rows(frame).to_pandas() for _ in range(2))
-    pd.testing.assert_frame_equal(once, again)
 
 
 def test_results_of_one_that_speaks_for_another_are_none() -> None:

@@ -253,8 +253,8 @@ class RemoteEngine:
         """Tell the sites the name of this run from now on, which stays the same on resumption.
 
         A site answers all questions of one job from the same rows, or not at all. The operator is
-        named for the sites' logs, which cannot verify the name. The first messages have what earlier
-        runs knew of the sites' logs, so that a site notices an older copy of its folder.
+        named for the sites' logs, which cannot verify the name. The first messages have what is
+        known of the sites' logs by earlier runs, so that a site notices an older copy of itself.
         """
         self._terms["about"] |= {"job": name, **({"operator": operator} if operator else {})}
         self._logs = {site: logs[site] for site in self._sites if site in logs}
@@ -317,7 +317,8 @@ class RemoteEngine:
         return replies
 
     def _header(self) -> dict[str, Any]:
-        header = {"run": self._run, "exchange": self._exchanges, **self._terms, **self._chosen}
+        header: dict[str, Any] = {"run": self._run, "exchange": self._exchanges}
+        header |= {**self._terms, **self._chosen}
         if not all(self._sites[name].log for name in self._logs):  # until each has answered
             known = {wire.log_key(name): line for name, line in self._logs.items()}
             header["about"] = {**header["about"], "logs": known}

@@ -66,7 +66,9 @@ def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDA
     roles : mapping of str to str
         The columns of weights and labels.
     """
-    ours, shared, n = [], list[int](), 0
+    ours: list[Cells] = []
+    shared: list[int] = []
+    n = 0
     for chunk in chunks():
         names = names_of(chunk, roles)
         shared = [j for j, name in enumerate(kept.names) if name in names]

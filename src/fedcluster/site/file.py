@@ -335,7 +335,7 @@ class SiteFile:
         Site files of one folder with the same source share it, so that its rows are grouped once.
         """
         own = self.state_folder / f"{self.path.stem}{SUFFIX}"
-        shared = () if own.exists() else others_of(own)
+        shared = [] if own.exists() else others_of(own)
         return next((each for each in shared if Partition.read(each).source == self._where), own)
 
     @property

@@ -2,13 +2,13 @@
 
 | stage | function | where |
 |---|---|---|
-| data extraction | `read_table` | at a node, from its database |
-| preprocessing | `group_rows` | at a node: from here on there are means of groups alone |
+| data extraction | `read_table` | at a node, from its database: means of groups alone |
 | federated compute | those of `KINDS` | at a node, on the means |
 | central compute | `fit`, `select_k`, `evaluate`, `profile` | at one node, on no data |
 
-Version 4 has no stages: the database of a node is then a file of means, written by ``fedcluster
-site groups``. In both versions, a node without means answers nothing.
+The database of a node is a file of means, written by ``fedcluster site groups``. vantage6 keeps
+nothing between sessions, and groups made anew in each would tell of single rows as these change, or
+are filtered before. So a node without means reads nothing and answers nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Auditor, Responder
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
-from fedcluster.io.means_file import ABOUT, means_of, means_table
-from fedcluster.io.reader import ArrowTable, ColumnRoles
+from fedcluster.io.means_file import ABOUT, means_of
 from fedcluster.io.rows import FileSource
-from fedcluster.io.sources import OwnTable, load
+from fedcluster.io.sources import OwnTable
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.budget import Ledger, PolicyLimits
@@ -55,7 +54,6 @@ try:
         data_extraction,
         dataframe,
         federated,
-        preprocessing,
     )
 
     SESSIONS = True
@@ -66,7 +64,7 @@ except ImportError:
         """Return a function as it is."""
         return function
 
-    central = data_extraction = preprocessing = _plain  # version 4 has no stages
+    central = data_extraction = _plain  # version 4 has no stages
     try:
         from vantage6.algorithm.tools.decorators import algorithm_client, data
     except ImportError:  # without vantage6 the functions are what they are
@@ -89,8 +87,8 @@ __all__ = [
     "select_k",
     "site_facts",
 ]
-if SESSIONS:  # they make the means in a session; version 4 would run them without stages
-    __all__ += ["group_rows", "read_table"]
+if SESSIONS:  # version 4 reads the database itself, and has no stages
+    __all__ += ["read_table"]
 
 FOLDERS = ("SESSION_FOLDER", "TEMPORARY_FOLDER")
 """Variables with the folder that a node keeps for the tasks of a session, or of a job."""
@@ -134,30 +132,24 @@ def begin(
     return lambda: client.wait_for_results(task_id=task["id"])
 
 
-def table_rows(connection_details: Mapping[str, str]) -> Any:
-    """Read the file that is a node's database: rows in any format, or means of groups."""
-    return OwnTable.open(FileSource(Path(connection_details["uri"])), "the database").read_all()
+def table_means(connection_details: Mapping[str, str]) -> Any:
+    """Read the file that is a node's database: means of groups.
 
-
-read_table = data_extraction(table_rows)
-
-
-def grouped_rows(frame: Any) -> Any:
-    """Form groups of at least five rows; the rest of the session sees only their means.
-
-    It takes no arguments, because groups of other sizes, or by other columns, would reveal single
-    rows.
+    Raises
+    ------
+    InputError
+        If it holds rows.
     """
-    if ABOUT in frame.columns:
-        return frame
-    rows = ArrowTable.of_frame(frame, "the data frame")
-    data = load([rows], ColumnRoles(rows.names, raw=True), "the data frame").data
-    groups = Groups()
-    means = Grouping(groups).grouped(data)
-    return means_table(means, {"made": {"p": groups.p, "min_rows": groups.min_rows}})
+    table = OwnTable.open(FileSource(Path(connection_details["uri"])), "the database").read_all()
+    if ABOUT not in table.column_names:
+        raise InputError(
+            "the database holds rows, and groups made in each session would tell of single ones: "
+            "let fedcluster site groups write their means once, and name that file"
+        )
+    return table
 
 
-group_rows = preprocessing(grouped_rows)
+read_table = data_extraction(table_means)
 
 
 def answered(kind: str, site: str, frame: Any, **arguments: Any) -> dict[str, Any]:
