@@ -104,6 +104,7 @@ FEDERATION = ("[federation]", 'coordinator = "127.0.0.1:9092"', "insecure = true
 
 def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:
     site = site_of(tmp_path, *FEDERATION)
+    assert len(site.grouped_client().data) > 0  # of which the log tells, too
     log = AuditLog(tmp_path / "audit.jsonl", "north")
     task = {"task": "Lloyd()", "numbers": 9, "smallest_weight": 5.0, "shape": [3, 2], "bytes": 99}
     line = {"run": "a", "round": 1, "asked_by": "me", "question": "00", "bytes": 99}
@@ -120,8 +121,8 @@ def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:
         "smallest_weight": 5.0,
         "versions_of_rows": 2,
     }
-    assert content["log"] == {"lines": 4, "files": 1, "head": end.hash}
-    assert f"the log of 4 lines is whole, {end.hash[:16]}." in content["statement"]
+    assert content["log"] == {"lines": 5, "files": 1, "head": end.hash}
+    assert f"the log of 5 lines is whole, {end.hash[:16]}." in content["statement"]
     said = [part for part in evidence_parts(content) if isinstance(part, str)]
     assert said[0].startswith("1 question of 1 run were answered with 18 numbers, none over a w")
     assert said[-1] == statement(content)

@@ -189,7 +189,7 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     kept: tuple[str, ...] = ()
     if "model.json" in files:
         kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
-    doubts = [*two_sites_line(len(content["sites"])), *doubts]
+    doubts = [*two_sites_line(len(content.get("sites", ()))), *doubts]
     return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
 
 
