@@ -28,6 +28,7 @@ from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import Groups
 from fedcluster.privacy.site_state import STATE_FILE, SiteState, state_folder
 from fedcluster.rounds import run_plan, with_preprocessing
+from fedcluster.site.file import SiteFile
 from fedcluster.site.worker import ReceivedModels
 from fedcluster.transports.flower._programs import free_port
 
@@ -134,6 +135,7 @@ class RunningFederation:
         labelled = toml.read_text().replace('# label_column = "diagnosis"', LABELLED)
         assert LABELLED in labelled
         toml.write_text(labelled)
+        SiteFile.load(toml).confirm()
 
     def served_certificate(self) -> str:
         """What the coordinator shows to those that connect now."""

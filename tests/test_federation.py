@@ -95,6 +95,7 @@ def folder(tmp_path: Path) -> Path:
         names, X = ("x,y", X) if name == "north" else ("y,x", X[:, ::-1])
         lines = [names, *(",".join(map(repr, row)) for row in X.tolist()), ""]
         (tmp_path / "trial" / "sites" / name / "rows.csv").write_text("\n".join(lines))
+        SiteFile.load(tmp_path / "trial" / "sites" / name / "site.toml").confirm()
     return tmp_path / "trial"
 
 

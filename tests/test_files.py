@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import get_ident
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import outputs
+from fedcluster.io._files import values_in
 from fedcluster.io.columns import column_list
 from fedcluster.io.outputs import (
     atomic_folder,
@@ -229,8 +231,10 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
         (
             "5.1,3.5\n4.9,3.0\n",
             None,
-            "site 'north': the first line of north.csv holds numbers; "
-            "put a line with the columns' names above it",
+            "site 'north': the first line of north.csv seems to hold values, not the names of its "
+            "columns (cell 1 is a number, as those below); put a line with names above it, or "
+            'name them, as in north.csv:names=A,B,C or, in a site file, names = ["A", "B", "C"] '
+            "under [source]",
         ),
         ("x,y\n1,2\n", ["x", "z"], "site 'north' has no column 'z'; it has x, y"),
     ],
@@ -239,6 +243,102 @@ def test_what_is_wrong_with_a_csv_is_said_in_one_line(text, columns, message):
     with pytest.raises(InputError) as said:
         read(text, columns=columns)
     assert str(said.value) == message
+
+
+CELLS = {
+    "name": (lambda rng, i: rng.choice(["Ann", "Eve", "José", "O'Neil"]), "first name"),
+    "surname": (lambda rng, i: "".join(map(chr, rng.integers(97, 123, 7))).title(), "Nachname"),
+    "key": (lambda rng, i: f"P{i:04d}", "case1"),
+    "digest": (lambda rng, i: rng.bytes(6).hex(), "sha1"),
+    "number": (lambda rng, i: str(1000 + i), "id"),
+    "address": (lambda rng, i: f"{rng.choice(['ann', 'bo'])}{i}@example.org", "e-mail"),
+    "sex": (lambda rng, i: rng.choice(["F", "M"]), "sex"),
+    "ward": (lambda rng, i: rng.choice(list("ABCD")), "ward 7"),
+    "code": (lambda rng, i: f"{rng.choice(list('CEI'))}{rng.integers(10, 99)}", "ICD10"),
+    "age": (lambda rng, i: str(rng.integers(18, 95)), "age"),
+    "value": (lambda rng, i: f"{rng.normal(25, 4):.1f}", "CD4"),
+    "comma": (lambda rng, i: f"{rng.normal(25, 4):.2f}".replace(".", ","), "T1"),
+    "flag": (lambda rng, i: str(rng.integers(0, 2)), "M"),
+    "day": (lambda rng, i: f"19{rng.integers(30, 99)}-0{rng.integers(1, 9)}-11", "dob"),
+    "date": (lambda rng, i: f"{rng.integers(1, 28)}.{rng.integers(1, 12)}.1960", "Geburtstag"),
+    "time": (lambda rng, i: f"2020-01-0{rng.integers(1, 9)} 1{rng.integers(10)}:30", "seen"),
+    "weight": (lambda rng, i: f"{rng.integers(50, 99)} kg", "24h"),
+    "pressure": (lambda rng, i: f"{rng.integers(90, 180)}/{rng.integers(50, 99)}", "RR"),
+}
+"""What a column holds in one row, and a name that it may have."""
+
+
+def drawn_table(seed, n_rows=40):
+    """A header, and rows of some kinds, one of them at least of few values or of digits."""
+    rng = np.random.default_rng(seed)
+    kinds = [*rng.choice(list(CELLS)[2:], 1), *rng.choice(list(CELLS), rng.integers(1, 7))]
+    rows = [[str(CELLS[kind][0](rng, i)) for kind in kinds] for i in range(n_rows)]
+    if seed % 2:  # some cells are empty, but not of the first row
+        rows[1:] = [[cell if rng.random() > 0.1 else "" for cell in row] for row in rows[1:]]
+    return [f"{CELLS[kind][1]}{'_' * i}" for i, kind in enumerate(kinds)], rows
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_row_in_place_of_the_header_is_noticed_and_a_header_is_not(seed):
+    header, rows = drawn_table(seed)
+    assert values_in(rows[0], rows[1:])
+    assert values_in(header, rows) == ""
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ["region", "2019", "2020", "2021"],
+        ["2021", "2020"],
+        ["id", "0", "1", "2"],
+        ["1", "2", "3", "4", "5"],
+        ["sample", *(f"{400 + 2.5 * i}" for i in range(12))],
+        ["id", "0h", "6h", "12h"],
+        ["gene1", "gene2", "gene3"],
+    ],
+)
+@pytest.mark.parametrize("decimals", [0, 2])
+def test_numbers_may_be_names_where_they_count_or_are_years(header, decimals):
+    rng = np.random.default_rng(decimals)
+    text = [0] if header[0] in ("region", "sample") else []
+    cells = rng.gamma(2, 30, (30, len(header))) + 5
+    rows = [
+        [f"r{i}" if j in text else f"{x:.{decimals}f}" for j, x in enumerate(row)]
+        for i, row in enumerate(cells)
+    ]
+    assert values_in(header, rows) == ""
+
+
+def test_years_and_counts_above_such_values_are_values():
+    years = [["1950", "2019"], ["1961", "2020"], ["1943", "2019"]]
+    assert values_in(years[0], years[1:]) == "cell 1 is a number, as those below"
+    stages = [["Ann", "1", "2"], ["Bob", "3", "2"], ["Eve", "1", "4"]]
+    assert values_in(stages[0], stages[1:]) == "cell 2 is a number, as those below"
+    grown = [[chr(65 + i), *(str(50 + i + 9 * j) for j in range(9))] for i in range(9)]
+    assert values_in(grown[0], grown[1:]) == "cell 2 is a number, as those below"
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "xlsx"])
+def test_a_table_without_a_header_is_read_by_names_that_are_said(ending):
+    name = f"north.{ending}"
+    rows = [["Ann", "F", 77.5], ["Bob", "M", 60.25], ["Eve", "F", 41.0]]
+    if ending == "xlsx":
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(name)
+    else:
+        text = "".join(f"{a},{b},{c}\n" for a, b, c in rows).encode()
+        Path(name).write_bytes(gzip.compress(text) if ending == "csv.gz" else text)
+    with pytest.raises(InputError, match="seems to hold values, not the names of its columns"):
+        read_sites(named_sources([name]), ColumnRoles(raw=True))
+    sources = named_sources([f"{name}:names=who,sex,age"])
+    assert read_sites(sources, ["age"])["north"].data.X.ravel().tolist() == [77.5, 60.25, 41.0]
+    with pytest.raises(InputError, match="has 3 columns, but names has 2"):
+        read_sites(named_sources([f"{name}:names=who,sex"]))
+    sources = named_sources([f"{name}:names=Ann,F,77.5"])  # that it is a header is said, too
+    assert read_sites(sources, ["77.5"])["north"].data.X.ravel().tolist() == [60.25, 41.0]
+    assert read_sites(named_sources([name]), ["77.5"])["north"].data.X.tolist() == [[60.25], [41]]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])

@@ -45,6 +45,7 @@ from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.site.audit_log import has_left, read_log
+from fedcluster.site.file import SiteFile
 from fedcluster.site.owned_files import private_files
 from fedcluster.transports.flare import _server as server
 from fedcluster.transports.flare import _site as member
@@ -72,6 +73,7 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = ["x,y", *(",".join(map(repr, row)) for row in X.tolist()), ""]
         (folder / "sites" / name / "rows.csv").write_text("\n".join(lines))
         (folder / "sites" / name / "rows.csv").chmod(0o600)
+        SiteFile.load(folder / "sites" / name / "site.toml").confirm()
     return folder
 
 

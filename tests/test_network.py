@@ -22,6 +22,7 @@ from fedcluster.model import Model
 from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.site.audit_log import read_log
+from fedcluster.site.file import SiteFile
 from fedcluster.site.logs import answers_of
 
 pytestmark = [
@@ -207,6 +208,7 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
     other = create(tmp_path / "other", ["north"], running.federation.address, insecure=False)
     stranger = other.file("sites", "north")
     shutil.copy(running.site("north") / "rows.csv", stranger)
+    SiteFile.load(stranger / "site.toml").confirm()
     unknown, deceived, plain = (tmp_path / name for name in ("unknown", "deceived", "plain"))
     for folder in (unknown, deceived, plain):
         shutil.copytree(stranger, folder)

@@ -255,6 +255,7 @@ def test_without_certificates_there_are_no_permits(tmp_path):
     (home / "rows.csv").write_text("x\n1\n2\n3\n")
     content = (home / "site.toml").read_text()
     (home / "site.toml").write_text(content + "\n[permits]\nrequired = true\n")
+    SiteFile.load(home / "site.toml").confirm()
     status, said = invoke("site", "start", home / "site.toml")
     assert (status, "permits need a federation with certificates" in said) == (2, True), said
 

@@ -59,6 +59,7 @@ def site(tmp_path: Path) -> Path:
     rows = folder / "rows.csv"
     rows.write_text("age,bmi\n" + "".join(f"{i}.125,{i % 7}\n" for i in range(90)))
     rows.chmod(0o600)
+    SiteFile.load(folder / "site.toml").confirm()
     return folder
 
 
@@ -99,11 +100,15 @@ def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None
     assert (status, found["coordinator"][0]) == (1, "wrong")
     assert "cannot be reached (Connection refused)" in found["coordinator"][1]
     (site / "state/key").chmod(0o640)
-    (site / "rows.csv").write_text("age,bmi\n1,2\n3,4\n")
+    (site / "rows.csv").write_text("age,bmi,crp\n1,2,3\n3,4,3\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
     status, found, said = examine(site)
     assert found["modes"] == ("doubtful", f"others may use state/key: chmod -R go= {site}")
-    assert found["rows"] == ("wrong", "2 rows, 2 columns; with fewer than 20 nothing is sent")
+    assert found["rows"] == ("wrong", "2 rows, 3 columns; with fewer than 20 nothing is sent")
+    advice = "columns crp are not used: fedcluster check lets their names leave"
+    assert found["names"] == ("doubtful", advice)
+    (site / "state/site.columns").unlink()
+    assert examine(site)[1]["names"][0] == "wrong"
     assert found["disk"] == ("doubtful", "0.1 GB free: make room")
     assert json.loads(said)["wrong"] == ["rows", "coordinator"]
     (site / "rows.csv").unlink()

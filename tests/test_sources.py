@@ -241,8 +241,9 @@ def test_an_option_of_another_format_is_refused() -> None:
         InputError, match=r"^rows\.npy: matrix is for \.h5ad, and rows\.npy is none"
     ):
         open_rows(FileSource(Path("rows.npy"), matrix="X"))
-    with pytest.raises(InputError, match=r"names is for \.npy and \.npz, and .*a\.csv is none"):
-        open_rows(FileSource(Path("a.csv"), names=("x",)))
+    titles = r"names is for CSV and Excel and \.npy and \.npz, and .*a\.pq is none"
+    with pytest.raises(InputError, match=titles):
+        open_rows(FileSource(Path("a.pq"), names=("x",)))
 
 
 # Excel

@@ -28,6 +28,7 @@ from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.site.audit_log import read_log
 from fedcluster.site.file import SiteFile
 from fedcluster.site.worker import RUNS, Versions, _Call, _Holder
+from fedcluster.transports.flower import supernode
 from fedcluster.transports.reloading import ReloadingSite, reload
 
 TASK = Task(Lloyd(), START)
@@ -199,6 +200,7 @@ class Connected:
 
     def __init__(self, path: Path) -> None:
         self.said: list[str] = []
+        SiteFile.load(path).confirm()
         self.site = ReloadingSite(path, self.said.append)
 
     def ask(self, run: str) -> dict[str, Any]:
@@ -230,6 +232,59 @@ def test_reload_brings_in_a_new_site_file_and_rows_before_the_next_run(connected
     assert {"name": "MinClusterSize", "p": 7} in after["limits"]
     assert connected.said.count("site north: its file and its rows are read anew") == 1
     assert events(tmp_path) == ["the site was reloaded"]
+
+
+@pytest.fixture
+def unseen(tmp_path: Path) -> Path:
+    """A site file of which nobody has seen the columns."""
+    write_rows(tmp_path, "name,age,bmi")
+    path = tmp_path / "site.toml"
+    path.write_text(
+        'name = "north"\n[source]\npath = "rows.csv"\n'
+        '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+    )
+    return path
+
+
+def write_rows(folder: Path, header: str, row: str = "Adam{},4{},2{}.5") -> None:
+    lines = [row.replace("{}", str(i % 7)) for i in range(60)]
+    (folder / "rows.csv").write_text("\n".join([header, *lines]))
+
+
+def told(site: SiteFile) -> list[str]:
+    """The names of columns that a site tells first."""
+    return [column.name for column in site.grouped_client().introduce(columns=True).columns]
+
+
+def test_no_name_of_a_column_leaves_that_nobody_at_the_site_has_seen(unseen, tmp_path):
+    with pytest.raises(InputError, match=r"nobody at this site has seen .* run fedcluster check"):
+        ReloadingSite(unseen, print)
+    ran = CliRunner().invoke(app, ["check", str(unseen)])
+    assert "the names of these columns may leave, and no others: name, age, bmi." in ran.output
+    ReloadingSite(unseen, print).end("the test is over")
+    site = SiteFile.load(unseen).for_network()
+    assert told(site) == ["name", "age", "bmi"]
+    write_rows(tmp_path, "name,age,bmi,Eve Smith", "Adam{},4{},2{}.5,1")
+    assert told(site) == ["name", "age", "bmi"]
+    with pytest.raises(InputError, match="has no column 'Eve Smith' to cluster by"):
+        site.rows(["Eve Smith"], raw=True)
+    write_rows(tmp_path, "Adam,Rome,Eve", "Smith,Berlin,Meier")  # which could be a header
+    with pytest.raises(InputError, match="has no columns 'name', 'age' and 'bmi'"):
+        told(site)
+    unseen.write_text('columns = ["Rome"]\n' + unseen.read_text())
+    site.groups_file.unlink()
+    assert told(SiteFile.load(unseen).for_network()) == ["Rome"]
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("n", 1)])
+def test_who_starts_a_site_at_a_terminal_is_asked_once_which_names_may_leave(
+    unseen, monkeypatch, answer, status
+):
+    monkeypatch.setattr(supernode, "take_part", lambda *_: None)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _stream: True)
+    ran = CliRunner().invoke(app, ["site", "start", str(unseen)], input=f"{answer}\n")
+    assert "of site north: name, age, bmi." in ran.output
+    assert (ran.exit_code, SiteFile.load(unseen).columns_file.exists()) == (status, not status)
 
 
 @pytest.mark.parametrize(

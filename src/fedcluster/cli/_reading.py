@@ -494,7 +494,8 @@ def read_sites(
         With site, column, row and advice.
     """
     roles = ColumnRoles.from_columns(columns)
-    opened = {site: _one_file(site, source) for site, source in sources.items()}
+    said = [*roles.said, *(name for each in roles.renamed.values() for name in each)]
+    opened = {site: open_source(source, f"site {site!r}", said) for site, source in sources.items()}
     names, own_of, roles = _common_names(
         {site: names_of(each) for site, each in opened.items()}, roles
     )
@@ -640,10 +641,6 @@ def _rows_of(
             notations=read.notations,
         )
     return rows
-
-
-def _one_file(site: str, source: OneSource) -> list[Table] | Matrix:
-    return open_source(source, f"site {site!r}")
 
 
 def _values(

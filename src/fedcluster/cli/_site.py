@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -69,11 +70,23 @@ def start(
 
     path = site_file.absolute().parent / "logs" / "site.jsonl"
     site = SiteFile.load(site_file)
+    _ask_for_names(site)
     with telling(path, log_format, site.name, quiet=quiet) as tell:
         with until_interrupted():
             take_part(site_file, tell, ensure_warmed)
         waits = site_models(site, Membership.from_site_file(site)).are_waiting
         tell("Ended." + " The next start labels the rows." * waits)
+
+
+def _ask_for_names(site: SiteFile) -> None:
+    """Ask the person who starts a site at a terminal which names of columns may leave, once."""
+    if site.columns is not None or site.columns_file.exists() or not sys.stdin.isatty():
+        return
+    names = site.told_names()
+    say(f"Others will be told the names of the columns of site {site.name}: {', '.join(names)}.")
+    if not typer.confirm("May these names leave?"):
+        raise typer.Exit(1)
+    site.confirm()
 
 
 @app.command(epilog="Example: fedcluster site reload site.toml")
@@ -443,7 +456,8 @@ def check(
     Given a site.toml, shows its rows and columns, missing values, and how many rows would be in
     groups, or the effect of the site's limits. Given data files, one for each site as for
     fedcluster fit, shows what each column holds at each site and what would be left out, and
-    warns of values, units and spellings that look wrong. Sends nothing and writes nothing.
+    warns of values, units and spellings that look wrong. Sends nothing. Writes only, for a site of
+    a federation, which names of columns may leave: those that it shows.
     """
     if len(files) == 1 and not suffix_of_data(files[0]):
         _check_site(Path(files[0]), as_json=as_json, quiet=quiet)
@@ -496,6 +510,10 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
         elif site.protection == "groups" or (site.protection is None and site.federation):
             screen.doing(f"grouping the rows of {site.name}")
             content |= _groups(site)
+        confirmed = []
+        if site.federation and site.columns is None:
+            content["names"] = names = list(site.confirm())
+            confirmed = [_confirmed(site, names)]
         for line in _refused(site, summary):
             warnings.warn(line, stacklevel=1)
         lines = _noticed(site)
@@ -506,8 +524,17 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
             *_decimals(summary),
             *lines,
             *_left(content),
+            *confirmed,
             "Nothing was sent.",
         ],
+    )
+
+
+def _confirmed(site: SiteFile, names: Sequence[str]) -> str:
+    """Return in words which names of columns may leave from now on."""
+    return (
+        f"Over a network, the names of these columns may leave, and no others: {', '.join(names)}. "
+        f"They are in {site.columns_file}; write columns = [...] into the site file for fewer."
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
@@ -34,10 +34,13 @@ from fedcluster.io.cells import (
     as_arrow,
     column_of,
     decimals_of,
+    is_date,
     is_number,
     is_written_number,
+    may_be_number,
+    notation_of,
 )
-from fedcluster.io.columns import first_twice
+from fedcluster.io.columns import first_twice, is_missing
 from fedcluster.io.reader import ArrowTable, BatchTable, TablePart
 from fedcluster.io.remote import own_folder
 from fedcluster.io.rows import (
@@ -104,23 +107,28 @@ class CsvFile:
         decimal: str | None = None,
         encoding: str | None = None,
         skip: int | None = None,
+        names: tuple[str, ...] | None = None,
     ) -> CsvFile:
         """Read the header, whose line shows the delimiter; the first rows show the decimal sign.
 
-        The header follows ``skip`` lines; by default it is the first line of the table.
+        The header follows ``skip`` lines; by default it is the first line of the table. A table
+        without a header has the given names.
         """
         seen = FileFingerprint.now(path)
         _check_is_text(path)
         encoding = _encoding(path) if encoding is None else _known(encoding, path)
         first = _first_lines(path, encoding, skip or 0)
         delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(first, decimal or POINT)
-        if skip is None:
+        if skip is None and names is None:
             skip, delimiter = _lines_above(path, first, delimiter)
         for line, record in _records(path, delimiter, encoding):
-            if record and line > skip:
-                names = tuple(name.strip() for name in record)
-                _check_is_parted(path, names, first)
+            if record and line > (skip or 0):
+                cells = tuple(name.strip() for name in record)
+                _check_is_parted(path, cells, first)
                 end = line + sum(value.count("\n") for value in record)
+                if not has_header(path, cells, names):
+                    end = line - 1
+                names = names or cells
                 file = cls(path, names, delimiter, end, seen, decimal or POINT, encoding)
                 return file if decimal else replace(file, decimal=decimals_of(file.head()))
         raise InputError(f"{path} is empty; expected a header line and rows")
@@ -180,8 +188,12 @@ class CsvFile:
 
     def head(self) -> dict[str, tuple[str, ...]]:
         """Return the first cells of each column as text."""
-        first = [record for _, (_, record) in zip(range(HEAD), self._rows(), strict=False)]
+        first = self.first_rows(HEAD)
         return dict(zip(self.names, zip(*first, strict=False), strict=False))
+
+    def first_rows(self, n: int) -> list[list[str]]:
+        """Return the cells of the first n rows as text."""
+        return [record for _, record in islice(self._rows(), n)]
 
     def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns, read as floats, whose first values are numbers or missing."""
@@ -317,6 +329,19 @@ def _check_is_text(path: Path) -> None:
         first = file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
     if what := next((what for sign, what in OTHER_FILES.items() if first.startswith(sign)), None):
         raise InputError(f"{path} is called CSV and seems to be {what}")
+
+
+def has_header(path: Path, first: Sequence[str], names: Sequence[str] | None) -> bool:
+    """Return whether the first line of a table holds its names, which may be given.
+
+    Raises
+    ------
+    InputError
+        If other columns are named than there are.
+    """
+    if names is not None and len(names) != len(first):
+        raise InputError(f"{path} has {len(first)} columns, but names has {len(names)}")
+    return names is None or list(names) == list(first)
 
 
 def _check_is_parted(path: Path, names: Sequence[str], lines: Sequence[str]) -> None:
@@ -460,11 +485,145 @@ def _text(path: Path, encoding: str) -> TextIO:
     return path.open(encoding=encoding, errors="replace", newline="")
 
 
+# The first line of a table: names of columns, or values of a row
+#
+# A name is of another kind than what is below it, as "age" is above numbers. A value is like what
+# is below it: a number above numbers, "M" where other rows have "M", "P002" above "P003".
+
+
+FIRST_ROWS = 50
+"""Number of rows below the first line that are compared with it."""
+MOSTLY = 0.9
+"""Share of a column's cells that must be of the kind of its first one, for that to be a value."""
+YEARS = range(1800, 2201)
+"""Whole numbers that may be years."""
+COUNTED, SORTED = 5, 8
+"""Numbers of columns 1, 2, 3, ..., and of sorted ones, that no row holds by chance."""
+NUMBER = "a number"
+DIGEST = 8
+"""Smallest number of characters of keys that look random, such as digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """First cell of a column, with the others that are not missing."""
+
+    cell: str
+    below: Sequence[str]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the first cell."""
+        return _kind(self.cell)
+
+    def as_value(self) -> str:
+        """Return in words what the first cell is if it is like the others; else ""."""
+        if is_missing(self.cell) or not self.below:
+            return ""
+        least = MOSTLY * len(self.below)
+        if self.kind and sum(_kind(cell) == self.kind for cell in self.below) >= least:
+            return f"{self.kind}, as those below"
+        if not self.kind and self.cell in self.below:
+            return "a text that rows below have, too"
+        return ""
+
+    def is_name(self) -> bool:
+        """Return whether the other cells are of one kind, and this one is not."""
+        kinds = set(map(_kind, self.below))
+        return not is_missing(self.cell) and len(kinds) == 1 and self.kind not in kinds
+
+
+def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return why the first line of a table seems to hold values; "" if it may hold names.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The cells of the first line.
+    rows : sequence of sequence of str
+        The cells of the lines below, each as long.
+
+    Examples
+    --------
+    >>> values_in(["Ann", "F", "77.6"], [["Bob", "M", "60.5"], ["Eve", "F", "61"]])
+    'cell 2 is a text that rows below have, too'
+    >>> values_in(["name", "sex", "age"], [["Bob", "M", "60.5"], ["Eve", "F", "61"]])
+    ''
+    >>> values_in(["region", "2019", "2020"], [["north", "1.5", "2.5"], ["south", "3", "4"]])
+    ''
+    """
+    names = [name.strip() for name in names]
+    rows = [[cell.strip() for cell in row] for row in rows[:FIRST_ROWS]]
+    rows = [row for row in rows if row != names]
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    heads = [
+        _Head(name, [cell for cell in cells if not is_missing(cell)])
+        for name, cells in zip(names, columns, strict=True)
+    ]
+    values = {i: why for i, head in enumerate(heads) if (why := head.as_value())}
+    numbers = [i for i in values if heads[i].kind == NUMBER]
+    below = [[row[i] for i in numbers] for row in rows]
+    if _are_sorted_names([names[i] for i in numbers], below):
+        values = {i: why for i, why in values.items() if i not in numbers}
+    if len(values) <= sum(head.is_name() for head in heads):
+        return ""
+    first = min(values)
+    return f"cell {first + 1} is {values[first]}"
+
+
+def _kind(cell: str) -> str:
+    """Return the kind of a cell in words; "" for a text without digits."""
+    if may_be_number(cell) or is_written_number(cell):
+        return NUMBER
+    if "@" in cell:
+        return "an address"
+    if not any(map(str.isdigit, cell)):
+        return ""
+    if is_date(cell):
+        return "a date"
+    notation = notation_of([cell])
+    if notation is not None and notation.unit:
+        return f"a number of {notation.unit}"
+    signs = re.sub(r"[^\W_]", "", cell)
+    if len(cell) >= DIGEST:
+        return f"a text of {len(cell)} characters {signs}".strip()
+    return "a text like " + re.sub(r"\d+", "1", re.sub(r"[^\W\d_]", "A", cell))
+
+
+def _are_sorted_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether numbers above numbers are names: counted, years, or many sorted ones."""
+    numbers = _numbers(names)
+    if len(numbers) < max(2, len(names)) or not _are_sorted(numbers):
+        return False
+    if len(numbers) >= SORTED:
+        return sum(_are_sorted(_numbers(row)) for row in rows) < len(rows) / 2
+    if numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
+        own = (name in column for name, column in zip(names, zip(*rows, strict=True), strict=True))
+        return len(numbers) >= COUNTED or not any(own)
+    years = [year for row in rows for year in _numbers(row) if year in YEARS]
+    return all(year in YEARS for year in numbers) and len(years) < len(rows) * len(names) / 2
+
+
+def _numbers(cells: Sequence[str]) -> list[float]:
+    return [float(cell) for cell in cells if re.fullmatch(r"\d+(\.\d*)?", cell)]
+
+
+def _are_sorted(numbers: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(numbers)) or all(a > b for a, b in pairwise(numbers))
+
+
 # Excel
 
 
-def open_excel(path: Path, sheet: str | None = None, skip: int | None = None) -> ArrowTable:
+def open_excel(
+    path: Path,
+    sheet: str | None = None,
+    skip: int | None = None,
+    names: tuple[str, ...] | None = None,
+) -> ArrowTable:
     """Read a sheet of an ``.xlsx`` file, by default the first, below skipped lines or titles.
+
+    A table without a header has the given names.
 
     Raises
     ------
@@ -473,7 +632,7 @@ def open_excel(path: Path, sheet: str | None = None, skip: int | None = None) ->
         is not installed.
     """
     lines = _sheet(path, sheet)
-    if skip is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
+    if skip is None and names is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
         skip = _titles(lines[:FIRST])
         if skip:
             _note_titles(path, lines[:skip])
@@ -481,10 +640,11 @@ def open_excel(path: Path, sheet: str | None = None, skip: int | None = None) ->
     header = next((i for i, line in below if any(cell != "" for cell in line)), None)
     if header is None:
         raise InputError(f"{path} is empty; expected a header line and rows")
-    names = [str(cell).strip() for cell in lines[header]]
-    columns = zip(*lines[header + 1 :], strict=True) if lines[header + 1 :] else [()] * len(names)
+    first = tuple(str(cell).strip() for cell in lines[header])
+    start = header + has_header(path, first, names)
+    columns = zip(*lines[start:], strict=True) if lines[start:] else [()] * len(first)
     arrays = [as_arrow([None if cell == "" else cell for cell in cells]) for cells in columns]
-    return ArrowTable(path, pa.Table.from_arrays(arrays, names), header + 1)
+    return ArrowTable(path, pa.Table.from_arrays(arrays, names or first), start)
 
 
 def _sheet(path: Path, name: str | None) -> list[list[Any]]:

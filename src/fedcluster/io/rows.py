@@ -51,7 +51,8 @@ class FileSource:
     path : Path
         The file or the folder.
     names : tuple of str, optional
-        For ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
+        For ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ... For CSV and
+        Excel, those of a table without a header.
     matrix : str, optional
         For ``.h5ad``, the matrix: "X" by default, "layers/NAME" or "obsm/NAME".
     decimal : {".", ","}, optional

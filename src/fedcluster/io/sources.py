@@ -6,7 +6,7 @@ returns a `Table` or a `Matrix`, and add it to that list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._files import (
+    FIRST_ROWS,
     HEAD,
     READERS,
     CsvFile,
@@ -26,6 +27,7 @@ from fedcluster.io._files import (
     open_excel,
     open_sqlite,
     open_statistics,
+    values_in,
 )
 from fedcluster.io.cells import COMMA, NAMES, POINT, Notation, has_padding, is_number, is_text
 from fedcluster.io.columns import (
@@ -38,7 +40,7 @@ from fedcluster.io.columns import (
     own_names,
 )
 from fedcluster.io.matrices import Matrix, matrix_rows, open_h5ad, open_npy, open_npz, sparse_matrix
-from fedcluster.io.reader import Advise, ColumnRoles, Reader, Table, WholeTable
+from fedcluster.io.reader import Advise, ArrowTable, ColumnRoles, Reader, Table, WholeTable
 from fedcluster.io.rows import (
     FILE_OPTIONS,
     FileSource,
@@ -90,7 +92,8 @@ def _open_parquet(path: Path, where: str | None = None) -> Table:
     return ParquetFile.open(path)
 
 
-CSV = Format("CSV", CsvFile.open, ("decimal", "encoding", "skip"))
+CSV = Format("CSV", CsvFile.open, ("decimal", "encoding", "skip", "names"))
+EXCEL = Format("Excel", open_excel, ("sheet", "skip", "names"))
 PARQUET = Format("Parquet", _open_parquet, ("where",))
 DATABASE = ("table", "where", "order")
 FORMATS: dict[str, Format] = {
@@ -100,7 +103,7 @@ FORMATS: dict[str, Format] = {
     ".tsv.gz": CSV,
     ".parquet": PARQUET,
     ".pq": PARQUET,
-    ".xlsx": Format("Excel", open_excel, ("sheet", "skip")),
+    ".xlsx": EXCEL,
     ".npy": Format(".npy", open_npy, ("names",)),
     ".npz": Format(".npz", open_npz, ("names",)),
     ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),
@@ -122,14 +125,26 @@ def suffix_of(name: str) -> str | None:
     return max((end for end in FORMATS if name.lower().endswith(end)), key=len, default=None)
 
 
-def open_source(source: Source, owner: str) -> list[Table] | Matrix:
+def open_source(
+    source: Source, owner: str, said: Collection[str] | None = ()
+) -> list[Table] | Matrix:
     """Open a source: one table or those of a folder, or a matrix.
+
+    Parameters
+    ----------
+    source : FileSource, WarehouseSource or FederationSource
+        The source.
+    owner : str
+        The beginning of an error message, such as "site 'north'".
+    said : collection of str, optional
+        Names of columns that the user has said: a header that holds one of them is not examined;
+        None to examine none.
 
     Raises
     ------
     InputError
-        If the source is missing, unreadable, empty or of an unknown format, or has two columns of
-        the same name; the message begins with the owner, such as "site 'north'".
+        If the source is missing, unreadable, empty or of an unknown format, has two columns of
+        the same name, or begins with values where its header should be.
     """
     with error_prefix(owner):
         if isinstance(source, WarehouseSource):
@@ -146,6 +161,8 @@ def open_source(source: Source, owner: str) -> list[Table] | Matrix:
                 return opened
             tables = [opened]
     for table in tables:
+        if format in (CSV, EXCEL) and said is not None and source.names is None:
+            _check_header(table, owner, said)
         _check_names(table, owner)
     return tables
 
@@ -219,6 +236,27 @@ def _check_names(table: Table, owner: str) -> None:
         )
 
 
+def _check_header(table: Table, owner: str, said: Collection[str]) -> None:
+    """Raise an error if the first line of a text file or a sheet seems to hold values."""
+    if any(name in said for name in table.names):
+        return
+    if isinstance(table, ArrowTable):  # of a sheet
+        cells = [column.to_pylist() for column in table.rows.slice(0, FIRST_ROWS).columns]
+        lines = zip(*cells, strict=True)
+        rows = [["" if cell is None else str(cell) for cell in line] for line in lines]
+    else:
+        assert isinstance(table, CsvFile)
+        rows = table.first_rows(FIRST_ROWS)
+    whole = [row for row in rows if len(row) == len(table.names)]
+    if why := values_in(table.names, whole):
+        file = table.path.name
+        raise InputError(
+            f"{owner}: the first line of {table.path} seems to hold values, not the names of its "
+            f"columns ({why}); put a line with names above it, or name them, as in "
+            f'{file}:names=A,B,C or, in a site file, names = ["A", "B", "C"] under [source]'
+        )
+
+
 def names_of(opened: list[Table] | Matrix) -> tuple[str, ...]:
     """Return the names of the columns of an opened source."""
     return opened.names if isinstance(opened, Matrix) else opened[0].names
@@ -232,6 +270,7 @@ def open_rows(
     owner: str | None = None,
     advise: Advise = choose,
     chunk_rows: int | None = None,
+    said: Collection[str] = (),
 ) -> StreamedRows:
     r"""Open a source as rows in chunks.
 
@@ -252,6 +291,8 @@ def open_rows(
     chunk_rows : int, optional
         The largest number of rows in a chunk of Parquet files or of a matrix; by default about
         262,000 values, more if there are many columns.
+    said : collection of str
+        Names of columns that the user has said, beside those in ``columns``; see `open_source`.
 
     Raises
     ------
@@ -282,7 +323,8 @@ def open_rows(
     name = owner or (str(source) if in_place else "the rows")
     with error_prefix(name):
         if in_place:
-            opened = open_source(source, name)
+            known = () if callable(columns) else ColumnRoles.from_columns(columns).said
+            opened = open_source(source, name, [*known, *said])
         elif isinstance(source, list | tuple):
             opened = list(listed_parquet(source))
         else:
@@ -458,7 +500,8 @@ def read_file(roles: ColumnRoles, path: Path | Source, owner: str) -> Data:
     owner : str
         The beginning of an error message, such as "site 'north'".
     """
-    opened = open_source(FileSource(path) if isinstance(path, Path) else path, owner)
+    source = FileSource(path) if isinstance(path, Path) else path
+    opened = open_source(source, owner, roles.said)
     names = [name for name in names_of(opened) if not is_index(name)]
     roles = ColumnRoles.from_columns(roles, names)
     return load(opened, roles, owner, other_columns).data
@@ -486,15 +529,23 @@ class OwnTable:
     id_column: str | None = None
 
     @classmethod
-    def open(cls, source: Source, owner: str, id_column: str | None = None) -> OwnTable:
+    def open(
+        cls,
+        source: Source,
+        owner: str,
+        id_column: str | None = None,
+        said: Collection[str] | None = None,
+    ) -> OwnTable:
         """Open a file or a folder of Parquet files, checking that it has the column of keys.
+
+        Its header is examined only if ``said`` is given; see `open_source`.
 
         Raises
         ------
         InputError
             If the source cannot be read or lacks the column.
         """
-        own = cls(source, open_source(source, owner), id_column)
+        own = cls(source, open_source(source, owner, said), id_column)
         if id_column is not None:
             found = own_names(own.names, [id_column])
             note_names(owner, found)

@@ -78,6 +78,7 @@ def examined(
     folder = path.absolute().parent
     yield _rows(site)
     yield from _groups(site)
+    yield _names(site)
     yield reached(Address.read(membership.coordinator), membership.authority(folder))
     yield from _own_key(told or {})
     yield modes(folder)
@@ -146,6 +147,18 @@ def _groups(site: SiteFile) -> Iterator[Finding]:
         return
     kept = site.groups_file.exists() or site.has_means
     yield Finding("groups", GOOD, "those that were made last" if kept else "none was made yet")
+
+
+def _names(site: SiteFile) -> Finding:
+    """Return whether somebody at the site has seen the names of columns that leave."""
+    try:
+        known, now = site.for_network().told_names(), site.told_names()
+    except InputError as error:
+        return Finding("names", WRONG, str(error))
+    if new := [name for name in now if name not in known]:
+        said = f"columns {', '.join(new)} are not used: fedcluster check lets their names leave"
+        return Finding("names", DOUBTFUL, said)
+    return Finding("names", GOOD, f"the names of {len(known)} columns may leave")
 
 
 def reached(address: Address, authority: Path | None, host: str = "") -> Finding:

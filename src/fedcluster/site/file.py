@@ -30,6 +30,8 @@ from fedcluster.io.cells import affine, checked_how, kind_of, missing_in
 from fedcluster.io.columns import (
     Meanings,
     SourceSummary,
+    chosen_columns,
+    columns_of,
     first_twice,
     has_columns,
     note_names,
@@ -37,7 +39,7 @@ from fedcluster.io.columns import (
 )
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.means_file import read_means
-from fedcluster.io.outputs import check_system, lock, opened_folder
+from fedcluster.io.outputs import atomic_write, check_system, lock, opened_folder, write_durably
 from fedcluster.io.plugins import load_plugins
 from fedcluster.io.reader import ColumnRoles, Reader, Recoding
 from fedcluster.io.reader import Table as RowTable
@@ -50,7 +52,14 @@ from fedcluster.io.rows import (
     WarehouseSource,
     error_prefix,
 )
-from fedcluster.io.sources import OwnTable, hold, open_rows, open_source, version_of
+from fedcluster.io.sources import (
+    OwnTable,
+    hold,
+    names_of,
+    open_rows,
+    open_source,
+    version_of,
+)
 from fedcluster.io.table_rows import parquet_files
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups
@@ -139,6 +148,8 @@ class SiteFile:
         Whether to answer only questions that an accepted permit covers.
     path : Path
         The file itself.
+    confirmed : tuple of str, optional
+        Without ``columns``: those whose names may leave, as the site's owner has seen them.
 
     Examples
     --------
@@ -179,6 +190,7 @@ class SiteFile:
     federation: Mapping[str, Any] = field(default_factory=dict)
     permits: bool = False
     path: Path = Path("site.toml")
+    confirmed: tuple[str, ...] | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> SiteFile:
@@ -215,7 +227,8 @@ class SiteFile:
             has_columns(f"site {self.name!r}, [{key}]: the source", names, getattr(self, key))
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
-        own = self.columns or [name for name in names if name not in others]
+        told = names if self.confirmed is None else self.confirmed
+        own = self.columns or [name for name in told if name not in others]
         for name in columns or ():
             if name not in own:
                 raise InputError(
@@ -253,10 +266,54 @@ class SiteFile:
             here = None if columns is None else [own.get(name, name) for name in columns]
             return self.roles(names, here, raw=raw)
 
-        rows = open_rows(self.source, roles, owner=owner, advise=self._advise)
+        rows = open_rows(
+            self.source, roles, owner=owner, advise=self._advise, said=self._said_names
+        )
         if not raw and (coded := [name for name in self.codes if name in rows.columns]):
             raise refused("codes-unprepared", owner=owner, column=coded[0])
         return self._mended(rows, raw=raw).called(own)
+
+    @property
+    def columns_file(self) -> Path:
+        """File with the names of columns that the site's owner has seen, and that may leave."""
+        return self.state_folder / f"{self.path.stem}.columns"
+
+    def told_names(self) -> tuple[str, ...]:
+        """Return the source's names of the columns that a federation would be told."""
+        opened = open_source(self.source, f"site {self.name!r}", self._said_names)
+        return self.roles(names_of(opened), raw=True).chosen
+
+    def confirm(self) -> tuple[str, ...]:
+        """Let the names of the present columns leave, and no others; return them."""
+        names = replace(self, confirmed=None).told_names()
+        with atomic_write(self.columns_file) as temporary:
+            write_durably(temporary, json.dumps({"columns": names}, indent=1).encode())
+        return names
+
+    def for_network(self) -> SiteFile:
+        """Return the site with the names of columns that may leave.
+
+        Raises
+        ------
+        InputError
+            If nobody at the site has said which.
+        """
+        if self.columns is not None:
+            return self
+        if not self.columns_file.exists():
+            raise InputError(
+                f"{self.path}: nobody at this site has seen which names of columns others would be "
+                f"told: run fedcluster check {self.path.name}, which shows them and lets them "
+                "leave, or write columns = [...] there"
+            )
+        return replace(self, confirmed=load_record(self.columns_file, _Confirmed).columns)
+
+    @property
+    def _said_names(self) -> list[str]:
+        """Names of the source's columns that the file mentions, or that were confirmed."""
+        roles = (self.weight_column, self.group_column, self.label_column, self.id_column)
+        named = (self.columns or self.confirmed or (), self.codes, self.rename, self.factors)
+        return [*filter(None, roles), *chain(*named, self.dates)]
 
     def _own_names(self, names: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
         """Return the source's names of columns that are renamed, or wanted in another spelling."""
@@ -441,7 +498,11 @@ class SiteFile:
                 "groups would tell of single rows: put it back as it was; the rows of others need "
                 "a folder of their own"
             )
-        return data
+        if self.confirmed is None:
+            return data
+        told = {self.rename.get(name, name) for name in self.confirmed}
+        names = [column.name for column in columns_of(data) if column.name in told]
+        return chosen_columns(data, names, f"site {self.name!r}", raw=True)
 
     def means_made_of(self) -> dict[str, Any]:
         """Return the source and the settings of the groups as JSON-compatible values."""
@@ -481,7 +542,7 @@ class SiteFile:
         owner = f"site {self.name!r}"
         self.own_table()
         with error_prefix(owner):
-            opened = open_source(self.source, owner)
+            opened = open_source(self.source, owner, self._said_names)
             if isinstance(opened, Matrix):
                 return SourceSummary.from_chunks(opened.chunks())
             summary = _summary_of_tables(opened, owner, self.group_column)
@@ -629,6 +690,10 @@ class _Privacy(Struct, forbid_unknown_fields=True):
                 )
         values = {key: getattr(self, key) for key in ("epsilon", "delta", "group_size")}
         return _table("privacy", values, Budget)
+
+
+class _Confirmed(Struct, forbid_unknown_fields=True):
+    columns: Names
 
 
 class _Permits(Struct, forbid_unknown_fields=True):

@@ -53,7 +53,7 @@ class ReloadingSite:
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path, self._say, self._look = path, say, Lock()
         self._mark, self._run = _mark(path), ""
-        self.site = SiteFile.load(path)
+        self.site = SiteFile.load(path).for_network()
         self.membership = Membership.from_site_file(self.site)
         self._turns = site_responder(self.site, self.membership, say)
 
@@ -114,7 +114,7 @@ def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[Site
         If it is invalid, or names another site or coordinator than the present connection.
     """
     check_private([path.absolute().parent, path])
-    site = SiteFile.load(path)
+    site = SiteFile.load(path).for_network()
     now = Membership.from_site_file(site)
     other = [key for key in FIXED if getattr(now, key) != getattr(membership, key)]
     if site.name != before.name or other:
@@ -131,7 +131,7 @@ def reload(path: Path) -> SiteFile:
     InputError
         If the site file is invalid; then nothing is requested.
     """
-    site = SiteFile.load(path)
+    site = SiteFile.load(path).for_network()
     Membership.from_site_file(site)
     with atomic_write(site.state_folder / MARK) as temporary:
         temporary.write_text(f"{time.time_ns()}\n", encoding="ascii")
