@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(2, 60, 2)) + 6 * RNG.integers(0, 3, (2, 60, 1))
-TERMS = ["--purpose", "Groups of patients", "--rounds", 40, "--end", "2090-12-31"]
+TERMS = {"--purpose": "Groups of patients", "--rounds": 40, "--end": "2090-12-31"}
 PREPARED = PreprocessingSpec(missing="mean")
 
 
@@ -57,6 +57,7 @@ def trial(tmp_path: Path) -> Path:
         toml = (home / "site.toml").read_text()
         toml = toml.replace("[source]", 'label_column = "side"\n\n[source]')
         (home / "site.toml").write_text(toml + "\n[permits]\nrequired = true\n")
+        SiteFile.load(home / "site.toml").confirm()
     return folder
 
 
@@ -64,8 +65,13 @@ def toml(trial: Path, name: str = "north") -> Path:
     return trial / "sites" / name / "site.toml"
 
 
+def terms(*more: object) -> list[object]:
+    """The usual terms of a permit, except those that are given."""
+    return [part for each in TERMS.items() if each[0] not in more for part in each] + [*more]
+
+
 def grant(trial: Path, *more: object, columns: str = "age,bmi") -> Path:
-    command = ["federation", "permit", trial, "hips-1", "--columns", columns, *TERMS, *more]
+    command = ["federation", "permit", trial, "hips-1", "--columns", columns, *terms(*more)]
     status, said = invoke(*command)
     assert status == 0, said
     return trial / "permits" / "hips-1.toml"
@@ -233,7 +239,7 @@ def test_an_offered_permit_is_shown_before_it_is_accepted(trial):
     ],
 )
 def test_terms_of_a_permit_that_mean_nothing_are_refused(more, reason, trial):
-    command = ["federation", "permit", trial, "hips-1", "--columns", "age", *TERMS, *more]
+    command = ["federation", "permit", trial, "hips-1", "--columns", "age", *terms(*more)]
     status, said = invoke(*command)
     assert (status, reason in said, said.count("\n")) == (2, True, 1), said
     assert not (trial / "permits" / "hips-1.toml").exists()
@@ -241,14 +247,14 @@ def test_terms_of_a_permit_that_mean_nothing_are_refused(more, reason, trial):
 
 def test_a_permit_is_not_written_over_another(trial):
     grant(trial)
-    command = ["federation", "permit", trial, "hips-1", "--columns", "age", *TERMS]
+    command = ["federation", "permit", trial, "hips-1", "--columns", "age", *terms()]
     status, said = invoke(*command)
     assert (status, "hips-1.toml exists; give the permit another id" in said) == (2, True)
 
 
 def test_without_certificates_there_are_no_permits(tmp_path):
     create(tmp_path / "f", ["a"], "127.0.0.1:8443", insecure=True)
-    command = ["federation", "permit", tmp_path / "f", "hips-1", "--columns", "age", *TERMS]
+    command = ["federation", "permit", tmp_path / "f", "hips-1", "--columns", "age", *terms()]
     status, said = invoke(*command)
     assert (status, "is insecure: a permit needs its certificates" in said) == (2, True)
     home = tmp_path / "f/sites/a"
