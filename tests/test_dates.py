@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, PreprocessingSpec
+from fedcluster.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -63,3 +66,79 @@ def test_dates_that_are_missing_or_none_are_said() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             FederatedKMeans(2, prepare=PreprocessingSpec(dates=dates)).fit({"a": frame})
+
+
+def written(days: list[int], form: str) -> pd.DataFrame:
+    """Persons born in March of 1930 to 1969, on some days, as a site writes it."""
+    born = pd.Series([pd.Timestamp(1930 + i % 40, 3, day) for i, day in enumerate(days)])
+    return pd.DataFrame({"born": born.dt.strftime(form), "x": np.arange(len(days)) % 7.0})
+
+
+def read_as(how: str, **sites: pd.DataFrame) -> tuple[dict[str, float], str]:
+    """The mean of the numbers that dates become, by site, and what is said."""
+    spec = PreprocessingSpec(dates={"born": how})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = FederatedKMeans(1, prepare=spec, random_state=0).fit(sites)
+    assert model.fit_report_ is not None
+    moments = model.fit_report_.moments["born"]
+    lines = "\n".join(str(each.message) for each in said)
+    return {site: each[0] for site, each in moments.items()}, lines
+
+
+FEW, ALL = [1 + i % 12 for i in range(40)], [1 + i % 28 for i in range(40)]
+ASKS = "'03/01/1930' and all others may begin with the day or with the month; write month:dmy"
+
+
+@pytest.mark.parametrize(
+    ("north", "south", "note"),
+    [
+        ((FEW, "%m/%d/%Y"), (ALL, "%m/%d/%Y"), "'north', column 'born': '03/01/1930' is read with"),
+        ((FEW, "%d-%m-%Y"), (ALL, "%d-%m-%Y"), "'01-03-1930' is read with the day first"),
+        ((ALL, "%m/%d/%Y"), (ALL, "%d/%m/%Y"), ""),
+        ((FEW, "%d.%m.%Y"), (ALL, "%m/%d/%Y"), "'01.03.1930' is read with the day first"),
+        ((FEW, "%Y-%m-%d"), (FEW, "%Y/%m/%d"), ""),
+        ((FEW, "%m/%d/%y"), (ALL, "%m/%d/%y"), "is read with the month first"),
+    ],
+)
+def test_the_order_of_dates_is_that_of_the_column_or_of_the_others(north, south, note):
+    found, said = read_as("month", north=written(*north), south=written(*south))
+    assert found == {"north": 3, "south": 3}
+    assert note in said
+    assert bool(note) == ("is read with" in said)
+
+
+@pytest.mark.parametrize("south", [(FEW, "%m/%d/%Y"), (FEW, "%d/%m/%Y"), (FEW, "%Y-%m-%d")])
+def test_where_nothing_shows_the_order_of_dates_a_line_asks(south):
+    with pytest.raises(ValueError, match=ASKS):
+        read_as("month", north=written(FEW, "%m/%d/%Y"), south=written(*south))
+    sites = {"north": written(FEW, "%m/%d/%Y"), "south": written(ALL, "%d.%m.%Y")}
+    found, said = read_as("month:mdy", **sites)
+    assert found == {"north": 3, "south": 3}
+    assert "'03/01/1930' is read with the month first" in said
+    both = {"west": written(ALL, "%d/%m/%Y"), "east": written(ALL, "%m/%d/%Y")}
+    with pytest.raises(ValueError, match=ASKS):  # the others do not agree
+        read_as("month", north=written(FEW, "%m/%d/%Y"), **both)
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%y", "%m/%d/%y", "%d-%m-%y"])
+def test_nobody_is_born_after_the_day_of_an_age(form):
+    how, full = "age:2024-12-31", written(ALL, "%Y-%m-%d")
+    found, said = read_as(how, north=written(ALL, form), south=full)
+    assert found["north"] == found["south"]
+    assert "years of two digits are read as 1925 to 2024" in said
+
+
+def test_files_are_read_in_one_order_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(FEW, "%m/%d/%Y").to_csv("north.csv", index=False)
+    written(ALL, "%m/%d/%Y").to_csv("south.csv", index=False)
+    fit = ["fit", "north.csv", "south.csv", "-k", "1", "--dates", "born=month", "--no-report"]
+    ran = CliRunner().invoke(app, [*fit, "--out", "out"])
+    assert ran.exit_code == 0, ran.output
+    assert "site 'north', column 'born': '03/01/1930' is read with the month first" in ran.stderr
+    ran = CliRunner().invoke(app, [*fit[:1], *fit[2:], "north.csv", "--out", "more"])
+    assert ran.exit_code == 0, ran.output
+    ran = CliRunner().invoke(app, ["fit", "north.csv", *fit[3:], "--out", "other"])
+    assert ran.exit_code == 2
+    assert ASKS in ran.stderr

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcluster.cli._reading import named_sources, read_sites
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, ReadingNote
 from fedcluster.io import outputs
 from fedcluster.io._files import values_in
 from fedcluster.io.columns import column_list
@@ -28,6 +28,7 @@ from fedcluster.io.outputs import (
     write_durably,
 )
 from fedcluster.io.reader import ColumnRoles
+from fedcluster.site.file import SiteFile
 
 TWO = "x,y\n1,2\n3,4\n"
 
@@ -339,6 +340,54 @@ def test_a_table_without_a_header_is_read_by_names_that_are_said(ending):
     sources = named_sources([f"{name}:names=Ann,F,77.5"])  # that it is a header is said, too
     assert read_sites(sources, ["77.5"])["north"].data.X.ravel().tolist() == [60.25, 41.0]
     assert read_sites(named_sources([name]), ["77.5"])["north"].data.X.tolist() == [[60.25], [41]]
+
+
+def sheets(name, **tables):
+    """A workbook with some sheets."""
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for title, rows in tables.items():
+        sheet = book.create_sheet(title.strip("_"))
+        sheet.sheet_state = "hidden" if title.endswith("_") else "visible"
+        for row in rows:
+            sheet.append(row)
+    book.save(name)
+
+
+def test_a_workbook_with_several_tables_asks_for_the_sheet():
+    first, second = [["age", "bmi"], [31, 22], [47, 30]], [["age", "bmi"], [52, 28], [61, 25]]
+    sheets("two.xlsx", a=first, b=second)
+    with pytest.raises(InputError, match=r"the sheets 'a' \(3 lines\), 'b' \(3 lines\): name one"):
+        read_sites(named_sources(["two.xlsx"]))
+    found = read_sites(named_sources(["two.xlsx:sheet=b"]))["two"]
+    assert found.data.X.tolist() == [[52, 28], [61, 25]]
+    sheets("one.xlsx", cover=[["Export of May"], ["made by us"]], b=second, lists_=first)
+    with pytest.warns(ReadingNote, match=r"one\.xlsx: sheet 'b' is read, and not 'cover'"):
+        found = read_sites(named_sources(["one.xlsx"]))["one"]
+    assert found.data.X.tolist() == [[52, 28], [61, 25]]
+
+
+@pytest.mark.parametrize("ending", ["csv", "xlsx"])
+def test_rows_without_any_value_are_no_rows(ending):
+    rows = [["age", "bmi", "sex"], [31, 22, "f"], ["", "", ""], [47, "", "m"], *[["", "", ""]] * 9]
+    if ending == "csv":
+        Path("n.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    else:
+        sheets("n.xlsx", a=[[cell or None for cell in row] for row in rows])
+    with pytest.warns(ReadingNote, match=r"(1 row is|10 rows are) left out .* any value, as row 2"):
+        found = read_sites(named_sources([f"n.{ending}"]), ColumnRoles(raw=True))["n"]
+    assert found.data.X[:, 0].tolist() == [31, 47]
+    assert list(found.row_ids) == [1, 3]
+    source = f'name = "n"\n[source]\npath = "n.{ending}"\n'
+    Path("site.toml").write_text(f"{source}[groups]\np = 2\nmin_rows = 2\n")
+    assert SiteFile.load("site.toml").grouped_client().data.n_rows == 2
+
+
+def test_codes_with_underscores_are_texts():
+    with pytest.raises(InputError, match="'1_2' is not a number"):
+        read("bed,x\n1_2,1\n10_1,2\n")
+    found = read("bed,x\n1_2,1\n10_1,2\n1_2,3\n", columns=ColumnRoles(raw=True))
+    assert [column.kind for column in found.data.columns] == ["text", "number"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])

@@ -346,3 +346,16 @@ def test_one_file_of_all_sites_is_prepared_too(tables, files):
     for name in ("north", "west"):
         a, b = (Path(out, f"labels/{name}.csv").read_text() for out in ("out", "two"))
         assert [x.split(",")[1] for x in a.split()[1:]] == [x.split(",")[1] for x in b.split()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [
+        ({"s": ["F", "M"] * 20, "s=F": [100.0 + i % 3 for i in range(40)]}, "s=F"),
+        ({"a": ["b=c", "d"] * 20, "a=b": ["c", "e"] * 20}, "a=b=c"),
+    ],
+)
+def test_a_column_called_as_a_text_of_another_is_refused(rows, name):
+    line = f"would both give a column '{name}': rename one of them, or leave it out"
+    with pytest.raises(InputError, match=line):
+        FederatedKMeans(2, prepare="auto", random_state=0).fit(pd.DataFrame(rows))

@@ -162,7 +162,7 @@ Dates = Annotated[
         "A=HOW,...|HOW",
         "Turn dates into numbers, which are otherwise left out. age: years up to today, or "
         "age:YYYY-MM-DD; month; weekday: 1 is Monday; since: days since 2000, or "
-        "since:YYYY-MM-DD.",
+        "since:YYYY-MM-DD. With :mdy at the end, months come first in dates such as 3/4/2021.",
     ),
 ]
 

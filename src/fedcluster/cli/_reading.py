@@ -12,12 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.cli._options import FileOptions, JoinOptions, ValueOptions
 from fedcluster.cli._screen import HELD, Doing, silent
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
-from fedcluster.errors import InputError, listed
+from fedcluster.errors import InputError, ReadingNote, listed
 from fedcluster.io.cells import COMMA, FROM_DATES, POINT, affine, checked_how
 from fedcluster.io.columns import (
     SourceSummary,
@@ -42,6 +43,7 @@ from fedcluster.io.reader import (
     Recoding,
     Table,
     counts_rows,
+    each_site,
     warn_of_shares,
     warn_of_totals,
 )
@@ -500,12 +502,18 @@ def read_sites(
         {site: names_of(each) for site, each in opened.items()}, roles
     )
     values = _values(sources, names, roles)
-    read: dict[str, SiteRows] = {}
-    for site, source in sources.items():
+
+    def rows_of(site: str, roles: ColumnRoles) -> dict[str, SiteRows]:
+        source = sources[site]
         doing(f"reading {source.path.name if isinstance(source, FileSource) else site}")
         own = replace(roles, values=values[site])
         by_name = roles.values is not None
-        read |= _rows_of(site, source, opened.pop(site), own, own_of[site], by_name=by_name)
+        return _rows_of(site, source, opened[site], own, own_of[site], by_name=by_name)
+
+    read: dict[str, SiteRows] = {}
+    for rows in each_site(sources, roles, rows_of):
+        read |= rows
+    opened.clear()
     for site, rows in read.items():
         if roles.raw:
             warn_of_totals(f"site {site!r}", rows.data)
@@ -629,6 +637,12 @@ def _rows_of(
     for name in [site] if sites is None else sorted(set(sites.tolist())):
         place = None if sites is None else np.flatnonzero(sites == name)
         data = read.data if place is None else read.data.take(place)
+        if roles.raw and (n_empty := int((empty := _without_value(data)).sum())):
+            some = "1 row is" if n_empty == 1 else f"{n_empty:,} rows are"
+            said = f"site {name!r}: {some} left out for lack of any value, as row"
+            warnings.warn(f"{said} {int(np.argmax(empty)) + 1}", ReadingNote, stacklevel=2)
+            place = (np.arange(len(data)) if place is None else place)[~empty]
+            data = read.data.take(place)
         rows[name] = SiteRows(
             name,
             roles.recoding.apply(data, name, gaps=roles.raw),
@@ -641,6 +655,12 @@ def _rows_of(
             notations=read.notations,
         )
     return rows
+
+
+def _without_value(data: Data) -> NDArray[np.bool_]:
+    """Return which rows have no number and no text, (n,), unless none has."""
+    empty: NDArray[np.bool_] = np.isnan(data.X).all(axis=1)
+    return np.zeros(len(data), dtype=bool) if empty.all() else empty
 
 
 def _values(

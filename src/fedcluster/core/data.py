@@ -202,6 +202,13 @@ class Data:
             return self
         return self.take(self.sample_weight > 0)
 
+    def valued(self) -> Data:
+        """Return the rows that have a weight, and a value in some column."""
+        there = self.weighed()
+        empty = np.isnan(there.X[:, 0]) if there.X.shape[1] else np.zeros(len(there), dtype=bool)
+        empty[empty] = np.isnan(there.X[empty]).all(axis=1)
+        return there.take(~empty) if empty.any() else there
+
     def canonical(self) -> Data:
         """Return the rows in lexicographic order, so that no random draw depends on their order."""
         weight = [] if self.sample_weight is None else [self.sample_weight]

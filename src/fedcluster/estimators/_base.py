@@ -47,7 +47,7 @@ from fedcluster.io.inputs import (
     named_tables,
     read_table,
 )
-from fedcluster.io.reader import ColumnRoles, warn_of_shares, warn_of_totals
+from fedcluster.io.reader import ColumnRoles, each_site, warn_of_shares, warn_of_totals
 from fedcluster.io.rows import batches, chunks_of
 from fedcluster.io.sources import read_file
 from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of, tried
@@ -96,15 +96,17 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     plain = not raw and all(is_plain(part.table) for part in parts)
     data: dict[str, Data] = {}
     written: dict[str, dict[str, Notation]] = {}
-    for part in parts:
+
+    def rows_of(part: SiteTable, roles: ColumnRoles) -> Data:
         if plain:
-            rows = Data(part.table)
-        else:
-            if names is not None:
-                check_same(part, names)
-            own = _roles_of(part, names, roles)
-            written[part.name] = {}
-            rows = read_table(part.table, own, part.owner, notations=written[part.name])
+            return Data(part.table)
+        if names is not None:
+            check_same(part, names)
+        own = _roles_of(part, names, roles)
+        written[part.name] = {}
+        return read_table(part.table, own, part.owner, notations=written[part.name])
+
+    for part, rows in zip(parts, each_site(parts, roles, rows_of), strict=True):
         warn_of_totals(part.owner, rows)
         data[part.name] = _with_weights(rows, part)
     warn_of_shares({name: (data[name], each) for name, each in written.items()})

@@ -621,9 +621,9 @@ def open_excel(
     skip: int | None = None,
     names: tuple[str, ...] | None = None,
 ) -> ArrowTable:
-    """Read a sheet of an ``.xlsx`` file, by default the first, below skipped lines or titles.
+    """Read a sheet of an ``.xlsx`` file, below skipped lines or titles.
 
-    A table without a header has the given names.
+    It is by default the only one with a table. A table without a header has the given names.
 
     Raises
     ------
@@ -657,12 +657,43 @@ def _sheet(path: Path, name: str | None) -> list[list[Any]]:
             sheets = book.sheet_names
             if name is not None and name not in sheets:
                 raise InputError(f"{path} has no sheet {name!r}; it has {', '.join(sheets)}")
-            lines: list[list[Any]] = book.get_sheet_by_name(
-                sheets[0] if name is None else name
-            ).to_python(skip_empty_area=False)
+            held = {
+                each: book.get_sheet_by_name(each).to_python(skip_empty_area=False)
+                for each in (_shown(book) if name is None else [name])
+            }
         except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
             raise InputError(f"{path} is not a whole Excel file: {error}") from error
-    return lines
+    return _only_table(path, held)
+
+
+def _shown(book: Any) -> list[str]:
+    """Return the names of the sheets that are not hidden, or else all."""
+    shown = [each.name for each in book.sheets_metadata if str(each.visible).endswith("Visible")]
+    return shown or list(book.sheet_names)
+
+
+def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> list[list[Any]]:
+    """Return the lines of the only sheet with a table, of two columns and two lines at least.
+
+    Raises
+    ------
+    InputError
+        If there are several.
+    """
+    first = next(iter(sheets))
+    wide = {name: sum(_filled(line) > 1 for line in lines) for name, lines in sheets.items()}
+    tables = [name for name, n_lines in wide.items() if n_lines > 1]
+    if len(tables) > 1:
+        file, said = path.name, ", ".join(f"{name!r} ({wide[name]:,} lines)" for name in tables)
+        raise InputError(
+            f"{path} has a table on each of the sheets {said}: name one, as in "
+            f'{file}:sheet={tables[0]} or, in a site file, sheet = "{tables[0]}" under [source]'
+        )
+    used = tables[0] if tables else first
+    if left := [name for name in sheets if name != used and any(map(_filled, sheets[name]))]:
+        said = f"{path.name}: sheet {used!r} is read, and not {', '.join(map(repr, left))}"
+        warnings.warn(said, ReadingNote, stacklevel=4)
+    return sheets[used]
 
 
 # CSV files read by several threads, block by block, into rows that lie side by side

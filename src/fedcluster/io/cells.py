@@ -62,6 +62,8 @@ def parsed(text: str, decimal: str | None = POINT) -> float:
         if POINT in text:
             raise ValueError(f"{text!r} has a point")
         text = text.replace(COMMA, POINT)
+    if "_" in text:
+        raise ValueError(f"{text!r} is a code")  # which Python takes for a number
     return float(text.replace("\u2212", "-"))
 
 
@@ -72,6 +74,8 @@ def is_number(text: str, decimal: str | None = POINT) -> bool:
     --------
     >>> is_number("1,5"), is_number("1,5", ","), is_number("1.5", ","), is_number("1.234,5", ",")
     (False, True, False, False)
+    >>> is_number("1_2")
+    False
     """
     try:
         parsed(text, decimal)
@@ -457,10 +461,19 @@ PATTERNS = {
 }
 
 
-def days_of_texts(texts: Sequence[str]) -> Floats | None:
+def days_of_texts(
+    texts: Sequence[str], order: str = "", latest: datetime.date | None = None
+) -> Floats | None:
     """Return texts as days since 1970, (n,), or None if one of them is not a date.
 
-    If all dates are ambiguous, as 3/4/2021 is, the day is assumed to come first.
+    Parameters
+    ----------
+    texts : sequence of str
+        The texts.
+    order : {"", "dmy", "mdy"}
+        What comes first if all dates are ambiguous, as 3/4/2021 is: by default the day.
+    latest : date, optional
+        The day after which no date with a year of two digits lies; by default the end of 2049.
 
     Examples
     --------
@@ -470,32 +483,58 @@ def days_of_texts(texts: Sequence[str]) -> Floats | None:
     (array([1.]), array([1.]))
     >>> days_of_texts(["1.5", "2.5"])
     """
-    for order, pattern in PATTERNS.items():
-        head = _days(texts[:DATES_TRIED], order, pattern) if len(texts) > DATES_TRIED else texts
-        if head is not None and (days := _days(texts, order, pattern)) is not None:
+    for each in sorted(PATTERNS, key=lambda name: bool(order) and not name.startswith(order)):
+        head = _days(texts[:DATES_TRIED], each, latest) if len(texts) > DATES_TRIED else texts
+        if head is not None and (days := _days(texts, each, latest)) is not None:
             return days
     return None
 
 
-def _days(texts: Sequence[str], order: str, pattern: re.Pattern[str]) -> Floats | None:
+def orders_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return what may come first in dates of numbers: "dmy", "mdy", or both if they differ then.
+
+    Examples
+    --------
+    >>> orders_of(["3/4/2021", "5/5/2021"]), orders_of(["3/4/2021", "3/13/2021"])
+    (('dmy', 'mdy'), ('mdy',))
+    >>> orders_of(["5/5/2021"]), orders_of(["2021-03-04"])
+    ((), ())
+    """
+    found = {}
+    for order in ("dmy", "mdy"):
+        days = _days(texts, order, None)
+        days = _days(texts, f"{order}2", None) if days is None else days
+        if days is not None:
+            found[order] = tuple(days.tolist())
+    return tuple(found) if len(found) == 1 or len(set(found.values())) > 1 else ()
+
+
+def has_short_years(texts: Sequence[str]) -> bool:
+    """Return whether dates are written with years of two digits."""
+    return any(_days(texts, order, None) is not None for order in ("dmy2", "mdy2"))
+
+
+def _days(texts: Sequence[str], order: str, latest: datetime.date | None) -> Floats | None:
     days = np.empty(len(texts))
     for i, text in enumerate(texts):
-        match = pattern.fullmatch(text.strip())
-        day = None if match is None else _day(match.groups(), order)
+        match = PATTERNS[order].fullmatch(text.strip())
+        day = None if match is None else _day(match.groups(), order, latest)
         if day is None:
             return None
         days[i] = day
     return days if len(texts) else None
 
 
-def _day(parts: Sequence[str], order: str) -> float | None:
+def _day(parts: Sequence[str], order: str, latest: datetime.date | None) -> float | None:
     """Return the days since 1970 of the parts of a date, or None if there is no such day."""
     part = dict(zip(order, parts, strict=False))
     month = part.get("m") or str(MONTHS.get(part.get("b", "").lower(), 0))
-    year = int(part["y"])
-    if order.endswith("2"):
-        year += 2000 if year < 50 else 1900
+    year, last = int(part["y"]), (latest or datetime.date(2049, 12, 31)).toordinal()
     try:
+        if order.endswith("2"):
+            years = (2000 + year, 1900 + year)
+            days = [datetime.date(each, int(month), int(part["d"])).toordinal() for each in years]
+            return float(next((day for day in days if day <= last), days[-1]) - EPOCH)
         return float(datetime.date(year, int(month), int(part["d"])).toordinal() - EPOCH)
     except ValueError:
         return None
@@ -525,15 +564,13 @@ def days_of_numbers(values: NDArray[np.floating], fewest: int = 3) -> Floats | N
     if not (dates == np.floor(dates)).all():
         return None
     numbers, place = np.unique(dates.astype(np.int64), return_inverse=True)
-    days = _days([f"{n // 10000}-{n // 100 % 100}-{n % 100}" for n in numbers.tolist()], *YMD)
+    texts = [f"{n // 10000}-{n // 100 % 100}-{n % 100}" for n in numbers.tolist()]
+    days = _days(texts, "ymd", None)
     if days is None:
         return None
     result = np.full(len(values), np.nan)
     result[there] = days[place]
     return result
-
-
-YMD = ("ymd", PATTERNS["ymd"])
 
 
 def is_date(cell: object) -> bool:
@@ -555,7 +592,8 @@ def checked_how(how: str, today: datetime.date | None = None) -> str:
     Parameters
     ----------
     how : str
-        "age", "age:2024-12-31", "month", "weekday", "since" or "since:2000-01-01".
+        "age", "age:2024-12-31", "month", "weekday", "since" or "since:2000-01-01"; followed by
+        ":dmy" or ":mdy" for what comes first in dates such as 3/4/2021.
     today : date, optional
         The day at which ages are computed if none is given.
 
@@ -564,7 +602,7 @@ def checked_how(how: str, today: datetime.date | None = None) -> str:
     >>> checked_how("age", datetime.date(2024, 5, 1)), checked_how("since"), checked_how("month")
     ('age:2024-05-01', 'since:2000-01-01', 'month')
     """
-    kind, _, day = how.partition(":")
+    kind, day, order = _parts_of(how)
     try:
         known = datetime.date.fromisoformat(day).isoformat() if day else ""
     except ValueError:
@@ -574,11 +612,27 @@ def checked_how(how: str, today: datetime.date | None = None) -> str:
             "dates become age, age:YYYY-MM-DD, month, weekday, since or since:YYYY-MM-DD, "
             f"not {how}"
         )
-    if kind in ("month", "weekday"):
-        return kind
-    if not known:
+    if not known and kind in ("age", "since"):
         known = SINCE if kind == "since" else (today or datetime.date.today()).isoformat()
-    return f"{kind}:{known}"
+    return ":".join(filter(None, (kind, known, order)))
+
+
+def _parts_of(how: str) -> tuple[str, str, str]:
+    """Return the kind of number of a conversion, its reference day, and the order of dates."""
+    kind, *more = how.split(":")
+    order = more.pop() if more and more[-1] in ("dmy", "mdy") else ""
+    return kind, ":".join(more), order
+
+
+def order_of(how: str) -> str:
+    """Return what comes first in dates, "dmy" or "mdy", as a conversion says; "" if it does not."""
+    return _parts_of(how)[2]
+
+
+def latest_of(how: str) -> datetime.date:
+    """Return the day after which no date lies: nobody is born after an age is taken."""
+    kind, day, _ = _parts_of(how)
+    return datetime.date.fromisoformat(day) if kind == "age" else datetime.date.today()
 
 
 def numbers_of(days: Floats, how: str) -> Floats:
@@ -592,7 +646,7 @@ def numbers_of(days: Floats, how: str) -> Floats:
     >>> numbers_of(days, "weekday"), numbers_of(days, "since:2000-01-01")  # 1 is a Monday
     (array([4., 3.]), array([-10957.,     60.]))
     """
-    kind, _, day = how.partition(":")
+    kind, day, _ = _parts_of(how)
     if kind in ("age", "since"):
         start = datetime.date.fromisoformat(day).toordinal() - EPOCH
         return (start - days) / YEAR if kind == "age" else days - start
@@ -786,17 +840,21 @@ def days_of(column: pa.ChunkedArray) -> Floats | None:
     return days
 
 
-def dates_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Floats | None:
+def dates_in(
+    column: pa.ChunkedArray,
+    decimal: str | None = POINT,
+    read: Callable[[Sequence[str]], Floats | None] = days_of_texts,
+) -> Floats | None:
     """Return a column of dates in any form as days since 1970, NaN for missing values.
 
-    Return None if some value is not a date.
+    Texts are read by a function. Return None if some value is not a date.
     """
     if pa.types.is_temporal(column.type):
         return days_of(column)
     if not is_text(column.type):
         return days_of_numbers(as_floats(column), 1) if is_numeric(column) else None
     levels, codes = levels_of(column)
-    days = days_of_texts(levels)
+    days = read(levels)
     if days is None:
         numbers = as_floats(column, decimal) if is_numeric(column, decimal) else None
         return None if numbers is None else days_of_numbers(numbers, 1)

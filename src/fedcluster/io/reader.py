@@ -9,8 +9,9 @@ import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -30,16 +31,20 @@ from fedcluster.io.cells import (
     days_of_numbers,
     days_of_texts,
     floats_of_texts,
+    has_short_years,
     is_date,
     is_number,
     is_numeric,
     is_text,
+    latest_of,
     levels_of,
     mostly_numbers,
     notation_in,
     numbered_groups,
     numbers_of,
     odd_one,
+    order_of,
+    orders_of,
     reads_as_number,
 )
 from fedcluster.io.columns import (
@@ -64,6 +69,7 @@ LEAVE_OUT = "leave the column out"
 FEW_WORDS, FEW_NAMES = 3, 20
 """Largest number of distinct words among a column's numbers that are all named; and of words and
 numbers that may be names."""
+SiteT, Read = TypeVar("SiteT"), TypeVar("Read")
 Advise = Callable[[Sequence[str]], str]
 """Function that returns advice for a non-numeric column, given the numeric ones."""
 
@@ -202,6 +208,8 @@ class ColumnRoles:
         By site ("" for all sites), the new names of columns.
     levels : mapping of str to sequence of str
         By column, the texts that a model knows.
+    orders : dict of str to set of str
+        By column, what comes first in the dates of the sites that were read: "dmy" or "mdy".
     """
 
     values: tuple[str, ...] | None = None
@@ -219,6 +227,7 @@ class ColumnRoles:
     named: tuple[str, ...] = ()
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    orders: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def from_columns(
@@ -285,6 +294,15 @@ class ColumnRoles:
             levels=by(self.levels),
         )
 
+    def in_known_orders(self) -> ColumnRoles:
+        """Return the roles with the orders of dates in which other sites write them all."""
+        known = {name: each for name, [each, *more] in self.orders.items() if not more}
+        dates = {
+            name: how if order_of(how) or name not in known else f"{how}:{known[name]}"
+            for name, how in self.dates.items()
+        }
+        return replace(self, dates=dates)
+
     @property
     def chosen(self) -> tuple[str, ...]:
         """The columns to cluster by, which must be known by now."""
@@ -305,6 +323,27 @@ class ColumnRoles:
     def texts(self) -> list[str]:
         """The columns that are read as text."""
         return [name for name in (self.site, self.group, self.label) if name is not None]
+
+
+class OrderUnknown(InputError):
+    """Error for dates of which nothing in their column shows whether the day comes first."""
+
+
+def each_site(
+    sites: Iterable[SiteT], roles: ColumnRoles, read: Callable[[SiteT, ColumnRoles], Read]
+) -> list[Read]:
+    """Read sites; dates that may begin with the day or the month are read as those of others."""
+    found: list[Read | None] = []
+    later: list[tuple[int, SiteT]] = []
+    for i, site in enumerate(sites):
+        try:
+            found.append(read(site, roles))
+        except OrderUnknown:
+            found.append(None)
+            later.append((i, site))
+    for i, site in later:
+        found[i] = read(site, roles.in_known_orders())
+    return [each for each in found if each is not None]
 
 
 class Origin(Protocol):
@@ -562,7 +601,7 @@ class Reader:
         if not is_coded and is_numeric(cells, decimal):
             return self._measured(name, as_floats(cells, decimal))
         levels, codes = levels_of(cells)
-        if not is_coded and (days := days_of_texts(levels)) is not None:
+        if not is_coded and (days := self._days_of(name, levels)) is not None:
             return self._dated(name, at_codes(days, codes))
         if not is_coded and mostly_numbers(levels, codes):
             self._all_numeric({name: cells}, LEAVE_OUT)
@@ -646,11 +685,35 @@ class Reader:
         """Return a column that a model has as numbers, directly or converted from dates."""
         if name not in self.roles.dates:
             return self._not_infinite(name, column, AS_IN_MODEL)
-        days = dates_in(column, self.part.table.decimal)
+        days = dates_in(column, self.part.table.decimal, partial(self._days_of, name))
         if days is None:
             self._no_date(name, column.to_pylist())
             days = np.full(len(column), np.nan)
         return numbers_of(days, self.roles.dates[name])
+
+    def _days_of(self, name: str, texts: Sequence[str]) -> Floats | None:
+        """Return texts as days since 1970, and say what is assumed of them where that counts."""
+        how = self.roles.dates.get(name)
+        if how is None:
+            return days_of_texts(texts)
+        latest, order, where = latest_of(how), order_of(how), f"{self.owner}, column {name!r}"
+        days, dotted = days_of_texts(texts, order, latest), all("." in text for text in texts)
+        orders = () if days is None else orders_of(texts)
+        if len(orders) == 1 and not dotted:
+            self.roles.orders.setdefault(name, set()).update(orders)
+        if len(orders) == 2 and not order and not dotted:
+            raise OrderUnknown(
+                f"{where}: {texts[0]!r} and all others may begin with the day or with the month; "
+                f"write {how}:dmy or {how}:mdy for what comes first, or dates as 2021-12-31"
+            )
+        if len(orders) == 2:
+            first = {"": "day", "dmy": "day", "mdy": "month"}[order]
+            said = f"{where}: {texts[0]!r} is read with the {first} first"
+            warnings.warn(said, ReadingNote, stacklevel=2)
+        if days is not None and not how.startswith("month") and has_short_years(texts):
+            said = f"{where}: years of two digits are read as {latest.year - 99} to {latest.year}"
+            warnings.warn(said, ReadingNote, stacklevel=2)
+        return days
 
     def _not_infinite(
         self, name: str, column: pa.ChunkedArray, mend: str = "mend it"

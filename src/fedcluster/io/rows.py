@@ -60,7 +60,7 @@ class FileSource:
     encoding : str, optional
         For CSV, the encoding, such as "cp1252"; by default inferred from the first bytes.
     sheet : str, optional
-        For Excel, the name of the sheet; by default the first one.
+        For Excel, the name of the sheet; by default the only one with a table.
     table : str, optional
         For SQLite and DuckDB, the table or view; by default the only one.
     skip : int, optional

@@ -40,7 +40,15 @@ from fedcluster.io.columns import (
     own_names,
 )
 from fedcluster.io.matrices import Matrix, matrix_rows, open_h5ad, open_npy, open_npz, sparse_matrix
-from fedcluster.io.reader import Advise, ArrowTable, ColumnRoles, Reader, Table, WholeTable
+from fedcluster.io.reader import (
+    Advise,
+    ArrowTable,
+    ColumnRoles,
+    OrderUnknown,
+    Reader,
+    Table,
+    WholeTable,
+)
 from fedcluster.io.rows import (
     FILE_OPTIONS,
     FileSource,
@@ -419,8 +427,8 @@ def load(
     has_columns(owner, table.names, [*roles.chosen, *roles.others])
     try:
         return _read_whole(table, roles, owner, advise)
-    except InputError:
-        if not (skip and roles.raw):
+    except InputError as error:
+        if isinstance(error, OrderUnknown) or not (skip and roles.raw):
             raise
         with error_prefix(owner):
             part = table.read([*roles.chosen, *roles.others], roles.texts)

@@ -179,6 +179,14 @@ def _check_columns(
             raise InputError(f"there is no column {name!r} to weigh; there are {', '.join(used)}")
         if name not in used:
             raise InputError(f"there is no column {name!r} to make categories of")
+    origins: dict[str, str] = {}
+    for column in columns:
+        for name in column.names:
+            if (other := origins.setdefault(name, column.name)) != column.name:
+                raise InputError(
+                    f"columns {other!r} and {column.name!r} would both give a column {name!r}: "
+                    "rename one of them, or leave it out"
+                )
     if not columns:
         reasons = "; ".join(f"{name!r} is {why}" for name, why in left_out.items())
         raise InputError(f"there is no column to cluster by: {reasons}")

@@ -164,7 +164,7 @@ class Grouping:
         """
 
         def chunks() -> Iterator[Data]:
-            return filter(len, map(Data.weighed, chunks_of(rows)))
+            return filter(len, map(Data.valued, chunks_of(rows)))
 
         table = survey(chunks(), self.groups.p, None, passes)
         if len(table.units) < self.groups.min_rows:
@@ -221,7 +221,7 @@ class Grouping:
         """Return the means of groups, a reader of their units' content, and the partition."""
 
         def chunks() -> Iterator[Data]:
-            return filter(len, map(Data.weighed, chunks_of(rows)))
+            return filter(len, map(Data.valued, chunks_of(rows)))
 
         before = self._kept(chunks)
         table = survey(chunks(), self.groups.p, before.key if self.file else b"", passes)

@@ -591,8 +591,9 @@ Factor = Annotated[float | str, Meta(description=FACTOR)]
 DateRule = Annotated[
     str,
     Meta(
-        pattern=r"^((age|since):\d{4}-\d\d-\d\d|month|weekday)$",
-        description='"age:YYYY-MM-DD", "since:YYYY-MM-DD", "month" or "weekday"',
+        pattern=r"^((age|since):\d{4}-\d\d-\d\d|month|weekday)(:dmy|:mdy)?$",
+        description='"age:YYYY-MM-DD", "since:YYYY-MM-DD", "month" or "weekday", with ":mdy" where '
+        "months come first",
     ),
 ]
 Share = Annotated[float | None, Meta(description="a number, as in epsilon = 4.0 and delta = 1e-6")]
