@@ -537,23 +537,17 @@ class OwnTable:
     id_column: str | None = None
 
     @classmethod
-    def open(
-        cls,
-        source: Source,
-        owner: str,
-        id_column: str | None = None,
-        said: Collection[str] | None = None,
-    ) -> OwnTable:
+    def open(cls, source: Source, owner: str, id_column: str | None = None) -> OwnTable:
         """Open a file or a folder of Parquet files, checking that it has the column of keys.
 
-        Its header is examined only if ``said`` is given; see `open_source`.
+        Its header is examined where its rows are read.
 
         Raises
         ------
         InputError
             If the source cannot be read or lacks the column.
         """
-        own = cls(source, open_source(source, owner, said), id_column)
+        own = cls(source, open_source(source, owner, None), id_column)
         if id_column is not None:
             found = own_names(own.names, [id_column])
             note_names(owner, found)
