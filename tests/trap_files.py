@@ -438,6 +438,9 @@ def dates() -> Iterator[Trap]:
     for how, texts in written.items():
         cells = with_column(base(12), "admitted", picks(texts))
         yield trap(f"dates: {how}", cells, "left out", "admitted", "dates")
+    cells = with_column(base(12), "admitted", lambda s, i: f"0{1 + i % 9}/0{1 + i % 7}/2020")
+    words, how = "may begin with the day or with the month", {"dates": "admitted=month"}
+    yield trap("dates: day or month", cells, "refused", "admitted", words, options=how)
     for how in ("ISO", "German", "YYYYMMDD", "with names"):
         cells = with_column(base(13), "admitted", picks(written[how]))
         since = [float(11 * i + 3) for i in range(N)]
@@ -632,6 +635,14 @@ def sheets() -> Iterator[Trap]:
     yield Trap("dates of a sheet", dated, "left out", "admitted", "dates")
     padded = excel(lambda frame: frame.assign(area=[f"0{1000 + 13 * i}" for i in range(N)]))
     yield Trap("numbers of a sheet as text", padded, "left out", "area", "zeros in front")
+    two = io.BytesIO()
+    with pd.ExcelWriter(two) as book:
+        for title in ("May", "June"):
+            pd.DataFrame({"age": [31.0, 47.5], "bmi": [22.5, 30.1]}).to_excel(
+                book, sheet_name=title
+            )
+    both = {"north.xlsx": two.getvalue()}
+    yield Trap("a table on each of two sheets", both, "refused", "", "on each of the sheets 'May'")
     sign = excel(
         lambda frame: frame.assign(sbp=[-999.0 if i % 9 == 0 else 130 + i for i in range(N)])
     )
@@ -640,6 +651,8 @@ def sheets() -> Iterator[Trap]:
 
 def traps() -> list[Trap]:
     """All traps."""
+    rows = files["west.csv"].partition(b"\n")[2]
+    yield Trap("no header", files | {"west.csv": rows}, "refused", "", "seems to hold values")
     makers = (
         sentinels, units, no_features, spellings, keys, dates, writings, typings, shapes,
     )  # fmt: skip
