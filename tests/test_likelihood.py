@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
-from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine
+from fedcluster import (
+    Client,
+    Data,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    LocalEngine,
+    select_k,
+)
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Column, Grouped, State, Summary
 from fedcluster.core.ranges import Box
@@ -212,6 +220,28 @@ def test_warnings_are_about_what_would_change_the_verdict(
 
 
 # What the sites are asked
+
+
+@pytest.mark.parametrize(
+    ("sizes", "d", "says"),
+    [((20, 20, 20), 30, 3), ((200, 12), 24, 2), ((300, 8), 24, 1)],
+)
+def test_clusters_of_fewer_rows_than_columns_are_found_or_warned_of(
+    sizes: tuple[int, ...], d: int, says: int
+) -> None:
+    """A covariance of its own needs as many rows as columns; other shapes share theirs."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    X = (12 / np.sqrt(2 * d) * rng.normal(size=(len(sizes), d)))[y] + rng.normal(size=(len(y), d))
+    chosen = select_k(X, sites=np.arange(len(X)) % 3, random_state=0)
+    assert chosen.n_clusters == says
+    proposed = [line for line in chosen.warnings if "look at them by -k" in line]
+    assert len(proposed) == (says != len(sizes))
+    for line in proposed:
+        assert f"fewer than 12 rows are not looked for in {d} columns" in line
+        k = int(line.rpartition("n_clusters=")[2])
+        labels = FederatedKMeans(k, random_state=0).fit(X).labels_
+        assert adjusted_rand_score(y, labels) == 1.0
 
 
 def test_two_values_are_known_by_their_kurtosis() -> None:

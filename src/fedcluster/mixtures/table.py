@@ -25,8 +25,9 @@ from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import ColumnMoments, Covariance
 from fedcluster.rounds import Plan
 
-FEWEST = 6
-"""Number of rows (or the number of columns, if larger) below which a component is dropped."""
+FEWEST, SHARE = 6, 0.04
+"""Number of rows below which a component is dropped, and where there are more columns, at most this
+share of all rows: the tails of real rows, which are not normal, are many small components."""
 REGULARISED = 1e-6
 """Amount added to variances, relative to the mean variance of a column."""
 LEAST = 1e-6
@@ -82,6 +83,8 @@ class Table:
         The share of each column's variance that is likely between clusters; see `Shapes`.
     rows_each : float
         The mean number of rows that are seen as one; see `Shapes`.
+    share : float
+        The share of the rows that a component has at least, where there are more columns.
     """
 
     n: float
@@ -96,6 +99,7 @@ class Table:
     preprocessor: RowTransform | None
     between: Floats
     rows_each: float = 1.0
+    share: float = SHARE
 
     @classmethod
     def by_column(
@@ -142,9 +146,18 @@ class Table:
             log_noise=self.log_noise if noise else None,
             levels=bool((self.texts > 0).any()),
             shrinkage=self.rows_each * (d / 2 + 1),
-            min_weight=min(float(max(FEWEST, d)), self.n / 2),
+            min_weight=self.fewest(shape),
             floors=True,
         )
+
+    def fewest(self, shape: CovarianceType) -> float:
+        """Return the weight below which a component is dropped.
+
+        Of fewer rows than columns, a covariance of its own is hardly more than the pooled one.
+        """
+        d = self.n_numbers
+        least = d if shape == "full" else min(d, self.share * self.n)
+        return min(max(float(least), FEWEST), self.n / 2)
 
     def start(self, step: GaussianMixture, centers: Floats) -> State:
         """Return a state from which a mixture starts, at means (k, d)."""

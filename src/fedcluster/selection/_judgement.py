@@ -32,7 +32,13 @@ from fedcluster.recipes.bootstrap import resampling
 from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
-from fedcluster.selection._mixtures import ROUNDS, confirmed_plan, landscape, likely_mixtures
+from fedcluster.selection._mixtures import (
+    ROUNDS,
+    confirmed_plan,
+    landscape,
+    likely_mixtures,
+    with_small,
+)
 
 AGREE = 0.95
 """Adjusted Rand index from which on k-means has the judged clusters."""
@@ -99,6 +105,7 @@ def judged_plan(
     (table, rows), *again = yield from everyone(gather(described))
     kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
     likely, counts = likely_mixtures(rows, ks, kinds)
+    smaller = with_small(rows, kinds, max((each.bic for each in likely), default=-np.inf))
     plans: list[Plan[Any]] = [confirmed_plan(rows, likely, spec.seed)]
     kinds = list(dict.fromkeys(each.kind for each in likely))
     for i, (_, own) in zip(draws, again, strict=True):
@@ -120,22 +127,28 @@ def judged_plan(
     ]
     return replace(
         judgement,
-        warnings=(*judgement.warnings, *(_unseen(rows) if spec.smallest > 1 else [])),
+        warnings=(*judgement.warnings, *_unseen(rows, spec, judgement.verdict, smaller)),
         beside=beside,
         replicates=tuple(drawn),
         gaps=gaps_of(judgement, table) if draws else None,
     )
 
 
-def _unseen(rows: LeafRows) -> list[str]:
-    """Return a sentence if limits of the sites hide clusters that are not small."""
-    if len(rows.leaves.weights) > MANY_LEAVES:
-        return []
-    fewest = LEAVES_EACH * rows.table.n / len(rows.leaves.weights)
-    return [
-        f"limits of the sites may hide clusters of fewer than about {fewest:.0f} rows; limits that "
-        "let smaller groups pass would show them"
-    ]
+def _unseen(rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int) -> list[str]:
+    """Return sentences on clusters that limits of the sites, or many columns, may hide."""
+    said, fewest = [], LEAVES_EACH * rows.table.n / len(rows.leaves.weights)
+    if spec.smallest > 1 and len(rows.leaves.weights) <= MANY_LEAVES:
+        said.append(
+            f"limits of the sites may hide clusters of fewer than about {fewest:.0f} rows; limits "
+            "that let smaller groups pass would show them"
+        )
+    if smaller > verdict.n_clusters:
+        said.append(
+            f"clusters of fewer than {rows.table.fewest('diag'):.0f} rows are not looked for in "
+            f"{rows.table.n_numbers} columns, but with such ones {smaller} are likelier: look at "
+            f"them by -k {smaller}, in Python n_clusters={smaller}"
+        )
+    return said
 
 
 def _drawn(plan: Plan[T], seed: int) -> Plan[T]:

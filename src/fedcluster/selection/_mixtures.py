@@ -24,7 +24,15 @@ from fedcluster.mixtures.on_leaves import LeafRows, OnLeaves, Search, pruned
 from fedcluster.mixtures.table import KINDS, Kind, Table
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update
-from fedcluster.selection._likelihood import LINKED, NONE, TOUCHING, Mixture, clusters_of
+from fedcluster.selection._likelihood import (
+    CLOSE,
+    CLOSE_SHARE,
+    LINKED,
+    NONE,
+    TOUCHING,
+    Mixture,
+    clusters_of,
+)
 
 JUDGING: tuple[PlannedStep, ...] = (
     *(Moments, ColumnShape, Covariance, AxisCounts, LeafMoments, GaussianMixture, MixtureOverlap),
@@ -37,6 +45,8 @@ CONFIRMED, OTHERS = 8, 2
 clusters."""
 FULLEST = 0.2
 """Smallest share of the rows, the most complete ones, from which overlaps are computed."""
+SMALL: tuple[Kind, ...] = (("spherical", False), ("diag", False))
+"""Shapes of components that may have fewer rows than columns."""
 OWN = 1.05
 """Relative spread along a direction, compared with a component without any, that counts as none."""
 GRID = np.concatenate([[0.02, 0.05], np.linspace(0.1, 0.9, 17), [0.95, 0.98]])
@@ -87,6 +97,22 @@ def likely_mixtures(
             chosen.append(i)
     chosen += [i for i in allowed if i not in chosen][: CONFIRMED - len(chosen)]
     return [found[i] for i in chosen], [counts[i] for i in chosen]
+
+
+def with_small(rows: LeafRows, kinds: Sequence[Kind], best: float) -> int:
+    """Return how many clusters leaves show if small components are kept; 0 if hardly likelier.
+
+    Separate covariances are left out: of fewer rows than columns, they are not told.
+    """
+    table = rows.table
+    small = LeafRows(rows.leaves, replace(table, share=0.0))
+    kinds = [kind for kind in kinds if kind in SMALL]
+    if not kinds or small.table.fewest("diag") == table.fewest("diag"):
+        return 0
+    found = Search(small, kinds).likely()[:1]
+    if not found or found[0].bic < best + max(CLOSE, CLOSE_SHARE * table.n_seen):
+        return 0
+    return len(clusters_of(_on_leaves(found[0], small))[0])
 
 
 def _on_leaves(found: OnLeaves, rows: LeafRows) -> Mixture:
