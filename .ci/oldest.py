@@ -2,7 +2,7 @@
 
 One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but those of
 Flower and vantage6, and of the libraries whose tables the estimators take. The tests' own tools
-stay new. Flower is left out: its one release that is allowed needs newer versions of what it shares
+stay new. Flower is left out: its releases that are allowed need newer versions of what they share
 with fedcluster.
 """
 

@@ -21,12 +21,11 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 def shown() -> Iterator[str]:
     """Yield a section for each command that does something, in the order of the help."""
     every = typer.main.get_command(app)
-    context = typer.Context(every)
     for name, command in commands(every, "fedcluster"):
         yield f"## {name}"
         yield from (plain(each) for each in re.split(r"\n\s*\n", command.help or ""))
         for title, kind in {"Arguments": "argument", "Options": "option"}.items():
-            rows = [row(each, context) for each in command.params if each.param_type_name == kind]
+            rows = [row(each) for each in command.params if each.param_type_name == kind]
             if rows:
                 yield "\n".join([f"| {title} | |\n|---|---|", *rows])
         if command.epilog:
@@ -43,13 +42,14 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from commands(below[part], f"{name} {part}")
 
 
-def row(parameter: Any, context: typer.Context) -> str:
+def row(parameter: Any) -> str:
     """Return one line of a table: the names of a parameter, and what it does."""
     if parameter.param_type_name == "argument":
-        names = f"`{parameter.make_metavar(context)}`"
+        names = f"`{argument(parameter)}`"
     else:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-    takes = parameter.metavar or "|".join(getattr(parameter.type, "choices", ()))
+    described = getattr(parameter, "type_descriptor", None) or parameter.type  # typer 0.29, 0.20
+    takes = parameter.metavar or "|".join(getattr(described, "choices", None) or ())
     if takes and parameter.param_type_name == "option":
         names += f" `{takes}`".replace("|", "\\|")
     says = [plain(parameter.help or "")]
@@ -58,6 +58,14 @@ def row(parameter: Any, context: typer.Context) -> str:
     if parameter.required and parameter.param_type_name == "option":
         says.append("Required.")
     return f"| {names} | {' '.join(says)} |"
+
+
+def argument(parameter: Any) -> str:
+    """Return the name of an argument: in brackets if it may be left out, with dots for several."""
+    name = parameter.metavar or parameter.name.upper()
+    if not (parameter.metavar or parameter.required):
+        name = f"[{name}]"
+    return name if parameter.metavar or parameter.nargs == 1 else f"{name}..."
 
 
 def default_of(parameter: Any) -> str:
