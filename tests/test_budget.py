@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -20,7 +21,7 @@ from test_noise import BOX, STATE, SumsByCentre, task
 from typer.testing import CliRunner
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms.private import BoxMoments, GridCells
+from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells, RelativeLloyd
 from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary, Task
 from fedcluster.engines.client import Client
@@ -33,7 +34,7 @@ from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget, BudgetLedger, PolicyError, noise_of, rho_of
-from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.privacy.disclosure import Disclosure, scales
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.messages import limits_in_words
@@ -286,6 +287,51 @@ def test_a_person_counts_with_the_first_rows_alone():
     assert with_it.weights.sum() == pytest.approx(2 * len(set(groups)), abs=0.1)
 
 
+AT_ZERO = State(np.zeros((1, 2)), np.zeros(1), memory={"radius": np.array([0.5])})
+CELLS = {"axes": np.eye(2), "low": -np.ones(2), "high": np.ones(2), "bins": np.full(2, 2.0)}
+GRID = replace(AT_ZERO, memory={**CELLS, "radius": np.array([1.0])})
+PRIVATE = [
+    (BoxMoments(), State()),
+    (BallScatter(), AT_ZERO),
+    (RelativeLloyd(), AT_ZERO),
+    (RelativeLloyd(), replace(AT_ZERO, memory={"radius": np.array([2.0])})),
+    (GridCells(), GRID),
+    (GridCells(means=True), GRID),
+]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(("step", "state"), PRIVATE)
+def test_a_budget_is_for_persons_as_a_record_more_may_swap_which_count(step, state, most):
+    """Every table with any records of one person, in any order, before others or after them."""
+    corners = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
+    others, bound = np.array([[1.0, -1.0], [0.0, 0.5], [0.0, -0.5]]), step.sensitivity(state, 2)
+    scale = [each if each else np.inf for each in scales(bound, 1.0)]
+
+    def answer(person: tuple[int, ...], *, last: bool) -> np.ndarray:
+        """By the length by which noise multiplier 1 hides a change of 1."""
+        parts = [corners[list(person)], others]
+        whose = [np.full(len(person), 9), np.array([1, 2, 3])]
+        rows, groups = (np.concatenate(each[:: -1 if last else 1]) for each in (parts, whose))
+        client = Client("north", Data(rows, groups=groups), Disclosure(rows_per_person=most))
+        exact, _ = client._step(Task(step, state, noise=1.0), client.data)  # noqa: SLF001
+        return np.concatenate([exact.sums.ravel() / scale[0], exact.weights / scale[1]])
+
+    lists = [each for n in range(4) for each in product(range(4), repeat=n)]
+    for last in (False, True):
+        told = {person: answer(person, last=last) for person in lists}
+        apart = [np.linalg.norm(told[person] - told[()]) for person in lists]
+        assert most * 0.6 < max(apart) <= most * (1 + 1e-9)
+        swaps = [
+            np.linalg.norm(told[person] - told[more])
+            for person in lists
+            for more in lists
+            if len(more) == len(person) + 1
+            and person in {more[:i] + more[i + 1 :] for i in range(len(more))}
+        ]
+        assert 1.05 < max(swaps) <= 2 * (1 + 1e-9)
+
+
 # The coordinator's end
 
 
@@ -386,7 +432,8 @@ def test_a_site_s_budget_is_shown(folder):
     assert [(run["run"], run["answers"]) for run in told["runs"]] == [("a", 4), ("b", 2)]
     assert told["spent"]["rho"] == pytest.approx(0.06)
     shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
-    assert "of 2 at delta 1e-06, for each record." in shown
+    whose = "for each record (each person, where a column says whose the records are)."
+    assert f"of 2 at delta 1e-06, {whose}" in shown
     assert "Not counted" not in shown
     earlier: list[dict[str, object]] = [
         {"tasks": [1]},

@@ -9,7 +9,10 @@ Canonne, G. Kamath, T. Steinke, NeurIPS 2020, theorem 4). Epsilon at a delta is 
 the privacy loss distribution by dp-accounting, which always rounds to the safe side.
 
 Neighbouring tables differ by one record or, for persons with several, by ``group_size`` records:
-then the sensitivity is ``group_size`` times as large, and rho ``group_size``^2 times.
+then the sensitivity is ``group_size`` times as large, and rho ``group_size``^2 times. If a column
+says whose the records are, the first ``group_size`` of each person count, and neighbouring tables
+differ by one person, with any records. A single record more may then swap which ones count: it
+changes an answer by as much as two, and rho 4 times as much covers it.
 
 Questions to a site are counted, and bounded per message, run and day.
 

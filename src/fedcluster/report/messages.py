@@ -169,12 +169,13 @@ def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[st
     Examples
     --------
     >>> spent = {"epsilon": 0.9, "delta": 1e-6, "group_size": 1, "rho": 0.028, "answers": 4}
-    >>> privacy_lines({"privacy": {**spent, "budget": 1.0}})
-    ['Privacy budget spent: epsilon 0.9 of 1 at delta 1e-06 for each row, in 4 answers of a site.']
+    >>> line = privacy_lines({"privacy": {**spent, "budget": 1.0}})[0]
+    >>> line[:63], line[-24:]
+    ('Privacy budget spent: epsilon 0.9 of 1 at delta 1e-06 for each ', ' in 4 answers of a site.')
     """
     if not (spent := content.get("privacy")):
         return []
-    whose = "each row"
+    whose = "each row (each person, where a column says whose the rows are)"
     if spent["group_size"] > 1:
         whose = f"each person with up to {spent['group_size']:g} rows"
     line = (

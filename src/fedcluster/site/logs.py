@@ -302,9 +302,12 @@ def budget_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
         yield f"Not counted: {before:,} answers that left before the site had a budget."
 
 
+PERSONS = " (each person, where a column says whose the records are)"
+
+
 def spent_line(content: Mapping[str, Any]) -> str:
     """Return a sentence on how much of a budget is spent and left."""
-    spent, delta, whose = content["spent"], content["delta"], "each record"
+    spent, delta, whose = content["spent"], content["delta"], f"each record{PERSONS}"
     if (size := content["group_size"]) > 1:
         whose = f"each person with up to {size} records"
     return (
