@@ -17,6 +17,9 @@ def kinds(seed: int = 0, n: int = 300) -> Mapping[str, Data]:
     rng = np.random.default_rng(seed)
     whole = rng.integers(0, 3000, (n, 3)).astype(np.float64)
     codes = np.column_stack([rng.integers(0, 2, (n, 4)), rng.integers(0, 90, n)]).astype(float)
+    some = np.where(rng.random((n, 2)) < 0.05, rng.lognormal(7.0, 1.2, (n, 2)), 0.0).round(2)
+    ages, relapses = rng.integers(20, 96, n), rng.poisson(1.0, n)
+    costs = np.column_stack([ages, relapses, some[:, 0], 98.6 + some[:, 1]])
     patients, names = simulated(n, seed), tuple(Column(f"c{j}") for j in range(3))
     away = np.where(rng.random((n, 5)) < 0.3, np.nan, patients.X)
     return {
@@ -25,6 +28,7 @@ def kinds(seed: int = 0, n: int = 300) -> Mapping[str, Data]:
         "decimals": Data(rng.normal(size=(n, 3)), columns=names),
         "each row twice": Data(np.repeat(whole[: n // 2], 2, axis=0), columns=names),
         "heavy tails": Data(rng.lognormal(0.0, 2.0, (n, 3)).round(3), columns=names),
+        "costs of few": Data(costs, columns=tuple(Column(f"c{j}") for j in range(4))),
         "codes": Data(codes, columns=tuple(Column(f"c{j}") for j in range(5))),
         "persons": Data(whole, columns=names, groups=np.arange(n) // 3),
         "a heavy weight": Data(whole, np.where(np.arange(n) == 9, 1e6, 1.0), columns=names),

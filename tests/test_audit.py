@@ -43,6 +43,7 @@ from fedcluster.attacks.audit import (
 from fedcluster.core import Data
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.limits import Rules
 from fedcluster.privacy.partition import Partition
 from fedcluster.secure.site import SecureSite
 
@@ -112,6 +113,7 @@ def test_groups_keep_rows_of_other_kinds(kind, few_seeds, tmp_path) -> None:
 
 
 BREAKS: dict[str, list[tuple[Any, str, Any]]] = {
+    "values alone in a sum": [(Rules, "mended", lambda _rules, labels, _points: labels)],
     "a unit wrong, mended": [(Partition, "without_broken", lambda kept, units: kept)],
     "secure sums without it": [
         (SecureSite, rule, lambda *_: None) for rule in ("_check_cohort", "_check_left_out")
@@ -120,12 +122,13 @@ BREAKS: dict[str, list[tuple[Any, str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_attacks_on_what_a_site_remembers_read_rows_of_one_that_forgets(
+def test_attacks_read_rows_of_a_site_that_lacks_what_stops_them(
     name, tmp_path, monkeypatch
 ) -> None:
     """And none of a site as it is."""
     attack = next(each for each in ATTACKS if each.name == name)
-    data, public = simulated(400, 3), public_of(simulated(400, 3))
+    data = kinds(3, 400)["costs of few"] if "alone" in name else simulated(400, 3)
+    public = public_of(data)
     folders = [tmp_path / kind for kind in ("as it is", "forgets")]
     for folder in folders:
         folder.mkdir()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_permits_cli import invoke
+from test_protection import hold
 
 from fedcluster import Data, SiteFile
 from fedcluster.attacks import audit as auditing
@@ -27,7 +28,8 @@ def examined(rows: Data) -> Examined:
     return Grouping(Groups(p=3, min_rows=6)).examined(rows, all_columns=True)[1]
 
 
-def test_shares_are_those_of_the_largest_amounts() -> None:
+def test_shares_are_those_of_the_largest_amounts(monkeypatch) -> None:
+    hold(monkeypatch, [np.arange(4), np.arange(4, 7)])
     X = np.array([[1.0, 1], [2, 2], [97, 3], [0, 2], [-50, 1e3], [30, 1e3], [20, 1e3]])
     told, parts = examined(Data(X, columns=COLUMNS)), [X[:4], X[4:]]
     for part in parts:
@@ -38,8 +40,9 @@ def test_shares_are_those_of_the_largest_amounts() -> None:
         np.testing.assert_array_equal(told.agree[i], np.ptp(part, axis=0) == 0)
 
 
-def test_amounts_of_a_person_are_added_before_they_are_compared() -> None:
+def test_amounts_of_a_person_are_added_before_they_are_compared(monkeypatch) -> None:
     """Rows of one person that take each other away are no large share; weights count."""
+    hold(monkeypatch, [np.arange(3), np.arange(3, 6)])
     X = np.array([[60.0, 1], [-50, 1], [20, 1], [30, 2], [5, 900], [5, 900], [5, 900]])
     persons, weight = np.array([1, 1, 2, 3, 4, 5, 6]), np.array([1.0, 1, 2, 1, 1, 1, 1])
     told = examined(Data(X, weight, groups=persons, columns=COLUMNS))
@@ -62,7 +65,13 @@ def site_of(folder: Path, *lines: str, rows: str = "", head: str = "") -> SiteFi
 def test_every_check_says_what_was_found(tmp_path: Path) -> None:
     content = evidence(site_of(tmp_path))
     checks = {each["check"]: each for each in content["checks"]}
-    assert list(checks) == ["threshold", "nk-rule", "p-ratio", "all-values-are-same"]
+    assert list(checks) == [
+        "threshold",
+        "single-value",
+        "nk-rule",
+        "p-ratio",
+        "all-values-are-same",
+    ]
     assert checks["threshold"]["outcome"] == "review"
     assert "at least 5 rows" in checks["threshold"]["summary"]
     assert checks["all-values-are-same"]["outcome"] == "review"
@@ -79,15 +88,38 @@ def test_groups_of_ten_pass_the_threshold_of_output_checkers(tmp_path: Path) -> 
     assert content["checks"][0]["outcome"] == "pass"
 
 
-def test_one_amount_that_makes_up_a_sum_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_made", [True, False])
+def test_one_amount_that_makes_up_a_sum_is_found(tmp_path: Path, monkeypatch, as_made) -> None:
+    """Groups are made without one; were they made otherwise, the checks and the sentence say so."""
+    if not as_made:
+        hold(monkeypatch, np.arange(30).reshape(6, 5))
     rows = "cost,age\n" + "".join(f"{10.0**6 if i == 3 else 1.0},{i}\n" for i in range(30))
     content = evidence(site_of(tmp_path, rows=rows))
     checks = {each["check"]: each["outcome"] for each in content["checks"]}
-    assert checks["nk-rule"] == checks["p-ratio"] == "review"
+    expected = ("pass", "pass", "pass") if as_made else ("fail", "review", "review")
+    assert (checks["single-value"], checks["nk-rule"], checks["p-ratio"]) == expected
     [cost] = [c for c in content["columns"] if c["column"] == "cost"]
-    assert (cost["nk-rule"], cost["p-ratio"]) == (1, 1)
-    assert cost["largest_share"] > 0.999
-    assert "one row is at most 100 % of a sum" in content["statement"]
+    assert (cost["nk-rule"], cost["p-ratio"]) == (not as_made, not as_made)
+    if as_made:
+        assert "so no sum tells such a value alone" in content["statement"]
+        assert "100 %" not in content["statement"]
+    else:
+        assert cost["largest_share"] > 0.999 < cost["single_share"]
+        assert "one row is at most 100 % of a sum (cost)" in content["statement"]
+        assert "so SUMS TELL SINGLE VALUES" in content["statement"]
+
+
+def test_all_of_a_sum_may_be_one_row_whose_value_many_share(tmp_path: Path) -> None:
+    """The statement says what follows, so that it does not contradict that attacks read no row."""
+    rng = np.random.default_rng(0)
+    values = zip(rng.normal(50, 9, (200, 4)).tolist(), rng.poisson(0.5, 200), strict=True)
+    lines = [",".join(f"{x:.1f}" for x in others) + f",{n}" for others, n in values]
+    rows = "\n".join(["age,bmi,pressure,height,relapses", *lines]) + "\n"
+    content = evidence(site_of(tmp_path, rows=rows))
+    assert "one row is at most 100 % of a sum (relapses)" in content["statement"]
+    [single] = [each for each in content["checks"] if each["check"] == "single-value"]
+    assert single["outcome"] == "pass"
+    assert f"{single['summary']}, so no sum tells such a value alone" in content["statement"]
 
 
 def test_limits_and_a_budget_promise_something_else(tmp_path: Path) -> None:

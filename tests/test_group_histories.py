@@ -175,8 +175,7 @@ def twelve() -> tuple[np.ndarray, Partition]:
     X = np.random.default_rng(0).integers(1, 60, (12, 2)).astype(float)
     empty = Partition.empty(5, ["a", "b"])
     units = units_of(X, empty.key)
-    members = np.zeros(12, np.int64)
-    ids = {"units": np.sort(units.ids), "members": members, "fresh": members == 0, "n_groups": 1}
+    ids = {"units": np.sort(units.ids), "members": np.zeros(12, np.int64), "n_groups": 1}
     return X, Partition(empty.key, 5, ("a", "b"), **ids).noting(units)
 
 

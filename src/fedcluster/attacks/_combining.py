@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.attacks._asking import total_of
-from fedcluster.attacks._site import Coordinator, Play, Public, values_of
+from fedcluster.attacks._site import DECIMALS, Coordinator, Play, Public, values_of
 from fedcluster.core import Answers, Data, Floats, SiteInfo, State, Summary, Task
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
@@ -196,6 +196,47 @@ def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
                 sent = answer.weights > 0
                 return np.column_stack([answer.sums, answer.weights])[sent]
     return np.empty((0, how.n_columns_out + 1))
+
+
+KNOWN = 4
+"""Number of values of a column that are guessed to be shared by many rows."""
+OFTEN, SELDOM = 0.2, 0.05
+"""Where it pays to guess: the smallest share of the sums whose rows seem to agree, and the largest
+share of a column's steps that are claimed, as others hit by chance."""
+
+
+def values_alone(coordinator: Coordinator) -> Floats:
+    """Subtract from the sums of a column the values that many rows share, as equal means tell.
+
+    The rest is the value of a row that is alone among them, or twice that of two.
+    """
+    public, lines = coordinator.public, dump(coordinator)
+    lines, found = lines[lines[:, -1] > 1], [public.claims(0)]
+    for j in range(len(public.numbers)):
+        means, times = np.unique((lines[:, j] / lines[:, -1]).round(DECIMALS), return_counts=True)
+        if times.max(initial=0) < OFTEN * len(lines):
+            continue
+        known = np.unique([*means[np.argsort(-times, kind="stable")][: KNOWN - 1], 0.0])
+        pairs = [(a, b) for a in known for b in known]
+        rest = np.concatenate([_alone(lines[:, [j, -1]], *pair) for pair in pairs])
+        steps = (rest / public.step[j]).round(DECIMALS)
+        inside = (rest > public.low[j]) & (rest < public.high[j])
+        rest = np.setdiff1d(rest[inside & (steps == steps.round())], known)
+        if len(rest) < SELDOM * public.width[j] / public.step[j]:
+            found.append(public.claims(len(rest)))
+            found[-1][:, j] = rest
+    return np.concatenate(found)
+
+
+def _alone(lines: Floats, a: float, b: float) -> Floats:
+    """Return what is left of sums (l, 2), with weights, if all rows but one or two have a or b."""
+    sums, weights = lines.T
+    left = [
+        (sums - (weights - n - i) * a - i * b)[weights > n + i] / n
+        for n in (1, 2)
+        for i in range(int(weights.max(initial=0)) if a != b else 1)
+    ]
+    return np.concatenate(left).round(DECIMALS)
 
 
 def other_columns(play: Play) -> Floats:

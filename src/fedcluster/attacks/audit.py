@@ -155,6 +155,7 @@ ATTACKS = (
     _asked("clipped products", asking.clipped_products),
     _asked("products of columns", asking.products_of_columns),
     _asked("missing, filled twice", asking.missing_values),
+    _asked("values alone in a sum", combining.values_alone),
     Attack("answers of a run, paired", combining.pairs_of_a_run),
     Attack("trajectories of a run", combining.trajectories),
     Attack("random equations", combining.equations),

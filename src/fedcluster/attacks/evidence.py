@@ -23,7 +23,7 @@ from fedcluster.attacks.audit import content as audit_content
 from fedcluster.io.outputs import atomic_write, json_text
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.groups import Examined
-from fedcluster.privacy.limits import STRICT_P, Dominance
+from fedcluster.privacy.limits import HIDES, STRICT_P, Dominance
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.page import page
 from fedcluster.report.tables import counted, number, percent
@@ -121,6 +121,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
         "columns": columns,
         "checks": [
             _threshold(site.groups.p, smallest, unit),
+            _single(site.groups.p, columns, unit),
             *(_rule(rule, columns, len(examined.counts), unit) for rule in RULES),
         ],
     }
@@ -137,11 +138,13 @@ def _column(examined: Examined, name: str, kind: str) -> dict[str, Any]:
         found |= {
             "largest_share": float(one.max(initial=0.0)),
             "two_largest_share": float(two.max(initial=0.0)),
+            "single_share": float(examined.single[:, j].max(initial=0.0)),
             "nk-rule": int(np.count_nonzero(two > ACRO["safe_nk_k"])),
             "p-ratio": int(np.count_nonzero(few)),
         }
     else:
-        found |= {"largest_share": None, "two_largest_share": None, "nk-rule": 0, "p-ratio": 0}
+        shares = ("largest_share", "two_largest_share", "single_share")
+        found |= {**dict.fromkeys(shares), "nk-rule": 0, "p-ratio": 0}
     alike = examined.agree[:, examined.columns.index(name)]
     return {**found, "all-values-are-same": int(np.count_nonzero(alike))}
 
@@ -155,6 +158,22 @@ def _threshold(p: int, smallest: int | None, unit: str) -> dict[str, str]:
     below = "" if p >= least else f"; ACRO's default is {least}"
     summary = f"every group has at least {p} {unit}s, the smallest {smallest}{below}"
     return _check("threshold", outcome, summary)
+
+
+def _single(p: int, columns: Sequence[Mapping[str, Any]], unit: str) -> dict[str, str]:
+    """Return the check that no value is alone in a sum among values that many share."""
+    most = _largest(columns, "single_share")[0]
+    outcome = "pass" if round(most, 9) <= round(1 / (1 + HIDES), 9) else "fail"
+    summary = (
+        f"a value that fewer than {p} {unit}s share is at most {percent(most)} of what a sum adds "
+        "to values that more share"
+    )
+    return _check("single-value", outcome, summary)
+
+
+def _largest(columns: Sequence[Mapping[str, Any]], share: str) -> tuple[float, str]:
+    """Return the largest of the shares of a kind, and its column."""
+    return max(((c[share] or 0.0, c["column"]) for c in columns), default=(0.0, ""))
 
 
 FOUND = {
@@ -221,10 +240,7 @@ def _federation(site: SiteFile) -> dict[str, Any]:
 
 def statement(content: Mapping[str, Any]) -> str:
     """Return one sentence about a site that a person can sign."""
-    parts = [_promise(content)]
-    shares = [c["largest_share"] for c in content.get("columns", ()) if c["largest_share"]]
-    if shares:
-        parts.append(f"one {content['unit']} is at most {percent(max(shares))} of a sum")
+    parts = [_promise(content), *_of_one(content)]
     if "audit" in content:
         read, rows = content["audit"]["worst"], content["audit"]["n_rows"]
         members = content["audit"]["membership"]
@@ -236,6 +252,22 @@ def statement(content: Mapping[str, Any]) -> str:
         log = content["log"]
         parts.append(f"the log of {counted(log['lines'], 'line')} is whole, {log['head'][:16]}")
     return f"Site {printable(content['site'])}, {content['time'][:10]}: {'; '.join(parts)}."
+
+
+def _of_one(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the largest share of one row in a sum, and what follows from it."""
+    columns, unit = content.get("columns", ()), content.get("unit")
+    most, name = _largest(columns, "largest_share")
+    if not most:
+        return
+    yield f"one {unit} is at most {percent(most)} of a sum ({printable(name)})"
+    single = next(each for each in content["checks"] if each["check"] == "single-value")
+    follows = (
+        "no sum tells such a value alone"
+        if single["outcome"] == "pass"
+        else ("SUMS TELL SINGLE VALUES")
+    )
+    yield f"{single['summary']}, so {follows}"
 
 
 def _promise(content: Mapping[str, Any]) -> str:
@@ -269,11 +301,11 @@ def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
 
 
 SIGNED = "Name, date and signature: ________________________________________"
-HEADER = ("column", "one", "two", *RULES)
+HEADER = ("column", "one", "two", "single value", *RULES)
 
 
 def _column_row(column: Mapping[str, Any]) -> tuple[str, ...]:
-    shares = (column["largest_share"], column["two_largest_share"])
+    shares = (column["largest_share"], column["two_largest_share"], column["single_share"])
     return (
         printable(column["column"]),
         *("" if share is None else percent(share) for share in shares),

@@ -662,9 +662,8 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
             f"A sum leaves if surely at least {limits['min_cluster_size']:,} {unit} stand behind "
             f"it: from {counted(limits['sent_from_groups'], 'group')} on."
         )
-    if waiting := content["rows"] - groups["rows_in_groups"]:
-        fate = "wait for new rows to join" if "dominance" not in groups else "nothing tells of them"
-        yield f"{counted(waiting, 'row')} are in no group, and {fate}."
+    if left_out := content["rows"] - groups["rows_in_groups"]:
+        yield f"{counted(left_out, 'row')} are in no group, and nothing tells of them."
 
 
 def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:

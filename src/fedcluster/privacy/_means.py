@@ -440,7 +440,6 @@ class GroupMeans:
     ) -> None:
         place = partition.places(table.units)
         member = np.append(partition.members, -1)[place]
-        self._fresh = np.append(partition.fresh, False)[place]
         self.numbers, group = np.unique(member[member >= 0], return_inverse=True)
         self._group = np.full(len(member), -1)
         self._group[member >= 0] = group
@@ -451,7 +450,7 @@ class GroupMeans:
         self._counts, self._exact = np.zeros(g), [ExactSums(g) for _ in range(d)]
         shape = g, d if table.missing.any() else 1
         self._exact_weights = [ExactSums(g) for _ in range(shape[1])]
-        self._there, self._behind, self._largest = np.zeros((3, *shape))
+        self._there, self._largest = np.zeros((2, *shape))
         width = shape[1] if table.units.are_persons else 0
         self._of_unit = np.zeros((len(table.units), width))
         texts = [j for j, column in enumerate(table.columns) if column.levels]
@@ -462,9 +461,7 @@ class GroupMeans:
         self._weights = np.column_stack([each.total for each in self._exact_weights])
         self._weights /= self._unit
         self._count_units()
-        self.disclosed = (self._behind >= partition.p) & (
-            self._largest <= DOMINATES * self._weights
-        )
+        self.disclosed = (self._there >= partition.p) & (self._largest <= DOMINATES * self._weights)
         self.partition = self._with_scatter(partition)
 
     def _none(self, width: int) -> scipy.sparse.csr_array:
@@ -494,8 +491,6 @@ class GroupMeans:
             else:
                 there = part.there[:, j]
                 self._there[:, j] += self._by_group(part, there.astype(np.float64))
-                new = there & self._fresh[part.unit]
-                self._behind[:, j] += self._by_group(part, new.astype(np.float64))
                 np.maximum.at(self._largest[:, j], part.group, weight)
         for j, column in enumerate(self._table.columns):
             if column.kind == "number":
@@ -539,7 +534,6 @@ class GroupMeans:
             weight, group = self._of_unit[here, j], self._group[here]
             there = weight > 0
             self._there[:, j] = np.bincount(group, there, len(self.numbers))
-            self._behind[:, j] = np.bincount(group, there & self._fresh[here], len(self.numbers))
             np.maximum.at(self._largest[:, j], group, weight)
 
     def _with_scatter(self, partition: Partition) -> Partition:

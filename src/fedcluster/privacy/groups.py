@@ -10,9 +10,8 @@ within groups for each numeric column.
 
 The partition is secret, kept by the site, and never made anew: the same rows give the same groups.
 New rows form groups of their own once there are p of them; if a row changes or is removed, its
-group is dissolved for good. Its other rows may join a new group, which has at least p rows that
-were in no sum before. So no linear combination of the sums of all versions involves fewer than p
-rows: the newest group in the combination has p rows that are in no other of its sums. A changed row
+group is dissolved for good, and its other rows are in no group again. So each row is in one sum
+over all versions, and no linear combination of them involves fewer than p rows. A changed row
 looks like a removed and a new one: unless rows have owners, a new group needs p new rows in
 addition to the number of removed ones. If they have owners, a group whose persons' values changed
 stays if its sum was disclosed before, or if p of them have values that are in no sum. A person is
@@ -204,11 +203,16 @@ class Grouping:
         sums, sensitive, g = tuple(holder.sums), holder.groups.sensitive, len(groups)
         amounts = np.array([rules.amounts(units) for units in groups])
         agree = np.array([rules.agree(units) for units in groups], dtype=bool)
+        single = np.empty((0, len(sums) + 1))
+        if groups:
+            largest, rest, _ = rules.singles(groups)
+            single = largest / np.where(largest > 0, largest + rest, 1.0)
         return data, Examined(
             len(stays),
             np.array([len(units) for units in groups], dtype=np.int64),
             sums,
             amounts.reshape(g, 3, len(sums) + 1),
+            single,
             sensitive,
             agree.reshape(g, len(sensitive)),
             partition.n_versions,
@@ -404,11 +408,6 @@ class Holder:
     label: str | None = None
 
     @property
-    def has_rules(self) -> bool:
-        """Whether groups have rules other than their size."""
-        return self.groups.dominance is not None or self.groups.diversity > 1
-
-    @property
     def sums(self) -> dict[str, int]:
         """The numeric columns whose sums are not counts, by name."""
         of_numbers = enumerate(zip(self.table.columns, self.table.flags, strict=True))
@@ -443,29 +442,32 @@ class Holder:
             known = known_by(chunk, j, b"")
             is_there = np.ones(len(chunk), bool) if j < 0 else ~np.isnan(chunk.X[:, j])
             holds.append(np.column_stack([number, known])[is_there])
-        return Contents(
-            np.column_stack([adds, weight]),
-            np.column_stack([there, np.ones(len(chunk), bool)]),
-            tuple(holds),
-        )
+        weights = np.column_stack([there * weight[:, None], np.ones(len(chunk))])
+        return Contents.raw(np.column_stack([adds, weight]), weights, holds)
+
+    def compared(self, contents: Contents) -> Contents:
+        """Return the content of units, with values that many of them share taken for known."""
+        digits = [self.table.digits[j] for j in self.sums.values()]
+        return contents.compared(self.groups.p, [*digits, self.table.weight_digits])
 
     def contents(self) -> Contents:
         """Return the content of all units."""
         units = self.table.units
         every = Contents.together([self.held(chunk) for chunk in self.chunks()])
-        return every.of_persons(units.of_rows, len(units)) if units.are_persons else every
+        of_units = every.of_persons(units.of_rows, len(units)) if units.are_persons else every
+        return self.compared(of_units)
 
     def without_broken(self, kept: Partition) -> Partition:
         """Return the partition without the groups of persons that no longer satisfy the rules.
 
         Groups of rows always satisfy the rules, because rows do not change.
         """
-        if not self.has_rules or not self.table.units.are_persons:
+        if not self.table.units.are_persons:
             return kept
         number = np.append(kept.members, -1)[kept.places(self.table.units)]
         rules, here = Rules(self.groups, self.contents()), np.flatnonzero(number >= 0)
         groups = [here[units] for units in members_of(number[here])]
-        return kept.without([int(number[units[0]]) for units in groups if rules.broken(units)])
+        return kept.without([int(number[groups[g][0]]) for g in rules.broken_of(groups)])
 
     def check_values(self) -> None:
         """Raise an error for sensitive columns with too few values for any group.
@@ -500,6 +502,9 @@ class Examined:
     amounts : ndarray of shape (g, 3, c + 1)
         The two largest amounts that a unit adds to a sum, and the total of all, in absolute values;
         0 for sums that are not disclosed. The last column is the sum of weights.
+    single : ndarray of shape (g, c + 1)
+        The largest share that a value which fewer than p units share has in what the sum of a group
+        adds to values that more units share; see `fedcluster.privacy.limits`.
     columns : tuple of str
         The s columns in which groups may agree.
     agree : ndarray of shape (g, s)
@@ -514,6 +519,7 @@ class Examined:
     counts: NDArray[np.int64]
     sums: tuple[str, ...]
     amounts: Floats
+    single: Floats
     columns: tuple[str, ...]
     agree: NDArray[np.bool_]
     n_versions: int
@@ -553,32 +559,21 @@ def _with_new_groups(before: Partition, holder: Holder) -> Partition:
     further groups.
     """
     units, groups = holder.table.units, holder.groups
-    place = before.places(units)
-    is_new, (doubtful, n_gone) = place < 0, before.doubtful(units)
+    is_new, (doubtful, n_gone) = before.places(units) < 0, before.doubtful(units)
     pools = [(is_new & ~doubtful, groups.p), (doubtful, groups.p + n_gone)]
     pools = [(some, p) for some, p in pools if np.count_nonzero(some) >= p]
     if not pools:
         return before
     made = NewGroups(before.n_groups, groups.p)
-    waiting: list[tuple[Numbers, Floats]] = []
     left: list[list[_Batch]] = [[] for _ in pools]
-    is_waiting = np.append(before.members, -1)[place] < 0
-    for some, _ in pools:
-        is_waiting &= ~some
     for batch in _batches(holder, is_new):
-        some = batch.take(is_waiting[batch.units])
-        waiting.append((some.units, some.points))
         for (of_pool, p), rest in zip(pools, left, strict=True):
             rest.append(_add(made, batch.take(of_pool[batch.units]), groups, p))
     for (_, p), rest in zip(pools, left, strict=True):
-        batch = _Batch.together(rest)
-        while holder.has_rules:
+        n_groups, batch = -1, _Batch.together(rest)
+        while made.n_groups > n_groups:
             n_groups = made.n_groups
             batch = _add(made, batch, groups, p)
-            if made.n_groups == n_groups:
-                break
-    if made.units and groups.dominance is None:
-        made.take_in(*map(np.concatenate, zip(*waiting, strict=True)))
     return before.with_groups(units, made) if made.units else before
 
 
@@ -596,17 +591,16 @@ def _blocks(chunks: Iterable[Data]) -> Iterator[list[Data]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """Units, with their points and, if there are rules, their content."""
+    """Units, with their points and their content."""
 
     units: Numbers
     points: Floats
-    contents: Contents | None
+    contents: Contents
 
     def take(self, some: NDArray[Any]) -> _Batch:
         """Return some of the units, selected by increasing indices or by booleans."""
         places = np.flatnonzero(some) if some.dtype == bool else some
-        contents = None if self.contents is None else self.contents.take(places)
-        return _Batch(self.units[places], self.points[places], contents)
+        return _Batch(self.units[places], self.points[places], self.contents.take(places))
 
     @classmethod
     def together(cls, parts: Sequence[_Batch]) -> _Batch:
@@ -614,14 +608,13 @@ class _Batch:
         units, points = (
             np.concatenate([getattr(p, n) for p in parts]) for n in ("units", "points")
         )
-        contents = [part.contents for part in parts if part.contents is not None]
-        return cls(units, points, Contents.together(contents) if contents else None)
+        return cls(units, points, Contents.together([part.contents for part in parts]))
 
 
 def _add(made: NewGroups, batch: _Batch, groups: Groups, p: int) -> _Batch:
     """Form groups of new units; return the units that are in none."""
-    rules = None if batch.contents is None else Rules(groups, batch.contents, p)
     made.p = p
+    rules = Rules(groups, batch.contents, p, batch.points)
     return batch.take(made.add(batch.units, batch.points, rules))
 
 
@@ -634,14 +627,19 @@ def _batches(holder: Holder, is_new: NDArray[np.bool_]) -> Iterator[_Batch]:
     for start, chunk in placed(holder.chunks()):
         here = table.units.of_rows[start : start + len(chunk)]
         points = table.points(table.shown(chunk), groups.scale, apart)
-        parts.append(_Batch(here, points, holder.held(chunk) if holder.has_rules else None))
+        parts.append(_Batch(here, points, holder.held(chunk)))
         n_new += int(np.count_nonzero(is_new[here]))
         if n_new >= BATCH and not table.units.are_persons:
-            yield _Batch.together(parts)
+            yield _compared(parts, holder)
             parts, n_new = [], 0
     if parts:
-        every, units = _Batch.together(parts), table.units
-        contents = every.contents
-        if units.are_persons and contents is not None:
-            contents = contents.of_persons(every.units, len(units))
-        yield _Batch(*units.means_of(every.units, every.points), contents)
+        yield _compared(parts, holder)
+
+
+def _compared(parts: Sequence[_Batch], holder: Holder) -> _Batch:
+    """Return the units of several chunks, compared with each other."""
+    every, units = _Batch.together(parts), holder.table.units
+    contents = every.contents
+    if units.are_persons:
+        contents = contents.of_persons(every.units, len(units))
+    return _Batch(*units.means_of(every.units, every.points), holder.compared(contents))

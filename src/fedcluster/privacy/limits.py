@@ -1,38 +1,53 @@
-"""Limits on what leaves a site: sizes of groups, dominance and diversity.
+"""Limits on what leaves a site: sizes of groups, single values, dominance and diversity.
 
 Size limits are filters that hold back lines of a summary over too few rows. The site owns them and
 applies them to every summary, including those of seeding and of metrics. They protect a single
 round; over many rounds, two nearly equal sums can still be subtracted.
 
-Groups also satisfy two other rules of disclosure control, dominance and diversity:
+Groups also satisfy rules of disclosure control:
 
 A. Hundepool et al., Statistical disclosure control, 2012 (the (n,k)-rule and the p%-rule);
 A. Machanavajjhala et al., l-diversity, ACM Trans. Knowledge Discovery from Data 1 (2007).
 
-Groups are formed to satisfy the rules: one that does not is merged with the nearest group until it
-does. If even three times p units violate dominance, the unit that adds the most stays out of all
-groups. So no disclosed value is left blank because of a row's value. What leaves remains a function
-of one fixed set of sums, and changes within groups that keep their sums change no bit; marking a
-column as missing in a group, in contrast, would reveal that one of its rows dominates. What can be
-inferred instead is the number of rows in a merged group and, by anyone who knows the number of rows
-of the site, how many stay out.
+No value is alone. A sum of values that many rows share and of one that they do not share tells that
+one: of costs 0, 0, 0, 0 and 812.50, the sum is 812.50, and of 100, 100, 100, 100 and 912.50 it is
+too, less 400. So values that p units (rows, or persons) share are taken for known, and in each sum
+the largest distance of another value from them has to be hidden by the distances of the rest, as in
+the p%-rule:
 
-With a dominance rule, no unit of a dissolved group joins another. Each row is then in only one sum
-over all versions, and no linear combination of sums is dominated: the rows that hide the largest
-one in each sum are in no other, so they cannot be subtracted. (If rows were first grouped with
-larger ones and then with smaller ones, a difference of sums would be dominated by the removed
-ones.)
+    a_i = w_i min(|x_i - nearest shared value|, |x_i - median of the group|)
+    sum of a_i over the units with another value than the largest >= 10 % of the largest a_i
+
+where the largest is among the values that are not shared. If shared values are neighbours on the
+column's last digit (ages, small counts), a group's sum can be made up of them in many ways: a value
+between the smallest and the largest of them is then compared with the median alone, and shared
+values hide it by their distances from the median, too.
+
+Dominance and diversity are further rules, if the owner asks for them.
+
+Groups are formed to satisfy the rules: one that does not is merged with the nearest group until it
+does. If even three times p units violate a rule on values, the unit that adds the most stays out of
+all groups. So no disclosed value is left blank because of a row's value. What leaves remains a
+function of one fixed set of sums, and changes within groups that keep their sums change no bit;
+marking a column as missing in a group, in contrast, would reveal that one of its rows dominates.
+What can be inferred instead is the number of rows in a merged group and, by anyone who knows the
+number of rows of the site, how many stay out.
+
+No unit of a dissolved group joins another. Each row is then in only one sum over all versions, and
+no linear combination of sums is dominated: the rows that hide the largest one in each sum are in no
+other, so they cannot be subtracted. (If rows were first grouped with larger ones and then with
+smaller ones, a difference of sums would be dominated by the removed ones.)
 
 Values of persons may change between versions. Each version is checked against the rules, and a
 group that no longer satisfies them is dissolved for good, which may reveal the violation. The
-difference between versions of one group involves at least p persons, and is not checked for
-dominance.
+difference between versions of one group involves at least p persons, and is not checked for single
+or dominating values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -170,6 +185,10 @@ class Dominance:
         return f"{self.largest} below {100 * self.share:g} %, rest {100 * self.rest:g} %"
 
 
+SINGLE = "single values"
+"""What does not dominate a sum if the owner names no rule of dominance."""
+HIDES = 0.1
+"""Share of the largest distance that the others have to be: p of the p%-rule, as in UK ACRO."""
 PRESETS = ("standard", "strict")
 """Sets of rules by name."""
 STRICT_P = 10
@@ -194,7 +213,8 @@ class Groups:
         grouped as if there were no earlier groups.
     dominance : Dominance, optional
         The rule that few rows must not dominate the sum of a numeric column, or of weights; by
-        default none. It does not apply to columns of 0 and 1, whose sums are counts of rows.
+        default only that no value is alone among values that p rows share. Neither applies to
+        columns of 0 and 1, whose sums are counts of rows.
     sensitive : tuple of str, default=()
         Columns (possibly that of labels) whose values must not be inferable from groups with a
         single value.
@@ -281,7 +301,7 @@ class Groups:
         """The rules for groups other than their size, in words, as the file of groups has them."""
         columns = ", ".join(sorted(self.sensitive))
         return {
-            "dominance": "none" if self.dominance is None else str(self.dominance),
+            "dominance": SINGLE if self.dominance is None else str(self.dominance),
             "diversity": "none" if self.diversity == 1 else f"{self.diversity} of {columns}",
         }
 
@@ -309,29 +329,65 @@ class Contents:
     Parameters
     ----------
     adds : ndarray of shape (u, c)
-        The amount that each unit adds to each of c sums.
-    there : ndarray of shape (u, c), bool
-        Whether the unit has a value there.
+        The amount that each unit adds to each of c sums; the last is the sum of weights.
+    weights : ndarray of shape (u, c)
+        The weight of the unit's values in each sum, 0 if it has none; 1 in the last one.
     holds : tuple of ndarray of shape (m, 2), uint64
         For each sensitive column, pairs of the index of a unit and one of its values, sorted by
         unit.
+    apart : ndarray of shape (u, c)
+        The weighted distance of the unit's value from the nearest one that many units share;
+        infinite if it is not to be compared with these.
+    shared : ndarray of shape (u, c), bool
+        Whether many units share the unit's value.
     """
 
     adds: Floats
-    there: NDArray[np.bool_]
+    weights: Floats
     holds: tuple[Ids, ...]
+    apart: Floats
+    shared: NDArray[np.bool_]
+
+    @classmethod
+    def raw(cls, adds: Floats, weights: Floats, holds: Sequence[Ids] = ()) -> Self:
+        """Return the content of units whose values are not compared with those of others."""
+        return cls(
+            adds, weights, tuple(holds), np.full(adds.shape, np.inf), np.zeros(adds.shape, np.bool_)
+        )
+
+    def compared(self, p: int, digits: Sequence[int]) -> Contents:
+        """Return the content, with values that p of the units share taken for known.
+
+        ``digits`` are the numbers of decimals in each sum, -1 for numbers that are not decimal.
+        """
+        values = _values(self.adds, self.weights)
+        apart, shared = np.full(values.shape, np.inf), np.zeros(values.shape, np.bool_)
+        for j, column in enumerate(values.T):
+            there = np.flatnonzero(self.weights[:, j] > 0)
+            each, place, n = np.unique(column[there], return_inverse=True, return_counts=True)
+            shared[there, j], known = n[place] >= p, each[n >= p]
+            next_to = 1.5 * 10.0 ** -digits[j] if digits[j] >= 0 else 0.0
+            if len(known):
+                ends = np.concatenate([[-np.inf], known, [np.inf]])
+                above = np.searchsorted(ends, column[there])
+                near = np.minimum(column[there] - ends[above - 1], ends[above] - column[there])
+                if (np.diff(known) < next_to).any():
+                    near[(column[there] >= known[0]) & (column[there] <= known[-1])] = np.inf
+                apart[there, j] = self.weights[there, j] * near
+        return replace(self, apart=apart, shared=shared)
 
     def of_persons(self, unit: Places, n_units: int) -> Contents:
         """Return the content of persons from that of their rows, with correctly rounded sums."""
-        adds, there = np.zeros((2, n_units, self.adds.shape[1]))
+        adds, weights = np.zeros((2, n_units, self.adds.shape[1]))
         for j in range(self.adds.shape[1]):
             adds[:, j] = exact_sum(exact_group_sums(self.adds[:, j], unit, n_units))[0]
-            there[:, j] = np.bincount(unit, self.there[:, j], n_units)
+            weights[:, j] = exact_sum(exact_group_sums(self.weights[:, j], unit, n_units))[0]
+        weights[:, -1] = 1.0
         holds = []
         for pairs in self.holds:
             whose = unit[pairs[:, 0].astype(np.intp)].astype(np.uint64)
             holds.append(np.unique(np.column_stack([whose, pairs[:, 1]]), axis=0))
-        return Contents(adds, there > 0, tuple(holds))
+        return Contents.raw(adds, weights, holds)
 
     def take(self, units: Places) -> Contents:
         """Return the content of some units, given by increasing indices."""
@@ -342,21 +398,32 @@ class Contents:
             first = np.repeat(starts[0] - (np.cumsum(n) - n), n)
             number = np.repeat(np.arange(len(units), dtype=np.uint64), n)
             holds.append(np.column_stack([number, pairs[first + np.arange(n.sum()), 1]]))
-        return Contents(self.adds[units], self.there[units], tuple(holds))
+        arrays = {name: getattr(self, name)[units] for name in ARRAYS}
+        return Contents(holds=tuple(holds), **arrays)
 
     @classmethod
     def together(cls, parts: Sequence[Contents]) -> Contents:
         """Return the content of the units of all parts."""
-        adds, there = (np.concatenate([getattr(p, name) for p in parts]) for name in ARRAYS)
+        arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ARRAYS}
         starts = np.cumsum([0, *(len(part.adds) for part in parts)]).tolist()
         shifted = [
             [pairs + np.array([start, 0], np.uint64) for pairs in part.holds]
             for start, part in zip(starts, parts, strict=False)
         ]
-        return cls(adds, there, tuple(np.concatenate(each) for each in zip(*shifted, strict=True)))
+        holds = tuple(np.concatenate(each) for each in zip(*shifted, strict=True))
+        return cls(holds=holds, **arrays)
 
 
-ARRAYS = ("adds", "there")
+ARRAYS = ("adds", "weights", "apart", "shared")
+BITS = 40
+"""Binary digits by which means of equal values agree."""
+
+
+def _values(adds: Floats, weights: Floats) -> Floats:
+    """Return the value of each unit, the mean of its rows', (u, c); infinite if it has none."""
+    part, power = np.frexp(np.divide(adds, weights, np.full(adds.shape, np.inf), where=weights > 0))
+    values: Floats = np.ldexp(np.rint(np.ldexp(part, BITS)), power - BITS)
+    return values
 
 
 def members_of(labels: NDArray[np.integer[Any]]) -> list[Places]:
@@ -371,6 +438,10 @@ def members_of(labels: NDArray[np.integer[Any]]) -> list[Places]:
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(labels) else []
 
 
+MOST_CELLS = 1 << 20
+"""Number of values that are compared at once, which bounds the memory."""
+
+
 class Rules:
     """The rules of a site, applied to the content of units.
 
@@ -382,30 +453,105 @@ class Rules:
         What the units hold.
     least : int, optional
         The smallest number of units in a new group, by default p.
+    points : ndarray of shape (u, e), optional
+        The points of the units; of several that add the same amount, the first one by these is
+        left out.
 
     Examples
     --------
     >>> from fedcluster.privacy import Dominance
     >>> adds = np.array([[90.0], [4.0], [3.0], [2.0]])
-    >>> rules = Rules(Groups(p=3, dominance=Dominance()), Contents(adds, adds > 0, ()))
+    >>> rules = Rules(Groups(p=3, dominance=Dominance()), Contents.raw(adds, adds > 0))
     >>> rules.dominating(np.arange(4)), rules.dominating(np.arange(1, 4))
     (0, None)
     """
 
-    def __init__(self, groups: Groups, contents: Contents, least: int = 0) -> None:
-        self._groups, self._least = groups, least or groups.p
-        self._there, self._adds = contents.there, np.abs(contents.adds)
+    def __init__(
+        self, groups: Groups, contents: Contents, least: int = 0, points: Floats | None = None
+    ) -> None:
+        self._groups, self._least, self._contents = groups, least or groups.p, contents
+        self._adds = np.abs(contents.adds)
+        self._values = _values(contents.adds, contents.weights)
         places = np.arange(len(contents.adds) + 1, dtype=np.uint64)
         self._holds = [(np.searchsorted(each[:, 0], places), each[:, 1]) for each in contents.holds]
+        self._ordered = np.arange(len(self._adds)) if points is None else np.lexsort(points.T)
+        self._rank = np.argsort(self._ordered)
 
     def dominating(self, units: Places) -> int | None:
         """Return the unit that adds most to the first dominated sum; None if there is none."""
         rule, adds = self._groups.dominance, self._adds[units]
-        if rule is None:
-            return None
-        disclosed = self._there[units].sum(axis=0) >= self._groups.p
-        few = disclosed & rule.dominated(adds)
-        return int(units[adds[:, few.argmax()].argmax()]) if few.any() else None
+        if rule is not None:
+            few = self._told(units) & rule.dominated(adds)
+            if few.any():
+                amounts = adds[:, few.argmax()]
+                return self._first(units[amounts == amounts.max()])
+        alone = self.alone([units])[0]
+        return int(alone[(alone >= 0).argmax()]) if (alone >= 0).any() else None
+
+    def _told(self, units: Places) -> NDArray[np.bool_]:
+        """Return which sums over a group of units are told, (c,)."""
+        told: NDArray[np.bool_] = (self._contents.weights[units] > 0).sum(0) >= self._groups.p
+        return told
+
+    def _first(self, units: Places) -> int:
+        return int(self._ordered[self._rank[units].min()])
+
+    def alone(self, members: Sequence[Places]) -> Places:
+        """Return the unit whose value is alone in each sum of each group, (g, c); -1 if none is."""
+        largest, rest, who = self.singles(members)
+        alone: Places = np.where((largest > 0) & (rest < HIDES * largest), who, -1)
+        return alone
+
+    def singles(self, members: Sequence[Places]) -> tuple[Floats, Floats, Places]:
+        """Return how far single values are hidden in the sums of groups of units.
+
+        Returns
+        -------
+        largest : ndarray of shape (g, c)
+            The largest weighted distance of a value that is not shared; 0 if there is none, or if
+            the sum is not told.
+        rest : ndarray of shape (g, c)
+            The total of the distances of the units with other values.
+        who : ndarray of shape (g, c)
+            A unit of the largest distance.
+        """
+        order = np.concatenate(members)
+        starts = np.cumsum([0, *map(len, members[:-1])])
+        group = np.repeat(np.arange(len(members)), [len(units) for units in members])
+        c, some = self._values.shape[1], max(1, MOST_CELLS // len(order))
+        parts = [
+            self._singles(order, group, starts, slice(first, first + some))
+            for first in range(0, c, some)
+        ]
+        largest, rest, who = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        return largest, rest, who
+
+    def _singles(
+        self, order: Places, group: Places, starts: Places, columns: slice
+    ) -> tuple[Floats, Floats, Places]:
+        """Return the same of some columns, in each of which units are read by increasing values."""
+        values = self._values[order, columns]
+        by_value = np.argsort(values, axis=0, kind="stable")
+        by_group = np.argsort(group[by_value], axis=0, kind="stable")
+        unit = order[np.take_along_axis(by_value, by_group, axis=0)]
+        at = unit, np.arange(self._values.shape[1])[columns]
+        values, shared = self._values[at], self._contents.shared[at]
+        there = np.isfinite(values)
+        n = np.add.reduceat(there.astype(np.intp), starts)
+        middle = np.take_along_axis(values, starts[:, None] + np.maximum(n - 1, 0) // 2, axis=0)
+        distance = np.abs(np.subtract(values, middle[group], np.zeros(values.shape), where=there))
+        amounts = np.minimum(self._contents.apart[at], self._contents.weights[at] * distance)
+        singles = np.where(shared, 0.0, amounts)
+        largest = np.maximum.reduceat(singles, starts)
+        is_largest = (singles == largest[group]) & (singles > 0)
+        top = np.maximum.reduceat(np.where(is_largest, values, -np.inf), starts)
+        is_top = is_largest & (values == top[group])
+        is_far = np.logical_or.reduceat(is_top & np.isfinite(self._contents.apart[at]), starts)
+        hiding = (values != top[group]) & ~(shared & is_far[group])
+        rest = np.add.reduceat(np.where(hiding, amounts, 0.0), starts)
+        rank = np.where(is_top, self._rank[unit], len(self._rank) - 1)
+        who = self._ordered[np.minimum.reduceat(rank, starts)]
+        return np.where(n >= self._groups.p, largest, 0.0), rest, who
 
     def counts(self, units: Places) -> list[NDArray[np.intp]]:
         """Return, for each sensitive column, the number of units with each value."""
@@ -431,17 +577,26 @@ class Rules:
 
     def amounts(self, units: Places) -> Floats:
         """Return the two largest amounts in each sum, and the total, (3, c); 0 if held back."""
-        adds, disclosed = self._adds[units], self._there[units].sum(axis=0) >= self._groups.p
+        adds = self._adds[units]
         ordered = np.sort(adds, axis=0)[::-1]
-        return np.where(disclosed, [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
+        return np.where(self._told(units), [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
 
     def agree(self, units: Places) -> NDArray[np.bool_]:
         """Return in which sensitive columns all these units have the same value, (s,)."""
         return np.array([len(each) > 0 and each.max() == len(units) for each in self.counts(units)])
 
-    def broken(self, units: Places) -> bool:
-        """Return whether a group of units violates the rules."""
-        return self.dominating(units) is not None or self.alike(units)
+    def broken_of(self, members: Sequence[Places]) -> list[int]:
+        """Return the groups of units that violate the rules."""
+        if not members:
+            return []
+        alone: NDArray[np.bool_] = (self.alone(members) >= 0).any(axis=1)
+        if self._groups.dominance is None and self._groups.diversity == 1:
+            return [int(g) for g in np.flatnonzero(alone)]
+        return [
+            g
+            for g, units in enumerate(members)
+            if alone[g] or self.dominating(units) is not None or self.alike(units)
+        ]
 
     def mended(self, labels: NDArray[np.integer[Any]], points: Floats) -> NDArray[np.int32]:
         """Return groups that satisfy the rules, derived from others; -1 for units left out.
@@ -454,13 +609,28 @@ class Rules:
             The points of the units.
         """
         joining = _Joining(members_of(labels), points)
-        broken = [g for g, units in enumerate(joining.members) if self.broken(units)]
+        broken = self.broken_of(joining.members)
         for g in sorted(broken, key=lambda g: tuple(joining.centers[g])):
             self._mend(joining, g)
-        mended = np.full(len(labels), -1, np.int32)
-        for number, units in enumerate(filter(len, joining.members)):
+        mended, parts = np.full(len(labels), -1, np.int32), list[Places]()
+        for units in joining.members:
+            parts += self._cut(units, points)
+        for number, units in enumerate(filter(len, parts)):
             mended[units] = number
         return mended
+
+    def _cut(self, units: Places, points: Floats) -> list[Places]:
+        """Cut a merged group across its widest column while both parts satisfy the rules."""
+        n = len(units)
+        if n >= 2 * self._least:
+            ordered = self._ordered[np.sort(self._rank[units])]
+            widest = int(np.ptp(points[ordered], axis=0).argmax())
+            ordered = ordered[np.argsort(points[ordered, widest], kind="stable")]
+            for at in (n - self._least, self._least):
+                parts = [np.sort(ordered[:at]), np.sort(ordered[at:])]
+                if not self.broken_of(parts):
+                    return [*self._cut(parts[0], points), *self._cut(parts[1], points)]
+        return [units]
 
     def _mend(self, joining: _Joining, g: int) -> None:
         """Merge a group with the nearest one, or leave units out, until it satisfies the rules."""

@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from fedcluster import kernels
@@ -29,7 +28,7 @@ from fedcluster.core.exact import exact_group_sums, exact_sum
 from fedcluster.errors import InputError
 from fedcluster.io.columns import columns_of
 from fedcluster.io.outputs import atomic_write, opened_folder, write_durably
-from fedcluster.privacy.limits import MOST_TIMES, Rules
+from fedcluster.privacy.limits import Rules
 from fedcluster.privacy.persons import Persons, apart_from, mixed, places_of, unique_ids
 from fedcluster.privacy.told import Told
 
@@ -81,8 +80,6 @@ class Partition:
         not change, of whole groups.
     members : ndarray of shape (u,)
         The number of each unit's group; -1 if that was dissolved, -2 if the unit is gone for good.
-    fresh : ndarray of shape (u,)
-        Whether the unit was in no earlier group.
     scatter : mapping of str to float
         As in `fedcluster.core.Grouped`, for the groups numbered ``scatter_groups``.
     n_groups : int
@@ -116,7 +113,6 @@ class Partition:
     units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     told: Told = field(default_factory=Told)
     members: Numbers = field(default_factory=_no_numbers)
-    fresh: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     scatter: Mapping[str, float] = field(default_factory=dict)
     scatter_groups: Numbers = field(default_factory=_no_numbers)
     n_groups: int = 0
@@ -312,7 +308,6 @@ class Partition:
             self,
             units=np.append(self.units, units.ids[new]),
             members=np.append(self.members, np.full(len(new), -1)),
-            fresh=np.append(self.fresh, np.zeros(len(new), bool)),
             persons=persons,
         )
 
@@ -372,28 +367,20 @@ class Partition:
         return places_of(self.units, units.ids)
 
     def with_groups(self, units: Units, made: NewGroups) -> Partition:
-        """Return the partition with new groups, of new units and of some known ones."""
-        some = np.concatenate([*made.units, *made.others])
-        is_new = np.arange(len(some)) < sum(map(len, made.units))
-        place, stays = self.places(units)[some], np.ones(len(self.units), bool)
-        stays[place[place >= 0]] = False
-        parts = (
-            (self.units, units.ids[some]),
-            (self.members, np.concatenate([*made.groups, *made.joined])),
-            (self.fresh, is_new),
+        """Return the partition with new groups of units that were in none."""
+        some = np.concatenate(made.units)
+        ids = np.concatenate([self.units, units.ids[some]])
+        members, order = (
+            np.concatenate([self.members, *made.groups]),
+            np.argsort(ids, kind="stable"),
         )
-        every = [np.concatenate([old[stays], new]) for old, new in parts]
-        order = np.argsort(every[0], kind="stable")
-        ids, members, fresh = (each[order] for each in every)
         persons = self.persons
         if len(units.persons):
-            now, is_known = units.persons.take(some), place >= 0
-            origin = apart_from(now.origin, persons.origin)
-            origin[is_known] = persons.origin[place[is_known]]
-            old = persons.take(np.flatnonzero(stays)) if len(persons) else now.take(some[:0])
-            persons = old.and_(replace(now, origin=origin)).take(order)
+            now = units.persons.take(some)
+            old = persons if len(persons) else now.take(some[:0])
+            persons = old.and_(replace(now, origin=apart_from(now.origin, old.origin))).take(order)
         return replace(
-            self, units=ids, members=members, fresh=fresh, persons=persons, n_groups=made.n_groups
+            self, units=ids[order], members=members[order], persons=persons, n_groups=made.n_groups
         )
 
     # The file
@@ -467,7 +454,6 @@ class Partition:
             arrays["units"],
             Told(told, sums, known),
             arrays["members"],
-            arrays["fresh"],
             scatter=head["scatter"],
             scatter_groups=arrays["scatter_groups"],
             n_groups=head["n_groups"],
@@ -491,7 +477,7 @@ class Partition:
         named = ("layout", "scatter", "n_groups", "generation", "log", "source", "names")
         named += ("n_versions", "version")
         head |= {name: getattr(self, name) for name in named}
-        parts = ("units", "members", "fresh", "cells")
+        parts = ("units", "members", "cells")
         arrays = {name: getattr(self, name) for name in parts}
         arrays |= {"told": self.told.values, "sums": self.told.sums, "known": self.told.known}
         arrays |= {name: getattr(self.persons, name) for name in ("origin", "content", "row")}
@@ -788,7 +774,7 @@ class UnitReader:
 
 
 class NewGroups:
-    """Groups of units that were in none before, and the units that join them.
+    """Groups of units that were in none before.
 
     Parameters
     ----------
@@ -802,49 +788,18 @@ class NewGroups:
         self.n_groups, self.p = n_groups, p
         self.units: list[Numbers] = []
         self.groups: list[Numbers] = []
-        self.others: list[Numbers] = []
-        self.joined: list[Numbers] = []
-        self._centers: list[Floats] = []
-        self._sizes: list[Numbers] = []
-        self._most: list[Numbers] = []
 
-    def add(self, units: Numbers, points: Floats, rules: Rules | None = None) -> NDArray[np.intp]:
+    def add(self, units: Numbers, points: Floats, rules: Rules) -> NDArray[np.intp]:
         """Partition new units (u,) with points (u, e), if there are enough.
 
         Returns the indices of units in no group: all if too few, or those that rules exclude.
         """
         if len(units) < self.p:
             return np.arange(len(units))
-        labels = kernels.partition(points, self.p)
-        out = np.empty(0, np.intp)
-        if rules is not None:
-            labels = rules.mended(labels, points)
-            out = np.flatnonzero(labels < 0)
-            stays = labels >= 0
-            units, points, labels = units[stays], points[stays], labels[stays]
-        if not len(units):
-            return out
-        sizes = np.bincount(labels)
-        sums = np.zeros((len(sizes), points.shape[1]))
-        np.add.at(sums, labels, points)
-        self._centers.append(sums / sizes[:, None])
-        self._sizes.append(sizes)
-        self._most.append(np.full(len(sizes), MOST_TIMES * self.p))
-        self.units.append(units)
-        self.groups.append(labels.astype(np.int64) + self.n_groups)
-        self.n_groups += len(sizes)
-        return out
-
-    def take_in(self, units: Numbers, points: Floats) -> None:
-        """Assign units (w,) of dissolved groups to the nearest new group that is not too large."""
-        if not self._sizes or not len(units):
-            return
-        first = self.n_groups - sum(map(len, self._sizes))
-        sizes, most = np.concatenate(self._sizes), np.concatenate(self._most)
-        apart, nearest = scipy.spatial.cKDTree(np.concatenate(self._centers)).query(points)
-        joins = np.zeros(len(units), bool)
-        for unit in np.argsort(apart, kind="stable"):
-            joins[unit] = sizes[nearest[unit]] < most[nearest[unit]]
-            sizes[nearest[unit]] += joins[unit]
-        self.others.append(units[joins])
-        self.joined.append(first + nearest[joins])
+        labels = rules.mended(kernels.partition(points, self.p), points)
+        stays = labels >= 0
+        if stays.any():
+            self.units.append(units[stays])
+            self.groups.append(labels[stays].astype(np.int64) + self.n_groups)
+            self.n_groups += int(labels.max()) + 1
+        return np.flatnonzero(~stays)
