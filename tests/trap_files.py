@@ -572,6 +572,8 @@ def shapes() -> Iterator[Trap]:
 
 
 def other_contents(files: Mapping[str, bytes]) -> Iterator[Trap]:
+    rows = files["west.csv"].partition(b"\n")[2]
+    yield Trap("no header", {**files, "west.csv": rows}, "refused", "", "seems to hold values")
     units = b"age,bmi,sbp,sex\nyears,kg/m2,mmHg,\n" + files["west.csv"].partition(b"\n")[2]
     yield Trap("a line of units", {**files, "west.csv": units}, "refused", "", "in any column")
     blanks = files["west.csv"].replace(b",", b"   ")
@@ -651,8 +653,6 @@ def sheets() -> Iterator[Trap]:
 
 def traps() -> list[Trap]:
     """All traps."""
-    rows = files["west.csv"].partition(b"\n")[2]
-    yield Trap("no header", files | {"west.csv": rows}, "refused", "", "seems to hold values")
     makers = (
         sentinels, units, no_features, spellings, keys, dates, writings, typings, shapes,
     )  # fmt: skip
