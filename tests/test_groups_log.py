@@ -99,7 +99,7 @@ def test_a_kill_at_any_point_leaves_a_site_that_goes_on(tmp_path, where, version
             except KeyboardInterrupt:
                 killed = []
     assert not killed  # it was killed at least once
-    site.check_groups(note=True)
+    site.check_groups(("age", "bmi"))
     assert len(grouped(site)) > 10
     site.check_groups()
     known = head_of(tmp_path / "audit.jsonl").groups["site.groups"]
@@ -122,6 +122,17 @@ def test_files_of_another_site_and_a_log_of_before_are_refused(tmp_path) -> None
     for path, content in log.items():
         path.write_bytes(content)
     refused(site.check_groups, "not the file of which audit.jsonl tells")
+
+
+@pytest.mark.parametrize("columns", ['["age", "bmi"]', '["age"]'])
+def test_other_settings_are_refused_before_the_first_question(tmp_path, columns) -> None:
+    site = made(tmp_path)
+    grouped(site)
+    start(site)
+    other = made(tmp_path, name="hips", more="[groups]\np = 6\n" if "bmi" in columns else "")
+    other.path.write_text(other.path.read_text().replace('["age", "bmi"]', columns))
+    said = "would tell of single ones: write it as it was; fedcluster check"
+    refused(lambda: start(SiteFile.load(other.path)), said)
 
 
 @pytest.mark.parametrize("more", ["", "[groups]\ngeneration = 2\n"])

@@ -67,7 +67,7 @@ from fedcluster.privacy.budget import Budget, PolicyLimits
 from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.limits import Dominance, Limits
 from fedcluster.privacy.other_groups import SUFFIX, others_of
-from fedcluster.privacy.partition import Partition
+from fedcluster.privacy.partition import OtherSettingsError, Partition
 from fedcluster.privacy.site_state import state_folder
 from fedcluster.site.groups_log import GroupsLog
 from fedcluster.site.process import Cost
@@ -441,18 +441,19 @@ class SiteFile:
         with error_prefix(f"{self.path}: [federation]"):
             return GroupsLog(self.name, self.path.absolute().parent, self.federation)
 
-    def check_groups(self, *, note: bool = False) -> None:
+    def check_groups(self, columns: Sequence[str] | None = None) -> None:
         """Check that the groups are those of which the log tells, if there are any of either.
 
         Parameters
         ----------
-        note : bool, default=False
-            Whether a file of which a kill kept the log from telling is noted in the log.
+        columns : sequence of str, optional
+            The columns of a site that starts. Then they and other settings must be those of the
+            groups, and a file of which a kill kept the log from telling is noted in the log.
 
         Raises
         ------
         InputError
-            If the file of groups is missing, an older copy, or another site's.
+            If the file of groups is missing, an older copy, another site's or of other settings.
         """
         log, file = self._groups_log, self.groups_file
         if log is None or not self.is_grouped or self.has_means:
@@ -461,8 +462,17 @@ class SiteFile:
             lock(folder)
             kept = Partition.read(file) if file.exists() else None
             log.check(file, kept)
-            if note and kept is not None:
-                log.note(file, kept.digest)
+            if columns is None or kept is None:
+                return
+            log.note(file, kept.digest)
+            roles = ("group_column", "weight_column", "label_column")
+            layout = {role: getattr(self, role) or "none" for role in roles}
+            layout |= {"unit": "persons" if self.group_column else "rows", **self.groups.rules}
+            try:
+                Partition.load(file, self.groups.p, columns, self.groups.generation, layout)
+            except OtherSettingsError as error:
+                why = f"{error}; fedcluster check tells what to do if the rows are those of others"
+                raise InputError(why) from error
 
     def grouped_client(self) -> Client:
         """Return the client that answers with the means of groups, for all disclosed columns."""

@@ -584,7 +584,7 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
             f"{site.path}: [limits], min_cluster_size must be at least {LEAST} over a network, not "
             f"{smallest}; or leave out protection, for groups of rows"
         )
-    site.check_groups(note=True)
+    site.check_groups(auditor.columns)
 
 
 def site_models(site: SiteFile, membership: Membership) -> ReceivedModels:
