@@ -332,6 +332,30 @@ def test_columns_of_two_values_and_levels_are_seen_as_0_and_1() -> None:
     np.testing.assert_allclose(table.mean[0], X[:, 0].mean() / 9 - 50 / 9, atol=1e-9)
 
 
+@pytest.mark.parametrize("power", [-12, -7, -6, -1, 2, 12])
+@pytest.mark.parametrize("scale", [None, "none", "standard"])
+def test_the_least_variance_has_the_unit_of_its_column(scale: Any, power: int) -> None:
+    """Of whole numbers, numbers in halves, and numbers on no grid; in any power of ten."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([rng.poisson(3.0, 200), rng.integers(0, 90, 200) / 2, rng.normal(size=200)])
+
+    def floors(unit: float) -> np.ndarray:
+        shift, deviation = unit * X.mean(axis=0), unit * X.std(axis=0)
+        shift, deviation = (shift, deviation) if scale == "standard" else (np.zeros(3), np.ones(3))
+        each = zip("abc", shift.tolist(), deviation.tolist(), strict=True)
+        how = Preprocessor(tuple(NumericColumn(n, shift=m, scale=s) for n, m, s in each))
+        clients = [
+            Client(str(i), Data(unit * X[i::2], columns=tuple(map(Column, "abc"))), ())
+            for i in (0, 1)
+        ]
+        plan = table_plan(None) if scale is None else with_preprocessing(table_plan(how), how)
+        table: Table = run_plan(plan, LocalEngine(clients)).value
+        return table.floors * deviation**2 / unit**2
+
+    np.testing.assert_allclose(floors(10.0**power), floors(1.0), rtol=1e-6)
+    np.testing.assert_allclose(floors(10.0**power)[:2], [0.25, 0.0625], rtol=1e-6)
+
+
 def test_noise_has_the_density_of_the_rows_range() -> None:
     """Of 20,000 uniform rows, .998 of each side of a box, whatever its scale."""
     X = RNG.uniform(0, 1, (20_000, 2)) * [3.0, 40.0]

@@ -53,8 +53,8 @@ class ColumnShape:
     """First four powers of each column about a centre, and the weight of its rows on each grid.
 
     The state's memory has ``shift`` and ``scale``, (d,) each: grids refer to x scale + shift, the
-    value before preparation. A last number is the weight of the rows if those of a group, seen as
-    their mean, count as one.
+    value before preparation, in powers of ten of its deviation. A last number is the weight of the
+    rows if those of a group, seen as their mean, count as one.
 
     Notes
     -----

@@ -49,6 +49,8 @@ KINDS: tuple[Kind, ...] = (
 
 EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
 """Edges of cells along a principal axis, in standard deviations."""
+ROUNDED = 1e-9
+"""Share of a decade by which a deviation may miss one that it reaches in another unit."""
 LEAST_VARIANCE = 1e-180
 """Smallest variance along an axis, so that axes scaled to unit variance can be sent to a site."""
 NEAR = 64.0
@@ -227,18 +229,22 @@ class Table:
 def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     """Plan all facts that mixtures need about the rows, except the noise.
 
-    They take a round for prepared rows whose means are near 0, and else two.
+    They take a round for prepared rows whose means are near 0, and whose scales are their
+    deviations; and else two.
     """
     how = _by_column(preprocessor)
     if preprocessor is None:
         [answers] = yield [Task(Moments(), State(), seed)]
-        mean, _ = Moments.mean_and_variance(State(), answers.total())
-        shapes, covariance = yield from _shapes(how, mean, seed)
+        mean, variance = Moments.mean_and_variance(State(), answers.total())
+        shapes, covariance = yield from _shapes(how, mean, _decade(np.sqrt(variance)), seed)
     else:
         mean = np.zeros(preprocessor.n_columns_out)
-        shapes, covariance = yield from _shapes(how, mean, seed)
-        if (shapes.mean**2 > NEAR * shapes.variance).any():
-            shapes, covariance = yield from _shapes(how, shapes.mean, seed)
+        decade = _decade(_raw(how, len(mean))[1])
+        shapes, covariance = yield from _shapes(how, mean, decade, seed)
+        is_scaled = (_raw(how, len(mean))[1] != 1.0) | (_texts(how, len(mean)) > 0)
+        found = np.where(is_scaled, decade, _decade(np.sqrt(shapes.variance)))
+        if (shapes.mean**2 > NEAR * shapes.variance).any() or (found != decade).any():
+            shapes, covariance = yield from _shapes(how, shapes.mean, found, seed)
     texts, (shift, scale) = _texts(how, len(mean)), _raw(how, len(mean))
     two = _two_valued(shapes, how) & (texts == 0)
     low, width = np.zeros(len(mean)), np.ones(len(mean))
@@ -255,13 +261,25 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
     )  # fmt: skip
 
 
-def _shapes(how: Preprocessor | None, about: Floats, seed: int) -> Plan[tuple[Shapes, Floats]]:
-    """Plan the round for the shapes of columns and their covariance."""
+def _decade(size: Floats) -> Floats:
+    """Return the largest powers of ten that half of some deviations reach, (d,); 1 for 0.
+
+    The steps of grids are then from half to five deviations, down to a 20th or a 200th of one.
+    """
+    powers: Floats = 10.0 ** np.floor(np.log10(np.where(size > 0, size / 2, 1.0)) + ROUNDED)
+    return powers
+
+
+def _shapes(
+    how: Preprocessor | None, about: Floats, decade: Floats, seed: int
+) -> Plan[tuple[Shapes, Floats]]:
+    """Plan the round for the shapes of columns and their covariance; grids are in decades."""
     center = State.at(about[None])
     shift, scale = _raw(how, len(about))
-    asked = replace(center, memory={"shift": shift, "scale": scale})
+    asked = replace(center, memory={"shift": shift / decade, "scale": scale / decade})
     told, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), center, seed)]
     shapes = Shapes.from_total(asked, told.total())
+    shapes = replace(shapes, grid=shapes.grid * decade)
     return shapes, _covariance(scattered.total(), shapes.mean - about)
 
 
