@@ -188,7 +188,8 @@ class FederatedKMeans(ClusterMixin, Federated):
     inertia_ : float
         Value of the algorithm's objective, as the sites report it, for prepared rows: for k-means,
         the sum of squared distances to the centres. With ``epsilon``, for rows scaled by the
-        bounds.
+        bounds. With groups, that of the groups' means and of the scatter within groups that the
+        sites tell: of rows it is more, above all where sites have few groups for a cluster.
     objective_ : str
         The name of this objective: "inertia", another word such as "robust-inertia", or a user's
         own metric as text.

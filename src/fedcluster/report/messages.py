@@ -32,9 +32,9 @@ LIMITS = {
 }
 UNLIKE = 0.01
 """Ratio of the centres' spreads in two columns below which scales differ much."""
-LOSS, FEW_GROUPS = 0.3, 30
-"""Loss of inertia times groups per cluster (docs/quality.md), and number of groups that is too
-small."""
+LOSS, FEW_GROUPS, FEW_AT_A_SITE = 0.3, 30, 10
+"""Loss of inertia times groups per cluster (docs/quality.md); and numbers of groups that are too
+small, at all sites and at one."""
 FAR, FEW_FAR = 0.25, 6
 """Inertia that a cluster would add if it joined its nearest, relative to that of all, from which on
 it is far; and number of groups in a cluster that is too small then (benchmarks/groups.py)."""
@@ -360,6 +360,9 @@ def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
     []
     >>> groups_line([north, SiteInfo("south", (Groups(p=5).limit,), n_rows=0)], ten)
     ['south answered for no row: none is in a group; see fedcluster site doctor there']
+    >>> many = [SiteInfo(f"s{i}", (Groups(p=5).limit,), n_rows=100) for i in range(60)]
+    >>> groups_line(many, ten)[0][:65]
+    'rows are seen in groups, and at 60 of 60 sites a cluster has fewe'
     """
     limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
     if not limits:
@@ -370,7 +373,7 @@ def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
     p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
     lines, ratio = _far_line(result, n, p), n / (len(result.state.weights) * p)
     if ratio >= FEW_GROUPS:
-        return said + lines
+        return [*said, *lines, *_small_sites_line(sites, len(result.state.weights), p)]
     return [
         *said,
         *lines,
@@ -378,6 +381,20 @@ def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
         f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "
         "several times as much where clusters overlap or are small; take fewer clusters, or more "
         "rows",
+    ]
+
+
+def _small_sites_line(sites: Sequence[SiteInfo], k: int, p: int) -> list[str]:
+    """Return the warning that most rows are at sites with few groups for a cluster, if so."""
+    rows = [float(site.n_rows or 0) for site in sites]
+    small = [n for n in rows if 0 < n < FEW_AT_A_SITE * k * p]
+    if 2 * sum(small) <= sum(rows):
+        return []
+    return [
+        f"rows are seen in groups, and at {len(small)} of {len(sites)} sites a cluster has fewer "
+        f"than {FEW_AT_A_SITE} groups of {p} rows: groups hold rows of several clusters, and the "
+        "inertia of rows is above the one that is shown; merge sites, or use secure sums instead "
+        "of groups"
     ]
 
 
