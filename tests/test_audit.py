@@ -45,6 +45,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import PolicyLimits
 from fedcluster.privacy.limits import Rules
 from fedcluster.privacy.partition import Partition
+from fedcluster.secure import site as secure_site
 from fedcluster.secure.site import SecureSite
 
 LIMITS, _, GROUPS, _ = PROTECTIONS
@@ -112,20 +113,30 @@ def test_groups_keep_rows_of_other_kinds(kind, few_seeds, tmp_path) -> None:
     assert set(reads(kinds(5, 100)[kind], GROUPS, tmp_path, protected).values()) == {0}
 
 
-BREAKS: dict[str, list[tuple[Any, str, Any]]] = {
-    "values alone in a sum": [(Rules, "mended", lambda _rules, labels, _points: labels)],
-    "a unit wrong, mended": [(Partition, "without_broken", lambda kept, units: kept)],
-    "secure sums without it": [
-        (SecureSite, rule, lambda *_: None) for rule in ("_check_cohort", "_check_left_out")
-    ],
+COHORTS = "secure sums without it"
+BREAKS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
+    "rules": (
+        "values alone in a sum",
+        [(Rules, "mended", lambda _rules, labels, _points: labels)],
+    ),
+    "groups": (
+        "a unit wrong, mended",
+        [(Partition, "without_broken", lambda kept, units: kept)],
+    ),
+    "cohorts": (
+        COHORTS,
+        [(SecureSite, rule, lambda *_: None) for rule in ("_check_cohort", "_check_left_out")],
+    ),
+    "who has rows": (COHORTS, [(secure_site, "_empty", lambda _: ())]),
 }
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize("what", BREAKS)
 def test_attacks_read_rows_of_a_site_that_lacks_what_stops_them(
-    name, tmp_path, monkeypatch
+    what, tmp_path, monkeypatch
 ) -> None:
     """And none of a site as it is."""
+    name, rules = BREAKS[what]
     attack = next(each for each in ATTACKS if each.name == name)
     data = kinds(3, 400)["costs of few"] if "alone" in name else simulated(400, 3)
     public = public_of(data)
@@ -133,7 +144,7 @@ def test_attacks_read_rows_of_a_site_that_lacks_what_stops_them(
     for folder in folders:
         folder.mkdir()
     assert played(attack, site(data, GROUPS, folders[0]), public).score.read == 0
-    for rule in BREAKS[name]:
+    for rule in rules:
         monkeypatch.setattr(*rule)
     assert played(attack, site(data, GROUPS, folders[1]), public).score.read > 0
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.attacks._asking import total_of
-from fedcluster.attacks._site import DECIMALS, Coordinator, Play, Public, values_of
+from fedcluster.attacks._site import DECIMALS, Coordinator, Play, Public, Subject, values_of
 from fedcluster.core import Answers, Data, Floats, SiteInfo, State, Summary, Task
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
@@ -458,35 +458,44 @@ def _lines(play: Play) -> Floats:
 def smaller_cohort(play: Play) -> Floats:
     """Ask for secure sums over all sites, then over all except this one, and subtract.
 
-    The difference would be the sums of this site, of which all rows except one are known.
+    The difference would be the sums of this site, of which all rows except one are known. So would
+    be the total over this site and two that have too few rows to tell of.
     """
     public, others = play.public, play.subject.others
-    task = Task(Means(), State(), preprocessor=public.plain())
     names = ["north", *(f"site {i}" for i in range(OTHERS))]
-    sites = {"north": play.subject}
+    every = {"north": play.subject}
     for i, name in enumerate(names[1:]):
         rows = others.take(np.arange(i % len(others), len(others), OTHERS))
-        sites[name] = replace(play.subject, rows=rows, folder=play.subject.folder / name)
-        sites[name].folder.mkdir()
+        every[name] = replace(play.subject, rows=rows, folder=play.subject.folder / name)
+        every[name].folder.mkdir()
+    few = {name: replace(every[name], rows=others.take(slice(1))) for name in names[1:3]}
+    totals = _secure_totals(play, every, (names, names[1:]))
+    found = [totals[0] - totals[1]] if len(totals) > 1 else []
+    found += _secure_totals(play, {"north": play.subject, **few}, (names[:3],))
+    return np.concatenate([public.claims(0), *(_all_but_one_known(play, each) for each in found)])
+
+
+def _secure_totals(
+    play: Play, sites: Mapping[str, Subject], cohorts: Sequence[Sequence[str]]
+) -> list[Floats]:
+    """Return the secure sums over cohorts of sites, as far as the sites answer."""
     try:
         from fedcluster.secure import engine, site
     except ImportError:  # without the extra that brings secure sums, there are none to attack
-        return public.claims(0)
-    secure = site.SecureSite.strangers(names)
+        return []
+    public, secure = play.public, site.SecureSite.strangers(list(sites))
+    task = Task(Means(), State(), preprocessor=public.plain())
     ends = {name: each.coordinator(public, name, secure[name]) for name, each in sites.items()}
     wire = SitesHere({name: each.responder for name, each in ends.items()})
-    columns = [column.name for column in public.columns]
     totals = []
-    for cohort in (names, names[1:]):
+    for cohort in cohorts:
         play.coordinator.asked += 1
         asking = engine.SecureEngine(wire, cohort)
-        asking.choose(columns, raw=True)
+        asking.choose([column.name for column in public.columns], raw=True)
         with suppress(SiteError):
             totals.append(asking.ask([task])[0].total().sums[:, 0])
-    play.coordinator.refused += 2 - len(totals)
-    if len(totals) < 2:
-        return public.claims(0)
-    return _all_but_one_known(play, totals[0] - totals[1])
+    play.coordinator.refused += len(cohorts) - len(totals)
+    return totals
 
 
 def _all_but_one_known(play: Play, total: Floats) -> Floats:
