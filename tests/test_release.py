@@ -26,7 +26,7 @@ from fedcluster.selection import Rule
 
 
 def people(n: int, seed: int) -> Data:
-    """Rows with flags, a flag of one person, counts, decimals, ages, years and texts."""
+    """Rows with flags, one of one person, counts, decimals and gaps, ages, years and texts."""
     rng = np.random.default_rng(seed)
     cluster = rng.integers(0, 3, n)
     names = ["age", "bmi", "smoker", "rare", "kids", "year", "sex", "town"]
@@ -42,9 +42,11 @@ def people(n: int, seed: int) -> Data:
             rng.choice(3, n, p=[0.6, 0.36, 0.04]),
         ]
     )
+    values = values.astype(float)
+    values[rng.random(n) < 0.05, 1] = np.nan
     kinds: list[Any] = [Column(name) for name in names[:-1]]
     towns = Column("town", "text", ("Ahlen", "Bonn", "Celle"))
-    return Data(values.astype(float), None, None, (*kinds, towns))
+    return Data(values, None, None, (*kinds, towns))
 
 
 def written(folder: Path, clients: list[Client], job: Any) -> dict[str, Any]:

@@ -209,7 +209,8 @@ def _of_column(column: NumericColumn, n: float, weight: float) -> NumericColumn:
         square = float(to_steps(square, ROWS * square / n))
     fill = column.fill
     if fill is not None:
-        fill = shift if fill == column.shift else float(means_of(np.array([fill]), of, spread)[0])
+        near = min(abs(fill), 1.0) if column.scale == 1.0 else spread  # else it is not known
+        fill = shift if fill == column.shift else float(means_of(np.array([fill]), of, near)[0])
     return replace(column, shift=shift, scale=math.sqrt(square) / weight, fill=fill)
 
 

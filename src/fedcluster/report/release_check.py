@@ -129,6 +129,7 @@ def _of_preparation(content: Mapping[str, Any]) -> Iterator[Mean]:
             shift, name = column["shift"], column["name"]
             yield f"the shift of {name}", shift, n, within, _error(shift)
             yield from _of_spread(f"the scale of {name}", column["scale"], n, within)
+            yield f"the fill of {name}", column["fill"], n, within, _error(column["fill"])
 
 
 def _of_spread(name: str, spread: float | None, weight: float, within: int) -> Iterator[Mean]:
