@@ -468,7 +468,11 @@ def smaller_cohort(play: Play) -> Floats:
         rows = others.take(np.arange(i % len(others), len(others), OTHERS))
         every[name] = replace(play.subject, rows=rows, folder=play.subject.folder / name)
         every[name].folder.mkdir()
-    few = {name: replace(every[name], rows=others.take(slice(1))) for name in names[1:3]}
+    few = {}
+    for name in names[1:3]:
+        folder = play.subject.folder / f"few at {name}"
+        folder.mkdir()
+        few[name] = replace(every[name], rows=others.take(slice(1)), folder=folder)
     totals = _secure_totals(play, every, (names, names[1:]))
     found = [totals[0] - totals[1]] if len(totals) > 1 else []
     found += _secure_totals(play, {"north": play.subject, **few}, (names[:3],))
