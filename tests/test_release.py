@@ -117,7 +117,7 @@ def test_every_number_of_rows_within_the_rounding_fits_what_is_told(n, share, un
 def test_an_officer_checks_a_file(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     clients = [Client(f"s{i}", people(320 + i, i), (), Groups.strict()) for i in range(3)]
-    written(tmp_path / "out", clients, Fit(3, seed=0, prepare=PreprocessingSpec()))
+    written(tmp_path / "out", clients, Fit(3, seed=0, prepare=PreprocessingSpec(missing="mean")))
     said = run("site", "release-check", "out/model.json")
     assert said.exit_code == 0, said.stdout
     assert "passes: nothing in it gives rounded counts back" in said.stdout
