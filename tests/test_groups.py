@@ -257,7 +257,7 @@ def test_rows_that_wait_for_a_group_tell_nothing(seed, persons, tmp_path):
     """Neither by a text or label that enough rows have with them, nor by decimals or a gap."""
     rng = np.random.default_rng(seed)
     n, p, new = 60, 5, int(rng.integers(1, 5))
-    values = rng.integers(0, 9, (n + new, 2)).astype(float)
+    values = rng.normal(50, 9, (n + new, 2)).round(1)
     values[:n, 1] = np.nan if seed % 3 == 0 else values[:n, 1]
     values[n:, 0] += [0.0, 0.25, 1 / 3][seed % 3]
     values[n:, 1] = values[n:, 1] if seed % 2 else np.nan
