@@ -220,7 +220,9 @@ class Partition:
                 kept = Persons(
                     self.units, np.zeros((n, content.shape[1]), np.uint64), np.zeros(n, np.intp)
                 )
-            if (kept.content[place] != content).any() or (kept.row[place] != row).any():
+            if len(place) and (
+                (kept.content[place] != content).any() or (kept.row[place] != row).any()
+            ):
                 every = kept.content.copy(), kept.row.copy()
                 every[0][place], every[1][place] = content, row
                 kept = Persons(kept.origin, *every)
