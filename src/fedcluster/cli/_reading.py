@@ -637,7 +637,8 @@ def _rows_of(
     for name in [site] if sites is None else sorted(set(sites.tolist())):
         place = None if sites is None else np.flatnonzero(sites == name)
         data = read.data if place is None else read.data.take(place)
-        if roles.raw and (n_empty := int((empty := _without_value(data)).sum())):
+        is_fit = roles.raw and not (roles.numeric or roles.levels)  # and rows are not a model's
+        if is_fit and (n_empty := int((empty := _without_value(data)).sum())):
             some = "1 row is" if n_empty == 1 else f"{n_empty:,} rows are"
             said = f"site {name!r}: {some} left out for lack of any value, as row"
             warnings.warn(f"{said} {int(np.argmax(empty)) + 1}", ReadingNote, stacklevel=2)
