@@ -271,7 +271,7 @@ def test_rows_that_wait_for_a_group_tell_nothing(seed, persons, tmp_path):
         ids = np.arange(n + new)[rows] if persons else None
         data = Data(X, None, names[label[rows]], columns, ids)
         client = Client("s", data, (), Grouping(Groups(p=p), tmp_path / "s.groups"))
-        seen = client.data
+        seen: Any = client.data
         shares = {j: each.toarray().tobytes() for j, each in seen.grouped.shares.items()}
         facts = client.describe(), client.classes(), seen.X.tobytes(), seen.sample_weight.tobytes()
         return *facts, shares, seen.grouped.labels.tobytes(), seen.grouped.scatter

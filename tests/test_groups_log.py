@@ -93,7 +93,7 @@ def test_a_kill_at_any_point_leaves_a_site_that_goes_on(tmp_path, where, version
     for more in killed:
         site = made(tmp_path, N + more)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(*where, stop)
+            patch.setattr(where[0], where[1], stop)
             try:
                 grouped(site)
             except KeyboardInterrupt:
@@ -162,6 +162,7 @@ def test_the_next_file_of_a_log_tells_of_groups_too(tmp_path, monkeypatch) -> No
     site = SiteFile.load(site.path)
     grouped(site)
     known = head_of(tmp_path / "audit.jsonl").groups
-    site._groups_log._log.append(lambda _head: {"event": "anything"})  # noqa: SLF001
+    log: Any = site._groups_log  # noqa: SLF001
+    log._log.append(lambda _head: {"event": "anything"})  # noqa: SLF001
     assert (tmp_path / "audit-0001.jsonl").exists()
     assert head_of(tmp_path / "audit.jsonl").groups == known != {}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -139,12 +140,13 @@ def test_what_is_covered_is_admitted(trial: Federation) -> None:
     assert (trial.folder / "sites/north/state/permit.key").stat().st_mode & 0o777 == 0o600
 
 
-def preparing(how: object) -> dict[str, object]:
+def preparing(how: object) -> dict[str, Any]:
     """A question whose rows are prepared, and again as before."""
     return {"tasks": [{"step": "Lloyd", "preprocessing": each} for each in (how, 0)]}
 
 
-MEANS, FUZZY = ({"task": {"step": name, "fields": {}}} for name in ("Lloyd", "FKM"))
+MEANS: Any = {"task": {"step": "Lloyd", "fields": {}}}
+FUZZY: Any = {"task": {"step": "FKM", "fields": {}}}
 
 NOT_COVERED = {
     "no permit": ({"permit": None}, "answers under a permit only"),

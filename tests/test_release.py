@@ -51,7 +51,7 @@ def people(n: int, seed: int) -> Data:
 
 def written(folder: Path, clients: list[Client], job: Any) -> dict[str, Any]:
     """Carry out a job and write its files; return their content by name."""
-    report = execute(job, LocalEngine(clients), columns=[c.name for c in clients[0].source.columns])
+    report = execute(job, LocalEngine(clients), columns=[c.name for c in clients[0].data.columns])
     folder.mkdir()
     write_job(folder, report)
     return {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
@@ -63,7 +63,7 @@ SCALES = ["standard", "none", "robust"]
 @pytest.mark.parametrize("seed", range(3))
 def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
     """All numbers of rows within the rounding are tried, as an attacker does."""
-    rng, found = np.random.default_rng(seed), {}
+    rng, found = np.random.default_rng(seed), dict[str, Any]()
     rows = [people(int(rng.integers(300, 400)), 3 * seed + i) for i in range(3)]
     spec = PreprocessingSpec(scale=SCALES[seed], missing="mean")
     for preset in ("standard", "strict"):

@@ -389,7 +389,7 @@ def test_a_site_answers_only_with_the_rows_that_it_signed_for(signed, tmp_path):
 def test_grouped_sites_sign_for_their_rows():
     data = {"east": 300, "north": 19, "south": 19, "west": 300}
     rows = {name: Data(np.arange(n, dtype=float)[:, None]) for name, n in data.items()}
-    keys = identities(data)
+    keys = identities(list(data))
     wire = Wire(
         {name: site(name, each, keys, Disclosure(groups=Groups())) for name, each in rows.items()}
     )

@@ -137,6 +137,7 @@ class Engine(Protocol):
         labels: bool = False,
         steps: Sequence[PlannedStep] = (),
         look: Look | None = None,
+        sends: bool = False,
     ) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, in the order of their names.
 
@@ -158,6 +159,8 @@ class Engine(Protocol):
         look : callable, optional
             The tasks that will probably be asked first. An engine to which a round costs much asks
             them along with the columns, and then knows the answers.
+        sends : bool, default=False
+            Whether each site says if its rules let any sum over its rows leave.
         """
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

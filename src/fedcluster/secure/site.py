@@ -295,8 +295,8 @@ class SecureSite:
             del self._runs[next(iter(self._runs))]
         key = known.sealer.public.hex()
         signed = cohort.signed(self.name, key, known.earlier, sends=known.sends)
-        earlier = [list(each) for each in known.earlier]
-        return {"sealer": [key, self._identity.sign(signed).hex(), earlier, known.sends]}
+        before = [list(each) for each in known.earlier]
+        return {"sealer": [key, self._identity.sign(signed).hex(), before, known.sends]}
 
     def _check_cohort(self, cohort: Cohort, permit: str) -> None:
         """Raise an error for a cohort that is not that of the permit, or of all known sites."""
