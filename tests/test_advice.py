@@ -129,7 +129,7 @@ def test_each_way_on_that_a_limit_proposes_runs(how: dict[str, Any]) -> None:
     unlike = {name: rows * [1.0, 1000.0] for name, rows in ROWS.items()}
     fit = FederatedKMeans(6, max_iter=1, tol=0, random_state=0, **how)
     [line] = said(fit, unlike)
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         r"a larger max_iter": {"max_iter": 100},
         r"a tol above 0": {"tol": 1e-3},
         r"n_init above 1": {"n_init": 2},

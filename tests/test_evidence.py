@@ -92,7 +92,7 @@ def test_groups_of_ten_pass_the_threshold_of_output_checkers(tmp_path: Path) -> 
 def test_one_amount_that_makes_up_a_sum_is_found(tmp_path: Path, monkeypatch, as_made) -> None:
     """Groups are made without one; were they made otherwise, the checks and the sentence say so."""
     if not as_made:
-        hold(monkeypatch, np.arange(30).reshape(6, 5))
+        hold(monkeypatch, list(np.arange(30).reshape(6, 5)))
     rows = "cost,age\n" + "".join(f"{10.0**6 if i == 3 else 1.0},{i}\n" for i in range(30))
     content = evidence(site_of(tmp_path, rows=rows))
     checks = {each["check"]: each["outcome"] for each in content["checks"]}

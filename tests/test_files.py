@@ -5,6 +5,7 @@ import os
 import stat
 from pathlib import Path
 from threading import get_ident
+from typing import Any
 
 import numpy as np
 import openpyxl
@@ -369,7 +370,13 @@ def test_a_workbook_with_several_tables_asks_for_the_sheet():
 
 @pytest.mark.parametrize("ending", ["csv", "xlsx"])
 def test_rows_without_any_value_are_no_rows(ending):
-    rows = [["age", "bmi", "sex"], [31, 22, "f"], ["", "", ""], [47, "", "m"], *[["", "", ""]] * 9]
+    rows: list[Any] = [
+        ["age", "bmi", "sex"],
+        [31, 22, "f"],
+        ["", "", ""],
+        [47, "", "m"],
+        *[["", "", ""]] * 9,
+    ]
     if ending == "csv":
         Path("n.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
     else:

@@ -417,6 +417,8 @@ def test_persons_under_other_identities_keep_their_groups(tmp_path, how, kind) -
     again = site.grouped(Data(X, groups=ids))
     assert len(first) > 5
     assert np.array_equal(first.X, again.X)
+    assert first.sample_weight is not None
+    assert again.sample_weight is not None
     assert np.array_equal(first.sample_weight, again.sample_weight)
 
 

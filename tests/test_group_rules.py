@@ -28,7 +28,8 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import Dominance, Grouping, Groups
 from fedcluster.privacy import groups as grouping
 from fedcluster.privacy.limits import Contents, Rules
-from fedcluster.privacy.partition import Partition, row_ids, unique_ids
+from fedcluster.privacy.partition import Partition, row_ids
+from fedcluster.privacy.persons import unique_ids
 from fedcluster.report.records import rounded
 from fedcluster.site.file import SiteFile
 
@@ -149,7 +150,7 @@ def test_who_is_left_of_a_group_joins_another() -> None:
     """
     adds = np.ones((19, 1))
     adds[0] = 1e9
-    rules = Rules(RULED, Contents.raw(adds, adds > 0))
+    rules = Rules(RULED, Contents.raw(adds, np.ones_like(adds)))
     labels = np.repeat(np.array([0, 1], np.int32), [5, 14])
     mended = rules.mended(labels, np.arange(19.0)[:, None])
     assert mended[0] == -1

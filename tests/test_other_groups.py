@@ -12,7 +12,8 @@ import pytest
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.privacy.partition import Partition, row_ids, unique_ids
+from fedcluster.privacy.partition import Partition, row_ids
+from fedcluster.privacy.persons import unique_ids
 from fedcluster.site.file import SiteFile
 
 N = 120

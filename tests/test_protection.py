@@ -28,6 +28,7 @@ from fedcluster.preprocessing.moments import Covariance, Principal
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy import partition as partitions
 from fedcluster.privacy.limits import Rules
+from fedcluster.privacy.persons import unique_ids
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -424,7 +425,7 @@ class Site:
         data = Data(self.values[rows])
         seen = grouped(data, Grouping(Groups(P), self.file))
         kept = partitions.Partition.load(self.file, P, ["x0", "x1"])
-        ids = partitions.unique_ids(partitions.row_ids(data, kept.key))
+        ids = unique_ids(partitions.row_ids(data, kept.key))
         member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
         live: dict[int, set[int]] = {}
         for row, unit in zip(rows, ids.tolist(), strict=True):

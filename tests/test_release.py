@@ -63,7 +63,7 @@ SCALES = ["standard", "none", "robust"]
 @pytest.mark.parametrize("seed", range(3))
 def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
     """All numbers of rows within the rounding are tried, as an attacker does."""
-    rng, found = np.random.default_rng(seed), dict[str, Any]()
+    rng, found = np.random.default_rng(seed), dict[tuple[str, str, str], Any]()
     rows = [people(int(rng.integers(300, 400)), 3 * seed + i) for i in range(3)]
     spec = PreprocessingSpec(scale=SCALES[seed], missing="mean")
     for preset in ("standard", "strict"):

@@ -612,7 +612,10 @@ def _memory(step: Step, state: State, example: Example) -> None:
                 name
                 for name in kept
                 for other in others
-                if other is not None and not np.array_equal(kept[name], _parts(other).get(name))
+                if other is not None
+                and (
+                    name not in _parts(other) or not np.array_equal(kept[name], _parts(other)[name])
+                )
             }
             changed |= {
                 name for name in own & kept.keys() for a in former if np.array_equal(kept[name], a)

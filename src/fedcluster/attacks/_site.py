@@ -39,7 +39,8 @@ from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import PolicyLimits
-from fedcluster.privacy.partition import Partition, person_ids, row_ids, unique_ids
+from fedcluster.privacy.partition import Partition, person_ids, row_ids
+from fedcluster.privacy.persons import unique_ids
 from fedcluster.privacy.policy import Policy
 
 EXACT = 1e-3

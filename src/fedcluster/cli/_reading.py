@@ -660,7 +660,7 @@ def _rows_of(
 
 def _without_value(data: Data) -> NDArray[np.bool_]:
     """Return which rows have no number and no text, (n,), unless none has."""
-    empty: NDArray[np.bool_] = np.isnan(data.X).all(axis=1)
+    empty = np.isnan(data.X).all(axis=1).reshape(len(data))
     return np.zeros(len(data), dtype=bool) if empty.all() else empty
 
 

@@ -318,9 +318,9 @@ def is_index(name: str) -> bool:
 
 def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the columns in the order of the first site; they must be the same at all sites."""
-    names = {site: dict.fromkeys(each) for site, each in names.items()}
     first, *others = names
-    common = [name for name in names[first] if all(name in names[site] for site in others)]
+    sets = {site: frozenset(each) for site, each in names.items()}
+    common = [name for name in names[first] if all(name in sets[site] for site in others)]
     for site in others:
         for here, there in ((site, first), (first, site)):
             for name in names[there]:

@@ -656,7 +656,8 @@ class EvaluateProcedure(OfModel):
         name = self.model.algorithm.get("name")
         k = {"n_clusters": len(self.model.weights)}
         parameters = dict(name) if isinstance(name, Mapping) else k
-        name, given = str(parameters.pop("name", name)), {}
+        given: dict[str, Any] = {}
+        name = str(parameters.pop("name", name))
         with suppress(ValueError):
             name, given = written(name)
         parameters, name = parameters | given, name.rpartition(".")[2]

@@ -238,7 +238,7 @@ class Partition:
         now = self._grouped(units)
         (g, c), tells = now.of_groups.shape, np.ones(now.of_groups.shape, bool)
         if disclosed is not None:
-            any_of_it = disclosed.any(axis=1)[:, None]
+            any_of_it = np.any(disclosed, axis=1, keepdims=True)
             d = (c - 3) // 2
             each = np.broadcast_to(disclosed, (g, d)) if units.are_persons else any_of_it[:, :0]
             tells = np.hstack([each, each, np.repeat(any_of_it, c - 2 * each.shape[1], axis=1)])
@@ -477,8 +477,7 @@ class Partition:
         """
         head = {"format": FORMAT, "p": self.p, "columns": self.columns, "previous": self.digest}
         named = ("layout", "scatter", "n_groups", "generation", "log", "source", "names")
-        named += ("n_versions", "version")
-        head |= {name: getattr(self, name) for name in named}
+        head |= {name: getattr(self, name) for name in (*named, "n_versions", "version")}
         parts = ("units", "members", "cells")
         arrays = {name: getattr(self, name) for name in parts}
         arrays |= {"told": self.told.values, "sums": self.told.sums, "known": self.told.known}

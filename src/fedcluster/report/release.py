@@ -344,7 +344,7 @@ def _spreads_of(report: Any) -> dict[Any, float]:
 
 def _of_memory(name: str, array: Floats, n: float) -> Floats:
     """Return an array of a state's memory as it may be published."""
-    array = np.asarray(array, dtype=np.float64)
+    array = array.astype(np.float64)
     if name in ("cluster", "texts", "neighbours"):
         return array
     if name in ("parts", "seen", "noise") and array.sum() > 1:
