@@ -387,7 +387,8 @@ def test_rows_without_any_value_are_no_rows(ending):
     assert list(found.row_ids) == [1, 3]
     source = f'name = "n"\n[source]\npath = "n.{ending}"\n'
     Path("site.toml").write_text(source)
-    assert len(SiteFile.load("site.toml").rows(raw=True).valued()) == 2  # of which groups are made
+    own: Any = SiteFile.load("site.toml").rows(raw=True)
+    assert len(own.valued()) == 2  # of which groups are made
 
 
 def test_codes_with_underscores_are_texts():

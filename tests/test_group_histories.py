@@ -175,8 +175,8 @@ def twelve() -> tuple[np.ndarray, Partition]:
     X = np.random.default_rng(0).integers(1, 60, (12, 2)).astype(float)
     empty = Partition.empty(5, ["a", "b"])
     units = units_of(X, empty.key)
-    ids = {"units": np.sort(units.ids), "members": np.zeros(12, np.int64), "n_groups": 1}
-    return X, Partition(empty.key, 5, ("a", "b"), **ids).noting(units)
+    ids: dict[str, Any] = {"units": np.sort(units.ids), "members": np.zeros(12, np.int64)}
+    return X, Partition(empty.key, 5, ("a", "b"), n_groups=1, **ids).noting(units)
 
 
 def stays(X: np.ndarray, kept: Partition, weight: np.ndarray | None = None) -> bool:

@@ -69,7 +69,8 @@ LEAVE_OUT = "leave the column out"
 FEW_WORDS, FEW_NAMES = 3, 20
 """Largest number of distinct words among a column's numbers that are all named; and of words and
 numbers that may be names."""
-SiteT, Read = TypeVar("SiteT"), TypeVar("Read")
+SiteT = TypeVar("SiteT")
+Read = TypeVar("Read")
 Advise = Callable[[Sequence[str]], str]
 """Function that returns advice for a non-numeric column, given the numeric ones."""
 

@@ -348,7 +348,7 @@ def _of_memory(name: str, array: Floats, n: float) -> Floats:
     if name in ("cluster", "texts", "neighbours"):
         return array
     if name in ("parts", "seen", "noise") and array.sum() > 1:
-        return np.maximum(rounded(array), SMALLEST)
+        return np.asarray(np.maximum(rounded(array), SMALLEST))
     if name in ("shares", "overall"):
         return shares_of(array, np.full(array.shape[-1:], n))
     return to_steps(array, np.abs(array) * ROWS / max(n, ROWS))
