@@ -439,8 +439,8 @@ def dates() -> Iterator[Trap]:
         cells = with_column(base(12), "admitted", picks(texts))
         yield trap(f"dates: {how}", cells, "left out", "admitted", "dates")
     cells = with_column(base(12), "admitted", lambda s, i: f"0{1 + i % 9}/0{1 + i % 7}/2020")
-    words, how = "may begin with the day or with the month", {"dates": "admitted=month"}
-    yield trap("dates: day or month", cells, "refused", "admitted", words, options=how)
+    words, said = "may begin with the day or with the month", {"dates": "admitted=month"}
+    yield trap("dates: day or month", cells, "refused", "admitted", words, options=said)
     for how in ("ISO", "German", "YYYYMMDD", "with names"):
         cells = with_column(base(13), "admitted", picks(written[how]))
         since = [float(11 * i + 3) for i in range(N)]

@@ -511,8 +511,8 @@ def read_sites(
         return _rows_of(site, source, opened[site], own, own_of[site], by_name=by_name)
 
     read: dict[str, SiteRows] = {}
-    for rows in each_site(sources, roles, rows_of):
-        read |= rows
+    for of_site in each_site(sources, roles, rows_of):
+        read |= of_site
     opened.clear()
     for site, rows in read.items():
         if roles.raw:
