@@ -589,7 +589,7 @@ class Rules:
         """Return the groups of units that violate the rules."""
         if not members:
             return []
-        alone: NDArray[np.bool_] = (self.alone(members) >= 0).any(axis=1)
+        alone = np.asarray((self.alone(members) >= 0).any(axis=1))
         if self._groups.dominance is None and self._groups.diversity == 1:
             return [int(g) for g in np.flatnonzero(alone)]
         return [
