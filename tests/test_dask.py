@@ -371,6 +371,118 @@ def test_a_command_fits_parquet_files_on_a_cluster(
     }
 
 
+def told(*arguments: object, code: int = 0) -> Any:
+    """What a command prints for programs, or its error in one line."""
+    ran = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert ran.exit_code == code, ran.output
+    return json.loads(ran.stdout) if code == 0 else " ".join(ran.output.split())
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five partitions, the last without a row, in "rows", a prepared fit, and a fuzzy one."""
+    out = tmp_path_factory.mktemp("given")
+    rows = people().assign(home=np.arange(420) % 84, day=pd.Timestamp("1960-03-04"))
+    rows["day"] += pd.to_timedelta(np.arange(420) * 40, "D")
+    rows.loc[::5, "weight"] = 0.0
+    (out / "rows").mkdir()
+    for i in range(5):
+        (rows.iloc[i::4] if i < 4 else rows.head(0)).to_parquet(out / f"rows/part-{i:05}.parquet")
+    files = sorted(out.glob("rows/*"))[:4]
+    chosen = ("--columns", "a,b,c,d,town,day", "--dates", "day=since")
+    told("fit", *files, "-k", 3, *chosen, "--out", out / "fit")
+    bare = ("--columns", "a,b,c", "--scale", "none", "--fuzzy")
+    told("fit", *files, "-k", 3, *bare, "--out", out / "bare")
+    return out
+
+
+ASKED: dict[str, str] = {
+    "predict": "predict {}/fit",
+    "predict-bare": "predict {}/bare",
+    "evaluate": "evaluate {}/fit --weight-column weight --label-column label",
+    "evaluate-persons": "evaluate {}/fit --group-column home --profile",
+    "evaluate-beside": "evaluate {}/bare --beside {}/fit",
+    "evaluate-groups": "evaluate {}/fit --protection groups",
+    "profile": "profile {}/fit --weight-column weight",
+    "select-k": "select-k --k-max 4 --exclude label,person,home,day,weight --seed 3",
+}
+LIMITS = {"select-k": ("--min-cluster-size", 1)}
+"""What files are told so that they hold back no more than partitions."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_every_command_that_reads_rows_takes_a_cluster(
+    threads: Cluster, given: Path, tmp_path: Path, name: str
+) -> None:
+    words = ASKED[name].replace("{}", str(given)).split()
+    engine = ("--engine", f"dask={threads.scheduler.address}")
+    files, limits = sorted(given.glob("rows/*"))[:4], LIMITS.get(name, ())
+    here = told(*words, *limits, *files, "--out", tmp_path / "here")
+    there = told(*words, *engine, f"{given}/rows/*.parquet", "--out", tmp_path / "there")
+    for key in here.keys() - {"sites", "ignored", "out", "files"}:
+        assert here[key] == there[key], key
+    for site, part in zip(here["sites"], there["sites"][:4], strict=True):
+        for key in ("name", "rows", "clusters", "values_sent"):
+            assert site.get(key) == part.get(key), key
+    assert here.get("ignored", {}).items() <= there.get("ignored", {}).items()
+    for file in (tmp_path / "here").glob("*.csv"):
+        assert file.read_bytes() == (tmp_path / "there" / file.name).read_bytes()
+    if words[0] == "predict":
+        assert len(there["sites"]) == len(here["sites"]) + 1
+        empty = (tmp_path / "there/part-00004.csv").read_text("utf-8")
+        assert (there["sites"][4]["rows"], len(empty.splitlines())) == (0, 1)
+
+
+def test_no_file_and_no_row_are_said_as_they_are(
+    threads: Cluster, given: Path, tmp_path: Path
+) -> None:
+    for i in range(2):
+        people().head(0).to_parquet(tmp_path / f"none-{i}.parquet")
+    absent, none = f"{tmp_path}/absent-*.parquet", f"{tmp_path}/none-*.parquet"
+    some, missing = f"{given}/rows/part-00000.parquet", f"{tmp_path}/absent.parquet"
+    engine = ("--out", tmp_path / "out", "--engine", f"dask={threads.scheduler.address}")
+    for files, line in {
+        (absent,): f"no file matches {absent}",
+        (some, absent): f"no file matches {absent}",
+        (some, missing): f"{missing} does not exist; check the path",
+        (none,): f"no rows in {none}; check the path",
+    }.items():
+        for command in ("predict", "evaluate", "profile"):
+            assert line in told(command, given / "fit", *files, *engine, code=2)
+        for command in ("fit", "select-k"):
+            assert line in told(
+                command, *(("-k", 2) if command == "fit" else ()), *files, *engine, code=2
+            )
+    with pytest.raises(InputError, match="no partition has a row; check what"):
+        DaskEngine(on_dask(people().head(0)), columns=NUMBERS).introduce()
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_partition_is_no_site_whose_limits_hold_rows_back(
+    threads: Cluster, given: Path, tmp_path: Path
+) -> None:
+    engine = ("--out", str(tmp_path), "--engine", f"dask={threads.scheduler.address}")
+    words = ("profile", str(given / "fit"), f"{given}/rows/*.parquet", *engine)
+    shown = " ".join(CliRunner().invoke(app, words).output.split())
+    assert "Site part-00004 took no part: it has no rows of positive weight." in shown
+
+
+def test_a_partition_is_read_as_the_model_reads_files(
+    threads: Cluster, given: Path, tmp_path: Path
+) -> None:
+    rows = people().assign(day="1960-03-04")
+    rows.loc[7, "day"] = "soon"
+    rows.to_parquet(tmp_path / "rows.parquet")
+    engine = ("--out", tmp_path / "out", "--engine", f"dask={threads.scheduler.address}")
+    for command in ("predict", "evaluate", "profile"):
+        line = told(command, given / "fit", tmp_path / "rows.parquet", *engine, code=2)
+        assert "partition 'part-00000', column 'day', row 7: 'soon' is no date" in line
+        weighed = ("--weight-column", "a") if command != "predict" else ("--append",)
+        line = told(command, given / "fit", tmp_path / "rows.parquet", *weighed, *engine, code=2)
+        assert ("leave --append out" if command == "predict" else "is a column of the mod") in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path) -> None:
     rows = np.repeat(np.random.default_rng(0).normal(size=(12, 2)), 5, axis=0)  # they repeat
     for i in range(2):

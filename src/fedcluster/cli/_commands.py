@@ -71,7 +71,9 @@ def fit(
             fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
             fitted, content, written = runs.write_fit(out, fitted, joining=joined, report=report)
         else:
-            address = cli.check_engine(engine, rows, join, min_cluster_size, report=report)
+            address = cli.check_engine(
+                engine, rows, min_cluster_size, append=join.append, report=report
+            )
             from fedcluster.cli import _dask as on_dask
             from fedcluster.cli import _runs as runs
 
@@ -89,7 +91,7 @@ def fit(
             messages.summary_line(content),
             *(messages.notes(fitted.records) if job.epsilon is None else ()),
             *messages.privacy_lines(content, exact=True),
-            *runs.unlabelled(fitted.labels),
+            *runs.unlabelled({at: int((each < 0).sum()) for at, each in fitted.labels.items()}),
             *messages.written_lines(out, written),
         ],
         out / "history.json",
@@ -110,6 +112,7 @@ def select_k(
     scaling: cli.Scaling,
     rows: cli.FileOptions,
     min_cluster_size: cli.MinClusterSize = None,
+    engine: cli.Engine = None,
     out: cli.OutIfAny = None,
     show: cli.ShowOptions,
 ) -> None:
@@ -124,18 +127,30 @@ def select_k(
     fedcluster fit -k auto.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _runs as runs
-        from fedcluster.jobs import content_of
-        from fedcluster.report import messages
-
         cli.check_options(job)
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         job = cli.with_choice(job, cli.preparation(scaling, columns), bounds, elbow=elbow)
         rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
-        read = reading.read(files, rows, screen.doing, job.prepare)
-        chosen, _ = screen.wait_for(lambda: runs.run_job(job, read, screen.doing, min_cluster_size))
+        if engine is None:
+            from fedcluster.cli import _reading as reading
+            from fedcluster.cli import _runs as runs
+
+            read = reading.read(files, rows, screen.doing, job.prepare)
+            chosen = screen.wait_for(
+                lambda: runs.run_job(job, read, screen.doing, min_cluster_size)[0]
+            )
+        else:
+            address = cli.check_engine(engine, rows, min_cluster_size)
+            from fedcluster.cli import _dask as on_dask
+            from fedcluster.cli import _runs as runs
+
+            chosen = screen.wait_for(
+                lambda: on_dask.select_k(job, files, rows, address, screen.doing)
+            )
+        from fedcluster.jobs import content_of
+        from fedcluster.report import messages
+
         screen.warnings += [*chosen.fit_report.doubts, *chosen.outcome.value.warnings]
         content = content_of(chosen)
         written = runs.write_report(out, chosen, content)

@@ -53,8 +53,8 @@ Engine = Annotated[
     str | None,
     option(
         "dask[=ADDRESS]",
-        "Cluster the partitions of Parquet files on a Dask cluster: one on this machine, or that "
-        "of a scheduler.",
+        "Read the partitions of Parquet files on a Dask cluster: one on this machine, or that of "
+        "a scheduler.",
         "--engine",
     ),
 ]
@@ -449,12 +449,20 @@ def check_least(option: str, value: float | None, least: float = 1) -> None:
         raise InputError(f"{option} must be at least {least}, not {value}")
 
 
-READ_BY_DASK = {"columns", "exclude", "weight_column", "group_column", "protection", "plugin"}
+READ_BY_DASK = {
+    *("columns", "exclude", "weight_column", "group_column", "label_column"),
+    *("protection", "plugin"),
+}
 """Options of files that also apply to the partitions of a Dask cluster."""
 
 
 def check_engine(
-    engine: str, rows: FileOptions, join: JoinOptions, smallest: int | None, *, report: bool
+    engine: str,
+    rows: FileOptions,
+    smallest: int | None = None,
+    *,
+    append: bool = False,
+    report: bool = True,
 ) -> str:
     """Return the address of an engine's cluster, "" for a local one.
 
@@ -468,7 +476,7 @@ def check_engine(
     name, _, address = engine.partition("=")
     if name != "dask":
         raise InputError(f"--engine must be dask or dask=ADDRESS, not {engine!r}")
-    given = {**asdict(rows), "append": join.append, "min_cluster_size": smallest}
+    given = {**asdict(rows), "append": append, "min_cluster_size": smallest}
     given["no_report"] = not report
     for option, value in given.items():
         if value and option not in READ_BY_DASK:

@@ -284,19 +284,19 @@ def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, s
     return dict.fromkeys(dates, named[""]) if "" in named else named
 
 
-def read_for_model(
-    model_file: Path,
+def read_for_models(
+    model_files: Sequence[Path],
     files: Sequence[str],
     options: FileOptions,
     doing: Doing,
     algorithm: str | None = None,
-) -> tuple[Model, Reading]:
-    """Read a model, and the columns that it needs from the sites' files.
+) -> tuple[list[Model], Reading]:
+    """Read models, and the columns that they need together from the sites' files.
 
     Parameters
     ----------
-    model_file : Path
-        The model.
+    model_files : sequence of Path
+        The models.
     files : sequence of str
         The files of the sites.
     options : FileOptions
@@ -306,18 +306,14 @@ def read_for_model(
     algorithm : str, optional
         The dotted name of a user's own algorithm that assigns rows.
     """
-    [model], reading = read_for_models([model_file], files, options, doing, algorithm)
-    return model, reading
+    models, roles = models_of(model_files, options, algorithm)
+    return models, Reading(_protected(_read(files, options, roles, doing), options, roles))
 
 
-def read_for_models(
-    model_files: Sequence[Path],
-    files: Sequence[str],
-    options: FileOptions,
-    doing: Doing,
-    algorithm: str | None = None,
-) -> tuple[list[Model], Reading]:
-    """Read models, and the columns that they need together; see `read_for_model`."""
+def models_of(
+    model_files: Sequence[Path], options: FileOptions, algorithm: str | None = None
+) -> tuple[list[Model], ColumnRoles]:
+    """Read models; return them, and the roles of the columns that they need together."""
     models = [Model.load(file, [algorithm] if algorithm else ()) for file in model_files]
     roles = models[0].row_form.roles
     if len(models) > 1:
@@ -329,8 +325,7 @@ def read_for_models(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
                 "with the others in --columns"
             )
-    roles = replace(roles, recoding=_recoding(options), renamed=_renamed(options))
-    return models, Reading(_protected(_read(files, options, roles, doing), options, roles))
+    return models, replace(roles, recoding=_recoding(options), renamed=_renamed(options))
 
 
 def _together(roles: Sequence[ColumnRoles]) -> ColumnRoles:

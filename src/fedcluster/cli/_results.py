@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedcluster.cli import _options as cli
-from fedcluster.cli._screen import Screen, say, until_interrupted
+from fedcluster.cli._screen import Doing, Screen, say, until_interrupted
 from fedcluster.errors import InputError
 from fedcluster.recipes.specifications import Evaluate, Profile
+
+if TYPE_CHECKING:
+    from fedcluster.cli._runs import Counts, Evaluation
+    from fedcluster.model import Model
+    from fedcluster.report.records import SiteRecord
+
+    Labelled = tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts, list[str]]
+    """What each site holds, ignored columns, unknown and filled cells, and files of tables."""
 
 
 @cli.with_options
@@ -22,6 +30,7 @@ def predict(
     *,
     out: cli.Out,
     algorithm: cli.OwnAlgorithm = None,
+    engine: cli.Engine = None,
     values: cli.ValueOptions,
     join: cli.JoinOptions,
     show: cli.ShowOptions,
@@ -34,31 +43,18 @@ def predict(
     --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _reading as reading
-
         show.check_folder(out)
-        joined = reading.open_tables(files, join, values)
         rows = cli.FileOptions(**asdict(values), id_column=join.id_column)
-        model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
+        given = (model_file, files, rows, algorithm, join, out, screen)
+        sites, ignored, unknown, filled, tables = (
+            _label(*given) if engine is None else _label_by_dask(engine, *given)
+        )
         from fedcluster.cli import _runs as runs
         from fedcluster.preprocessing.spec import noticed_in_words
         from fedcluster.report import messages
         from fedcluster.report import tables as report
         from fedcluster.report.records import plain
-
-        screen.doing("labelling")
-        tables = read.tables
-        labels = screen.wait_for(
-            lambda: runs.label(model, {site: table.rows for site, table in tables.items()})
-        )
-        sites = runs.write_predictions(out, model, tables, labels, joined)
-        unknown, filled = runs.unknown_and_filled(model, tables)
-    written = [site.labels for site in sites]
-    written += joined.files(written)
-    kept = (join.id_column,)
-    ignored = {
-        site: [name for name in table.ignored if name not in kept] for site, table in tables.items()
-    }
+    written = [*(site.labels for site in sites), *tables]
     screen.result(
         {
             "sites": plain(sites),
@@ -72,10 +68,86 @@ def predict(
             report.cluster_table(sites, screen.width, "--json"),
             *messages.ignored_lines(ignored),
             *noticed_in_words(unknown, filled),
-            *runs.unlabelled(labels),
+            *runs.unlabelled({site.name: site.rows - sum(site.clusters) for site in sites}),
             *messages.written_lines(out, written),
         ],
     )
+
+
+def _label(
+    model_file: Path,
+    files: Sequence[str],
+    rows: cli.FileOptions,
+    algorithm: str | None,
+    join: cli.JoinOptions,
+    out: Path,
+    screen: Screen,
+) -> Labelled:
+    """Label the rows of files, and write the labels."""
+    from fedcluster.cli import _reading as reading
+
+    joined = reading.open_tables(files, join, rows)
+    [model], read = reading.read_for_models([model_file], files, rows, screen.doing, algorithm)
+    from fedcluster.cli import _runs as runs
+
+    screen.doing("labelling")
+    tables = read.tables
+    labels = screen.wait_for(
+        lambda: runs.label(model, {site: table.rows for site, table in tables.items()})
+    )
+    sites = runs.write_predictions(out, model, tables, labels, joined)
+    ignored = {
+        site: [name for name in table.ignored if name != join.id_column]
+        for site, table in tables.items()
+    }
+    written = joined.files([site.labels for site in sites])
+    return sites, ignored, *runs.unknown_and_filled(model, tables), written
+
+
+def _label_by_dask(
+    engine: str,
+    model_file: Path,
+    files: Sequence[str],
+    rows: cli.FileOptions,
+    algorithm: str | None,
+    join: cli.JoinOptions,
+    out: Path,
+    screen: Screen,
+) -> Labelled:
+    """Label the rows of partitions on a Dask cluster, and write the labels."""
+    address = cli.check_engine(engine, rows, append=join.append)
+    from fedcluster.cli import _dask as on_dask
+    from fedcluster.cli import _reading as reading
+
+    [model], roles = reading.models_of([model_file], rows, algorithm)
+    labelled = screen.wait_for(
+        lambda: on_dask.predict(model, files, rows, roles, address, out, screen.doing)
+    )
+    return *labelled, []
+
+
+def _asking(
+    engine: str | None,
+    model_files: Sequence[Path],
+    files: Sequence[str],
+    rows: cli.FileOptions,
+    algorithm: str | None,
+    smallest: int,
+    doing: Doing,
+) -> tuple[list[Model], Callable[[Evaluate | Profile], Evaluation]]:
+    """Return models, and a function that runs a job on them where the rows are."""
+    from fedcluster.cli import _reading as reading
+
+    if engine is None:
+        models, read = reading.read_for_models(model_files, files, rows, doing, algorithm)
+        from fedcluster.cli import _runs as runs
+
+        return models, lambda job: runs.on_model(job, read, doing, smallest)
+    address = cli.check_engine(engine, rows, smallest if smallest > 1 else None)
+    from fedcluster.cli import _dask as on_dask
+
+    models, roles = reading.models_of(model_files, rows, algorithm)
+    return models, lambda job: on_dask.on_model(job, files, rows, roles, address, doing)
 
 
 @cli.with_options
@@ -89,6 +161,7 @@ def evaluate(
     ] = None,
     metric: cli.OwnMetrics = None,
     algorithm: cli.OwnAlgorithm = None,
+    engine: cli.Engine = None,
     rows: cli.FileOptions,
     min_cluster_size: cli.LeastRows = 1,
     profile: cli.AlsoProfile = False,
@@ -104,16 +177,12 @@ def evaluate(
     it would find alone. With --out, writes the same to scores.json.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _runs as runs
-        from fedcluster.report import messages
-        from fedcluster.report.tables import profiles_shown
-
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         rows = replace(rows, label_column=label_column)
-        [model, *other], read = reading.read_for_models(
-            [model_file, *([beside] if beside else [])], files, rows, screen.doing, algorithm
+        both = [model_file, *([beside] if beside else [])]
+        [model, *other], ask = _asking(
+            engine, both, files, rows, algorithm, min_cluster_size, screen.doing
         )
         job = Evaluate(
             model,
@@ -122,7 +191,11 @@ def evaluate(
             profile=profile,
             beside=other[0] if other else None,
         )
-        scored = screen.wait_for(lambda: runs.evaluate(job, read, screen.doing, min_cluster_size))
+        scored = screen.wait_for(lambda: ask(job))
+        from fedcluster.cli import _runs as runs
+        from fedcluster.report import messages
+        from fedcluster.report.tables import profiles_shown
+
         content = scored.content | {"model": str(model_file)}
         written = runs.write_report(out, scored.report, content)
     file = out and out / "scores.json"
@@ -146,6 +219,7 @@ def profile(
     files: cli.Files,
     *,
     algorithm: cli.OwnAlgorithm = None,
+    engine: cli.Engine = None,
     rows: cli.FileOptions,
     min_cluster_size: cli.LeastRows = 1,
     keep_names: cli.KeepNames = False,
@@ -161,7 +235,6 @@ def profile(
     same to profiles.json. To change a name, use fedcluster name.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.jobs import content_of
         from fedcluster.model.file import write_names
@@ -170,11 +243,11 @@ def profile(
 
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        model, read = reading.read_for_model(model_file, files, rows, screen.doing, algorithm)
-        job = Profile(model, [algorithm] if algorithm else [])
-        report, records = screen.wait_for(
-            lambda: runs.run_on_model(job, read, screen.doing, min_cluster_size)
+        [model], ask = _asking(
+            engine, [model_file], files, rows, algorithm, min_cluster_size, screen.doing
         )
+        profiled = screen.wait_for(lambda: ask(Profile(model, [algorithm] if algorithm else [])))
+        report, records = profiled.report, profiled.sites
         content = content_of(report, records) | {"model": str(model_file)}
         written = messages.written_lines(out, runs.write_report(out, report, content))
         if keep_names and report.profiles is not None:

@@ -213,7 +213,7 @@ def records_of(
     )
 
 
-def run_on_model(
+def _asked(
     job: Evaluate | Profile, rows: Reading, doing: Doing, min_cluster_size: int
 ) -> tuple[JobReport, tuple[SiteRecord, ...]]:
     """Run a job on a model; return its report, and what each site holds and sent.
@@ -438,9 +438,8 @@ def unknown_and_filled(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Co
     return unknown, filled
 
 
-def unlabelled(labels: Mapping[str, Any]) -> list[str]:
-    """Return the number of rows of each site without a label."""
-    counts = {site: int((each < 0).sum()) for site, each in labels.items()}
+def unlabelled(counts: Mapping[str, int]) -> list[str]:
+    """Return a line on rows without a label, given their number by site."""
     some = [f"{n:,} of {site}" for site, n in counts.items() if n]
     return [f"Rows without a cluster (-1): {', '.join(some)}."] if some else []
 
@@ -480,7 +479,7 @@ class Evaluation:
     report : JobReport
         The result of all sites together.
     by_site : mapping of str to mapping
-        The scores of each site's own rows.
+        The scores of each site's own rows, unless they are partitions of one owner.
     sites : tuple of SiteRecord
         What each site sent.
     """
@@ -499,7 +498,8 @@ class Evaluation:
     def content(self) -> dict[str, Any]:
         """Return the content of ``scores.json`` and ``--json``, without the rounds."""
         content = jobs.content_of(self.report, self.sites)
-        sites = [{**site, "scores": plain(self.by_site[site["name"]])} for site in content["sites"]]
+        alone = {name: {"scores": plain(scores)} for name, scores in self.by_site.items()}
+        sites = [{**site, **alone.get(site["name"], {})} for site in content["sites"]]
         return content | {"sites": sites}
 
     def table(self, width: int, elsewhere: str) -> Table:
@@ -532,7 +532,7 @@ class Evaluation:
         rows = sum(site.rows for site in self.sites)
         rounds = len(self.report.outcome.communication_rounds)
         line = f"{rows:,} rows; {sent:,} numbers sent in {counted(rounds, 'round')}."
-        if len(self.sites) > 1:
+        if len(self.by_site) > 1:
             line += " Under a site stands what it would find out alone."
         every = [self.scores, *self.by_site.values()]
         if any(math.isnan(score) for scores in every for score in scores.values()):
@@ -540,11 +540,16 @@ class Evaluation:
         return line
 
 
-def evaluate(job: Evaluate, rows: Reading, doing: Doing, min_cluster_size: int) -> Evaluation:
-    """Score a model by all applicable indices, on the rows of all sites and of each one."""
+def on_model(
+    job: Evaluate | Profile, rows: Reading, doing: Doing, min_cluster_size: int
+) -> Evaluation:
+    """Score a model by all applicable indices, of all sites and of each one, or profile it."""
+    if isinstance(job, Profile):
+        report, records = _asked(job, rows, doing, min_cluster_size)
+        return Evaluation(report, {}, records)
     tables = rows.tables
     job = replace(job, classes=_classes(tables.values()))
-    report, records = run_on_model(job, rows, doing, min_cluster_size)
+    report, records = _asked(job, rows, doing, min_cluster_size)
     alone = replace(job, n_references=0, profile=False)  # of all rows together, once
     by_site = {
         name: jobs.execute(alone, LocalEngine([Client(name, table.rows, ())])).outcome.value

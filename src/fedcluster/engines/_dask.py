@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
+from itertools import islice
 from operator import attrgetter, methodcaller
 from typing import Any, Unpack
 from zlib import crc32
@@ -47,6 +49,9 @@ LOGGER = logging.getLogger(__name__)
 Joint = list[Joined | dict[str, Summary]]
 """Answers of some partitions to each task, either added up or by partition."""
 
+AHEAD = 2
+"""Number of partitions that each worker may work on before their results are used."""
+
 
 class DaskEngine:
     """Engine whose sites are the partitions of a Dask collection.
@@ -59,8 +64,9 @@ class DaskEngine:
     ----------
     collection : dask.dataframe.DataFrame or dask.array.Array of shape (n, d)
         The rows. A partition must fit into the memory of a worker several times.
-    columns : sequence of str, optional
-        The columns of a data frame to cluster by; by default all that have no other role.
+    columns : sequence of str or ColumnRoles, optional
+        The columns of a data frame to cluster by; by default all that have no other role. Roles
+        also say how they are read, as those of a model do.
     weight_column, group_column, label_column : str, optional
         The columns with the rows' weights, persons and reference labels.
     filters : sequence of Filter, or Disclosure, default=()
@@ -101,7 +107,7 @@ class DaskEngine:
         self,
         collection: Any,
         *,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | ColumnRoles | None = None,
         weight_column: str | None = None,
         group_column: str | None = None,
         label_column: str | None = None,
@@ -113,8 +119,9 @@ class DaskEngine:
     ) -> None:
         if fan_in < 2:
             raise InputError(f"fan_in must be at least 2, not {fan_in}")
-        values = None if columns is None else tuple(columns)
-        roles = ColumnRoles(values, weight_column, group_column, label_column, raw=True)
+        roles = ColumnRoles.from_columns(columns)
+        roles = replace(roles, weight=weight_column, group=group_column, label=label_column)
+        roles = roles if isinstance(columns, ColumnRoles) else replace(roles, raw=True)
         self._rows = _checked(collection, roles)
         self._how = Opening(roles, Disclosure.of(filters, protection))
         self._dask, self._fan_in = _cluster(client), fan_in
@@ -139,7 +146,12 @@ class DaskEngine:
         facts = self._gathered({name: delayed(_facts)(part) for name, part in self._opened.items()})
         sites = {name: (site, digest) for name, (site, digest) in facts.items() if site is not None}
         if not sites:
-            raise InputError("no partition has a row of positive weight")
+            some = any(digest for _, digest in facts.values())
+            raise InputError(
+                "no partition has a row of positive weight; check the column of weights"
+                if some
+                else "no partition has a row; check what the partitions were read from"
+            )
         if (column := self._how.roles.group) is not None:
             persons = [delayed(attrgetter("persons"))(part) for part in self._opened.values()]
             if self._gathered({column: delayed(_have_common)(persons)})[column]:
@@ -212,6 +224,32 @@ class DaskEngine:
         shape = {"chunks": (rows.chunks[0], (given.k,))} if memberships else {"drop_axis": 1}
         return rows.map_blocks(given, dtype=given.empty.dtype, **shape)
 
+    def of_each(self, do: Callable[[Data | None], Any], roles: ColumnRoles) -> Iterator[Any]:
+        """Yield the result of a function for each partition, in order, a few computed at a time.
+
+        Parameters
+        ----------
+        do : callable
+            Receives the rows of a partition on a worker, None if there are none.
+        roles : ColumnRoles
+            How the rows are read; their columns must be among those of the engine.
+
+        Raises
+        ------
+        InputError
+            If a partition cannot be read in this way.
+        SiteError
+            If a partition fails otherwise.
+        """
+        doing = delayed(partial(_on_rows, do, roles), pure=False, traverse=False)
+        parts = zip(self.names, self.parts(self._rows), strict=True)
+        begun = (self._dask.compute(doing(name, part)) for name, part in parts)
+        coming = deque(islice(begun, 1 + AHEAD * len(self._dask.scheduler_info()["workers"])))
+        while coming:
+            [result] = self._results([coming.popleft()])
+            coming.extend(islice(begun, 1))
+            yield result
+
     @staticmethod
     def parts(collection: Any) -> list[Any]:
         """Return the partitions of a collection, lazily and unchanged.
@@ -269,12 +307,8 @@ class Opening:
     rules: Disclosure
 
     def __call__(self, name: str, part: Any) -> Opened:
-        if not len(part):
-            return Opened(name, None, "no row")
-        try:
-            data = read_table(part, self.roles, f"partition {name!r}")
-        except (TypeError, ValueError) as error:
-            raise InputError(str(error)) from None
+        if (data := _read(name, part, self.roles)) is None:
+            return Opened(name, None, "")
         digest = _Checksum() if self.rules.groups is None else sha256()
         _add(digest, data)
         if not len(data.weighed()):
@@ -285,6 +319,19 @@ class Opening:
             _add(digest, client.data)
         persons = np.unique([] if data.groups is None else data.groups).astype(np.int64)
         return Opened(name, client, digest.hexdigest(), _unprepared(client.data), persons)
+
+
+def _read(name: str, part: Any, roles: ColumnRoles) -> Data | None:
+    """Return the rows of a partition; None if there are none."""
+    try:
+        return read_table(part, roles, f"partition {name!r}") if len(part) else None
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from None
+
+
+def _on_rows(do: Callable[[Data | None], Any], roles: ColumnRoles, name: str, part: Any) -> Any:
+    """Apply a function to the rows of a partition."""
+    return do(_read(name, part, roles))
 
 
 class _Checksum:

@@ -142,7 +142,10 @@ def notes(
     lone = [site for site in sites if site.lone_rows]
     for site in absent[:5]:
         rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
-        lines.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
+        why = f"its limits held back {rows}.{absent_too}"
+        if not (site.rows or site.limits):
+            why = "it has no rows of positive weight."
+        lines.append(f"Site {site.name} took no part: {why}")
     if absent[5:]:
         lines.append(f"Nor did {tables.counted(len(absent) - 5, 'more site')}.")
     if held:
