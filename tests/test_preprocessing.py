@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,10 +22,13 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from fedcluster import FederatedKMeans
 from fedcluster.algorithms import Lloyd
+from fedcluster.cli import app
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.io._files import values_in
+from fedcluster.io.cells import may_be_number
 from fedcluster.io.columns import common_levels
 from fedcluster.io.inputs import read_table
 from fedcluster.io.reader import ColumnRoles
@@ -832,11 +837,13 @@ def calls(made: Callable[[], object]) -> int:
         nonlocal n
         n += event in ("call", "c_call")
 
+    threading.setprofile(count)
     sys.setprofile(count)
     try:
         made()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return n
 
 
@@ -893,3 +900,44 @@ def test_twice_the_columns_take_twice_the_work(kind: str) -> None:
     prepared_columns(kind, 4)()  # what is made once
     few, more, most = (calls(prepared_columns(kind, d)) for d in (15, 30, 60))
     assert most - more < 2.5 * (more - few)
+
+
+@pytest.mark.parametrize("command", ["check", "fit", "profile", "predict"])
+def test_commands_take_twice_the_work_for_twice_the_columns(tmp_path, command) -> None:
+    def run(*words: object) -> None:
+        with pytest.raises(SystemExit) as done:
+            app([*map(str, words)])
+        assert done.value.code == 0
+
+    def ran(d: int) -> Callable[[], object]:
+        rng, folder, files = np.random.default_rng(0), tmp_path / str(d), []
+        for site in "ab":
+            group = np.repeat([0, 1], 25)
+            made = {f"c{j}": 3 * group + rng.normal(size=50).round(4) for j in range(d)}
+            texts = {f"t{j}": rng.choice(["no", "yes"], 50) for j in range(d // 5)}
+            files.append(folder.with_name(f"{site}{d}.csv"))
+            pd.DataFrame(made | texts).to_csv(files[-1], index=False)
+        if command == "check":
+            return lambda: run("check", *files)
+        fit = "fit", *files, "-k", 2, "--out", folder
+        if command == "fit":
+            return lambda: run(*fit)
+        run(*fit)
+        return lambda: run(command, folder, *files, "--out", folder.with_name(f"{d} again"))
+
+    ran(5)()  # what is made once
+    few, more, most = (calls(ran(d)) for d in (20, 40, 80))
+    assert most - more < 2.1 * (more - few)
+
+
+def test_each_cell_of_the_first_rows_is_examined_once(monkeypatch) -> None:
+    seen: Counter[str] = Counter()
+
+    def counted(cell: str) -> bool:
+        seen[cell] += 1
+        return may_be_number(cell)
+
+    monkeypatch.setattr("fedcluster.io._files.may_be_number", counted)
+    names, rows = ["c 10", "no", "7"], [[f"x{i}", f"y{i}", str(i / 3)] for i in range(20)]
+    assert values_in(names, rows) == ""
+    assert set(seen.values()) == {1}

@@ -510,18 +510,21 @@ class _Head:
 
     cell: str
     below: Sequence[str]
+    kind: str
+    """The kind of the first cell."""
+    kinds: Sequence[str]
+    """The kind of each of the others."""
 
-    @property
-    def kind(self) -> str:
-        """The kind of the first cell."""
-        return _kind(self.cell)
+    @classmethod
+    def of(cls, cell: str, below: Sequence[str]) -> _Head:
+        """Return the first cell and those below it, with the kind of each."""
+        return cls(cell, below, _kind(cell), list(map(_kind, below)))
 
     def as_value(self) -> str:
         """Return in words what the first cell is if it is like the others; else ""."""
         if is_missing(self.cell) or not self.below:
             return ""
-        least = MOSTLY * len(self.below)
-        if self.kind and sum(_kind(cell) == self.kind for cell in self.below) >= least:
+        if self.kind and self.kinds.count(self.kind) >= MOSTLY * len(self.below):
             return f"{self.kind}, as those below"
         if not self.kind and self.cell in self.below:
             return "a text that rows below have, too"
@@ -529,7 +532,7 @@ class _Head:
 
     def is_name(self) -> bool:
         """Return whether the other cells are of one kind, and this one is not."""
-        kinds = set(map(_kind, self.below))
+        kinds = set(self.kinds)
         return not is_missing(self.cell) and len(kinds) == 1 and self.kind not in kinds
 
 
@@ -557,7 +560,7 @@ def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rows = [row for row in rows if row != names]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     heads = [
-        _Head(name, [cell for cell in cells if not is_missing(cell)])
+        _Head.of(name, [cell for cell in cells if not is_missing(cell)])
         for name, cells in zip(names, columns, strict=True)
     ]
     values = {i: why for i, head in enumerate(heads) if (why := head.as_value())}

@@ -149,7 +149,7 @@ def has_padding(text: object) -> bool:
     [True, False, False, False, False]
     """
     digits = text.strip() if isinstance(text, str) else ""
-    return len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    return digits[:1] == "0" and len(digits) > 1 and digits.isdigit()
 
 
 def may_be_number(text: str) -> bool:

@@ -277,11 +277,13 @@ def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
         member = labels[:, None] == np.arange(k)
         sizes = member.sum(axis=0)
         means = member.T @ Z / np.maximum(sizes, 1)[:, None]
-        apart = squares[:, None] - 2 * Z @ means.T + (means**2).sum(axis=1)
+        apart = squares[:, None] - Z @ (2 * means.T) + (means**2).sum(axis=1)
         apart[:, sizes == 0] = np.inf
         size = sizes[labels]
         apart[rows, labels] *= np.divide(size, size - 1, where=size > 1, out=np.ones(len(Z))) ** 2
-        labels = np.argmin(apart, axis=1)
+        last, labels = labels, np.argmin(apart, axis=1)
+        if np.array_equal(labels, last):
+            break
     return _rand(own, labels) >= DETERMINED
 
 

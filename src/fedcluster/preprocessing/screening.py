@@ -289,12 +289,12 @@ def typing_errors(sample: NumberSample) -> list[float]:
     values = np.concatenate([below, values, above])
     if len(values) < 8:
         return []
+    counts = np.concatenate([[0] * len(below), sample.counts, [0] * len(above)])
     most = min(MOST_TYPOS, max(1, sample.n // 50))
     for n in range(1, most + 1):
-        for odd, rest in ((values[-n:], values[:-n]), (values[:n], values[n:])):
-            rare = sample.counts[np.isin(sample.values, odd)].sum() <= most
-            if rare and _is_off(odd, rest, sample):
-                return [float(value) for value in odd]
+        for odd, rest in ((slice(-n, None), slice(-n)), (slice(n), slice(n, None))):
+            if counts[odd].sum() <= most and _is_off(values[odd], values[rest], sample):
+                return [float(value) for value in values[odd]]
     return []
 
 
@@ -304,12 +304,14 @@ def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample) -> bool:
     if low > 0 and odd[0] > 0:
         digits = np.log10(high / low)
         off = np.log10(max(odd[0] / high, low / odd[-1]))
-        is_off = bool(digits > 0 and off >= max(FACTOR, SPREAD * digits))
+        if not (digits > 0 and off >= max(FACTOR, SPREAD * digits)):
+            return False
         near = np.diff(rest[:FEW_VALUES]).mean()  # amounts down to 0 may have any smallest value
-        return is_off and bool(odd[0] > high or low > GAPS["low"] * near)
+        return bool(odd[0] > high or low > GAPS["low"] * near)
+    if not max(odd[0] - high, low - odd[-1]) > FAR * (high - low):
+        return False
     quartiles = sample.quantile(0.75) - sample.quantile(0.25)
-    off = max(odd[0] - high, low - odd[-1])
-    return bool(off > FAR * (high - low) and high - low <= LIGHT * quartiles)
+    return bool(high - low <= LIGHT * quartiles)
 
 
 def _number(value: float) -> str:

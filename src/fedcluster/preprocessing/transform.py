@@ -350,7 +350,8 @@ class Preprocessor:
 
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON-compatible values."""
-        plain = asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
+        columns = list(map(column_to_plain, self.columns))
+        plain = asdict(replace(self, columns=())) | {"columns": columns}
         if self.principal is not None and not isinstance(self.principal, Principal):
             plain["principal"] = own_to_plain(self.principal)
         return {key: value for key, value in plain.items() if key != "box" or value}

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -384,7 +385,7 @@ def _seen(name: str, site: str, moments: Moments) -> OddColumn | None:
 
 def _usual(both: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the medians of means and of deviations."""
-    mean, deviation = np.median(np.array(both), axis=0).tolist()
+    mean, deviation = map(median, zip(*both, strict=True))
     return mean, deviation
 
 
@@ -413,7 +414,8 @@ def fitting_units(
     []
     """
     odds: list[tuple[float, Conversion]] = []
-    for unit in units_of(name):
+    least = min(apart for apart, *_ in TOLERANCES.values()) * max(here[1], there[1])
+    for unit in () if abs(here[0] - there[0]) < least else units_of(name):
         for each in (unit, unit.inverse):
             off = _misfit(each, here, there)
             if off is not None:
@@ -430,10 +432,9 @@ def units_of(name: str) -> list[Conversion]:
     unit = next((NAMED[word] for word in words[::-1] if word in NAMED), None)
     known = (each for each in (*UNITS, *SPECIAL_UNITS) if not each.kind or each.kind in kinds)
     kept = list(known if kinds else UNITS)
-    of_unit = [
-        each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)
-    ]
-    return kept if unit is None else of_unit
+    if unit is None:
+        return kept
+    return [each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)]
 
 
 def _least(factors: Iterable[float], unit: Conversion) -> float:
