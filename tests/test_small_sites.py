@@ -516,3 +516,26 @@ def test_rows_of_two_sites_never_make_up_a_line_together() -> None:
     assert isinstance(answers, BatchedAnswers)
     assert answers.total().weights.tolist() == [0.0, 0.0]
     assert set(answers.values_sent.values()) == {0}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("large", "tiny", "k", "only"),
+    [((10_000,), 5, 15, 5), ((10_000,), 3, 8, 4), ((5000, 5000), 6, 16, 8)],
+    ids=str,
+)
+def test_clusters_that_only_tiny_sites_hold_are_found(
+    large: tuple[int, ...], tiny: int, k: int, only: int, seed: int
+) -> None:
+    """A hundred tiny sites beside large ones: as if six sites had a share of all rows each."""
+    rng = np.random.default_rng([seed, k])
+    places = rng.permutation(np.stack(np.meshgrid(*[np.arange(4)] * D), -1).reshape(-1, D))[:k]
+    cluster = np.concatenate(
+        [rng.integers(only, k, size=sum(large)), rng.integers(only, size=100 * tiny)]
+    )
+    X = 4.0 * places[cluster] + 0.8 * rng.normal(size=(len(cluster), D))
+    sizes = [*large, *[tiny] * 100]
+    model = FederatedKMeans(k, random_state=seed)
+    found = model.fit(X, sites=np.repeat(np.arange(len(sizes)), sizes)).inertia_
+    dealt = model.fit(X, sites=rng.integers(6, size=len(X))).inertia_
+    assert found <= 1.001 * dealt

@@ -186,8 +186,9 @@ def _sampled_rounds(
 
 N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
 """Numbers of starts of the default way to cluster, the best among the means of all rows:
-``N_SEEDS``; ``N_MORE`` from sums only, or if no site has ``MANY_ROWS`` rows, as the description
-is coarse then; ``N_MOST`` if all sites together have fewer."""
+``N_SEEDS``; ``N_MORE`` from sums only, if tiny sites may hide a cluster, or if no site has
+``MANY_ROWS`` rows, as the description is coarse then; ``N_MOST`` if all sites together have
+fewer."""
 
 BEHIND = 0.03
 """Share of the inertia by which a start may be behind the best among the means of all rows, if
@@ -203,6 +204,11 @@ most from one site; and at least from one site, per cluster."""
 LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, TREE_PASSES = 16, 256, 1000, 2
 """Numbers of a tree's leaves: per cluster, at least and at most; and of passes after it has
 grown."""
+
+HIDING_SITES, HIDDEN_SHARE, FINE_LEAVES = 10, 1e-3, 64
+"""Number of tiny sites that can hide a cluster from their means, since each holds few rows of it;
+the share of all rows at these that matters to the inertia; and leaves per cluster if most rows are
+elsewhere, so that rare clusters have leaves too."""
 
 COARSE_LEAVES, COARSE_ROWS = 4, 5
 """Leaves per cluster if sites hold back small groups, and the smallest number of rows of a leaf."""
@@ -408,7 +414,8 @@ def _n_seeds(spec: FitSpec) -> int:
         return N_DRAWN
     few = 0 < sum(spec.site_rows) < MANY_ROWS and not spec.grouped and spec.means is None
     small = bool(spec.site_rows) and max(spec.site_rows) < MANY_ROWS
-    return N_MOST if few else N_MORE if spec.sums_only or small else N_SEEDS
+    coarse = spec.sums_only or small or _are_some_tiny(spec)
+    return N_MOST if few else N_MORE if coarse else N_SEEDS
 
 
 def _behind(spec: FitSpec) -> float:
@@ -447,8 +454,10 @@ def description_step(spec: FitSpec) -> Description | None:
     If the start is given as centres, it is that of the default start.
     """
     init = "auto" if isinstance(spec.init, np.ndarray) else spec.init
-    if spec.sums_only or init == "sums" or (init == "auto" and _are_tiny(spec)):
+    if spec.sums_only or init == "sums" or (init == "auto" and _are_most_tiny(spec)):
         return _tree(spec)
+    if init == "auto" and _are_some_tiny(spec):
+        return _tree(spec, FINE_LEAVES)
     if init not in ("auto", "summaries"):
         return None
     if spec.grouped:  # a group is a mean of rows already
@@ -483,18 +492,36 @@ def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
     return description_step(spec) or FKM(spec.n_clusters)
 
 
-def _are_tiny(spec: FitSpec) -> bool:
-    """Return whether most rows are at sites too small to describe all clusters."""
+def _tiny_rows(spec: FitSpec) -> tuple[float, int]:
+    """Return the numbers of rows and of sites where these are too few to describe all clusters."""
     few = FEWEST_MEANS * spec.n_clusters
-    n_few = sum(n for n in spec.site_rows if n < few)
-    return not spec.grouped and len(spec.site_rows) > 1 and 2 * n_few > sum(spec.site_rows)
+    tiny = [n for n in spec.site_rows if n < few]
+    return sum(tiny), len(tiny)
 
 
-def _tree(spec: FitSpec) -> VarianceTree:
+def _are_most_tiny(spec: FitSpec) -> bool:
+    """Return whether most rows are at sites too small to describe all clusters."""
+    several = not spec.grouped and len(spec.site_rows) > 1
+    return several and 2 * _tiny_rows(spec)[0] > sum(spec.site_rows)
+
+
+def _are_some_tiny(spec: FitSpec) -> bool:
+    """Return whether so many such sites stand beside larger ones that means may hide a cluster.
+
+    Each of their means may be of rows of several clusters that no larger site has. Limits hold back
+    what leaves tell of such sites, and sums that withstand false answers have no tree.
+    """
+    n_rows, n_sites = _tiny_rows(spec)
+    enough = n_sites >= HIDING_SITES and n_rows >= HIDDEN_SHARE * sum(spec.site_rows)
+    open_ = not (spec.grouped or spec.robust) and spec.smallest == 1
+    return open_ and enough and not _are_most_tiny(spec)
+
+
+def _tree(spec: FitSpec, per_cluster: int = LEAVES_PER_CLUSTER) -> VarianceTree:
     """Return a tree of sums; a coarse one if sites hold back sums over few rows."""
     k = spec.n_clusters
     if spec.smallest == 1:
-        fine = max(FEWEST_LEAVES, LEAVES_PER_CLUSTER * k)
+        fine = max(FEWEST_LEAVES, per_cluster * k)
         room = max(COARSE_LEAVES * k, int(sum(spec.site_rows)) // 2) if spec.site_rows else fine
         return VarianceTree(min(fine, room, MOST_LEAVES), 1, TREE_PASSES)
     return VarianceTree(min(COARSE_LEAVES * k, MOST_LEAVES), max(COARSE_ROWS, spec.smallest))
