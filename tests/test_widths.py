@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedcluster.cli import _screen, app
-from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_line, write_table
+from fedcluster.cli._screen import ARGUMENT, Help, broken, pasted, write_line, write_table
 from fedcluster.datasets import what_next
 from fedcluster.kernels.runtime import announcer
 from fedcluster.texts.html import Table
@@ -230,3 +230,19 @@ def test_into_a_file_every_message_is_one_line(monkeypatch: pytest.MonkeyPatch) 
 
 def test_words_of_a_command_keep_what_is_in_quotes() -> None:
     assert ARGUMENT.findall("a --b 'c d' \"e f\"") == ["a", "--b", "'c d'", '"e f"']
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("[OPTIONS] {MODEL} {FILE...}...", "[OPTIONS] MODEL FILE..."),
+        ("[OPTIONS] [[SITE.TOML]]", "[OPTIONS] [SITE.TOML]"),
+        ("[OPTIONS] DIR [[FILE]...]...", "[OPTIONS] DIR [FILE]..."),
+        ("[OPTIONS] MODEL FILE...", "[OPTIONS] MODEL FILE..."),
+        ("[OPTIONS] COMMAND [ARGS]...", "[OPTIONS] COMMAND [ARGS]..."),
+    ],
+)
+def test_an_argument_has_no_marks_of_the_library(given: str, shown: str) -> None:
+    page = Help()
+    page.write_usage("fedcluster fit", given)
+    assert page.getvalue() == f"Usage: fedcluster fit {shown}\n"

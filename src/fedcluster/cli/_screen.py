@@ -102,7 +102,8 @@ class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
         super().write(string.replace(UNBROKEN, "-"))
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write the usage of a command."""
+        """Write the usage of a command, in which an argument has its own marks only."""
+        args = re.sub(r"(?:\{(\S+?)\}|\[(\[\S+?\](?:\.\.\.)?)\])(?:\.\.\.)?", r"\1\2", args)
         usage = f"{prefix or 'Usage: '}{prog} {args}"
         lines = wrap(
             usage, self.width, subsequent_indent=" " * len("Usage: "), break_on_hyphens=False
