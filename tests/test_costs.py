@@ -438,7 +438,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
 EXACTLY = {"describes once", "a choice describes once", "replicates", "scaling"}
 EXACTLY |= {"principal components", "k-FED", "a profile with a fit", "a profile of a model"}
 EXACTLY |= {"all indices", "profiles while scoring", "who is asked in a sample", "rows in chunks"}
-EXACTLY |= {"better: rounds of FKM", "what Lloyd sends", "what an inertia sends"}
+EXACTLY |= {"what Lloyd sends", "what an inertia sends"}
 """Claims that are a number, not a bound."""
 LONG = "a mixture", "none"
 """A case that takes a quarter of the time of all."""
