@@ -400,11 +400,12 @@ def site_files(rename: bool = False) -> list[str]:
             more = '[rename]\nPreis = "price"\n'
             frame = frame.rename(columns={"PRICE ": "Preis"})
         write(f"{name}.csv", frame)
-        Path(f"{name}.toml").write_text(
-            f'name = "{name}"\n[source]\npath = "{name}.csv"\n{more}'
+        Path(name).mkdir(exist_ok=True)  # groups of other rows in one folder may look like theirs
+        Path(f"{name}/site.toml").write_text(
+            f'name = "{name}"\n[source]\npath = "../{name}.csv"\n{more}'
             "[limits]\nmin_rows = 1\nmin_cluster_size = 1\n"
         )
-    return ["north.toml", "south.toml", "west.toml"]
+    return ["north/site.toml", "south/site.toml", "west/site.toml"]
 
 
 @pytest.mark.parametrize("rename", [False, True])
@@ -427,7 +428,8 @@ def test_site_files_are_matched_too(rename, more) -> None:
     if not more:
         assert same == Path("a/labels/south.csv").read_text()
     if rename:
-        Path("south.toml").write_text(Path("south.toml").read_text().replace('"price"', '"sex"'))
+        south = Path("south/site.toml")
+        south.write_text(south.read_text().replace('"price"', '"sex"'))
         said = fails("fit", *files, "-k", 2, "--out", "c")
         assert said == "site 'south', [rename]: two columns are called 'sex'"
 

@@ -179,7 +179,10 @@ def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
     assert get_type_hints(Introduction).keys() == DEFAULTS.keys()
 
 
-DEFAULTS = {"columns": False, "texts": (), "labels": False, "steps": (), "look": None}
+DEFAULTS = {
+    **{"columns": False, "texts": (), "labels": False, "steps": (), "look": None},
+    "sends": False,
+}
 """What an engine is asked of the sites when nothing is said."""
 
 

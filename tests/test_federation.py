@@ -163,7 +163,7 @@ def test_a_site_s_folder_shows_what_an_administrator_needs(folder: Path, tmp_pat
     shown = {path.name for path in home.iterdir()}
     assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
     kept = {path.name for path in (home / "state").iterdir()}
-    assert kept == {"files.md", "key", "ca.crt", "coordinator.pub"}
+    assert kept == {"files.md", "key", "ca.crt", "coordinator.pub", "site.columns"}
     insecure = create(tmp_path / "plain", ["a"], "127.0.0.1:1", insecure=True).file("sites", "a")
     assert {path.name for path in insecure.iterdir()} == {"site.toml", "README.md", "state"}
 

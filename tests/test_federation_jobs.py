@@ -125,7 +125,6 @@ def many(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 IN_CHUNKS = {**ADDS_UP, "fuzzy": ["-k", 3, "-m", 2, "--max-iter", 4], "columns": ["--columns", "y"]}
 del IN_CHUNKS["one round"]  # k-FED asks each site about all its rows
-del IN_CHUNKS["better"]  # its starts are FKM's, which asks them, too: refused
 
 
 @pytest.mark.parametrize("options", IN_CHUNKS.values(), ids=IN_CHUNKS)

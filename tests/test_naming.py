@@ -9,7 +9,7 @@ from test_cli import run
 
 from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, ReadingNote
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.io.rows import FileSource
 from fedcluster.io.sources import open_source
@@ -112,7 +112,8 @@ def test_a_sheet_of_a_book_is_read_by_its_name():
     del book["Sheet"]
     book.save("book.xlsx")
     given = ["a=book.xlsx:sheet=Ward A", "b=book.xlsx:sheet=Ward B", "first=book.xlsx"]
-    read = read_sites(named_sources(given))
+    with pytest.warns(ReadingNote, match="sheet 'Ward A' is read, and not 'Ward B'"):
+        read = read_sites(named_sources(given))
     assert [read[site].data.X.tolist() for site in read] == [[[1]], [[2]], [[1]]]
     with pytest.raises(InputError, match=r"book\.xlsx has no sheet 'C'; it has Ward A, Ward B$"):
         read_sites(named_sources(["book.xlsx:sheet=C"]))

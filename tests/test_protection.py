@@ -86,7 +86,10 @@ def members(data: Data, groups: Groups | Grouping | int = P) -> list[np.ndarray]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcluster.privacy.groups.NewGroups", Spy)
         grouped(data, groups)
-    return [np.array(rows) for _, rows in sorted(seen.items())]
+    unit = np.arange(len(data))
+    if data.groups is None:  # rows without any value are in no group
+        unit = np.flatnonzero(~np.isnan(data.X).all(axis=1))
+    return [unit[rows] for _, rows in sorted(seen.items())]
 
 
 def hold(patch: pytest.MonkeyPatch, groups: list[np.ndarray]) -> None:

@@ -49,7 +49,6 @@ def excel(path: str, frame: pd.DataFrame, blank_lines: int = 0) -> str:
         book.active.append([])
     for line in [list(frame.columns), *frame.itertuples(index=False)]:
         book.active.append([None if pd.isna(cell) else cell for cell in line])
-    book.create_sheet("other").append(["not", "read"])
     book.save(path)
     return path
 

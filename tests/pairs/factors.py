@@ -317,7 +317,7 @@ MEETING = (
 asked, how rows are prepared for them, what stands behind a line (weights, persons, groups, limits,
 chunks), and who adds it up. The others are passed on to one step, or are names and numbers."""
 
-NOT_DRAWN = {"name", "path", "federation", "source"}
+NOT_DRAWN = {"name", "path", "federation", "source", "confirmed"}
 """Fields of a site file that are drawn as other factors, or are no choice."""
 
 ROWS: Factors = {

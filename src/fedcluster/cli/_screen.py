@@ -311,7 +311,7 @@ IN_ORDER_OF_USE = (
     *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
     *("runs", "result", "cancel", "reload", "log", "verify-log", "budget", "evidence", "permit"),
     *("key", "operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site"),
-    *("rotate-key", "accept", "revoke", "renew-certificates"),
+    *("rotate-key", "accept", "revoke", "renew-certificates", "release-check"),
 )
 ADVANCED = (
     *("warm-up", "audit", "address", "csr", "certificate", "groups", "new-key", "harden", "job"),

@@ -117,7 +117,8 @@ def put(found: dict[Any, Any], key: Any, value: Any, option: str, of: str) -> No
     InputError
         If it said another value of the same key before.
     """
-    if found.setdefault(key, value) != value:
+    said = found.setdefault(key, value)
+    if said is not value and said != value:
         raise InputError(f"{option} says two different things of {of}; say one of them")
 
 

@@ -47,6 +47,11 @@ FORMULA = r"^(\s*[=+\-@＝＋－＠]|[\t\r\n])"  # noqa: RUF001
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
 
 
+def has_locks() -> bool:
+    """Return whether this system has file locks, which Windows has not."""
+    return find_spec("fcntl") is not None
+
+
 def check_system() -> None:
     """Raise an error on Windows, for functions that need file locks and private files.
 
@@ -55,7 +60,7 @@ def check_system() -> None:
     InputError
         If this system does not support both.
     """
-    if find_spec("fcntl") is None:
+    if not has_locks():
         raise InputError(
             "a site or a coordinator runs on Linux or macOS, or in WSL on Windows; commands on "
             "data files, and those of an operator, run here too"

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Data, Floats, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io.columns import Passes, columns_of
-from fedcluster.io.outputs import lock, opened_folder
+from fedcluster.io.outputs import has_locks, lock, opened_folder
 from fedcluster.io.rows import chunks_of
 from fedcluster.privacy._means import (
     Chunks,
@@ -341,8 +341,8 @@ class Grouping:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let no other process read or write the file within the block."""
-        if self.file is None:
+        """Let no other process read or write the file within the block, where there are locks."""
+        if self.file is None or not has_locks():
             yield
             return
         with opened_folder(self.file.parent) as folder:

@@ -55,16 +55,6 @@ def _centers_given(fit: FitSpec, _sites: Sites) -> str:
     return "init" if isinstance(fit.init, np.ndarray) else means
 
 
-def _started(fit: FitSpec, sites: Sites) -> bool:
-    """Return whether the start is found in another way than by default."""
-    return (
-        bool(_centers_given(fit, sites))
-        or fit.sums_only
-        or not _init_is("auto")(fit, sites)
-        or any(site.secure or site.streams for site in sites)
-    )
-
-
 def _first_set(*names: str) -> Condition:
     """Return a condition: the first of these options whose value is not its default."""
 
@@ -176,7 +166,6 @@ CONDITIONS: Mapping[str, Condition] = {
         not isinstance(fit.init, np.ndarray) and fit.init not in ("auto", "sums")
     ),
     "start": _centers_given,
-    "started": _started,
     "n_init": lambda fit, _: fit.n_init is not None,
     "n_starts": lambda fit, _: (fit.n_init or 1) > 1,
     "no_bounds": lambda fit, _: fit.bounds is None,
