@@ -109,8 +109,8 @@ def test_every_option_has_values() -> None:
 SHOWN = {"--out", "--overwrite", "--report", "--json", "--quiet", "--keep-names"}
 """Options of what is shown and written of a result."""
 
-ELSEWHERE = {"fit": {"--engine"}}
-"""Options that tests of their own combine with others: `test_dask` fits files on a cluster."""
+ELSEWHERE = {job: {"--engine"} for job in ("fit", "select-k", "evaluate", "profile")}
+"""Options that tests of their own combine with others: `test_dask` reads files on a cluster."""
 
 
 VALUES = [[(name, each) for each in "123"] for name in "abcd"]

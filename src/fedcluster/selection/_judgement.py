@@ -42,6 +42,10 @@ from fedcluster.selection._mixtures import (
 
 AGREE = 0.95
 """Adjusted Rand index from which on k-means has the judged clusters."""
+SAMPLE_SHARE = 0.2
+"""As `Table.share`, of rows drawn again: repeated ones look like small components. At 0.04, samples
+of wine have up to six clusters; without a share, clusters of fewer rows than columns are lost."""
+
 LEAVES_EACH, MANY_LEAVES = 2, 40
 """Leaves of a cluster that is seen, and of all rows, from which on only small clusters are not."""
 REPLICATED = 4
@@ -101,7 +105,10 @@ def judged_plan(
         Seeds of bootstrap samples of the rows, which are judged in the same rounds.
     """
     leaves = partial(leaves_plan, preprocessor, noise=spec.noise, smallest=spec.smallest)
-    described: list[Plan[Any]] = [leaves(spec.seed), *(_drawn(leaves(i), i) for i in draws)]
+    described: list[Plan[Any]] = [
+        leaves(spec.seed),
+        *(_drawn(_sample(leaves(i)), i) for i in draws),
+    ]
     (table, rows), *again = yield from everyone(gather(described))
     kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
     likely, counts = likely_mixtures(rows, ks, kinds)
@@ -149,6 +156,13 @@ def _unseen(rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int) -> 
             f"them by -k {smaller}, in Python n_clusters={smaller}"
         )
     return said
+
+
+def _sample(plan: Plan[tuple[Table, LeafRows]]) -> Plan[tuple[Table, LeafRows]]:
+    """Plan leaves of rows drawn again, of which a component has a larger share at least."""
+    table, rows = yield from plan
+    table = replace(table, share=SAMPLE_SHARE)
+    return table, LeafRows(rows.leaves, table)
 
 
 def _drawn(plan: Plan[T], seed: int) -> Plan[T]:
