@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_responder
+from fedcluster.site.membership import Membership, site_models, site_responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -70,13 +71,20 @@ class InProcess:
 
 @contextmanager
 def network(tomls: list[Path]) -> Iterator[RemoteEngine]:
-    """An engine that asks sites in processes of their own, which end with it."""
+    """An engine that asks sites in processes of their own, which end with it, their labels too."""
     transport = InProcess(tomls)
     try:
         yield RemoteEngine(transport, transport.sites)
     finally:
         for site in transport.sites.values():
             site.end("")
+        end = time.monotonic() + 60
+        for toml in tomls:  # they are written beside the answers, in the folder of the site
+            site_file = SiteFile.load(toml)
+            models = site_models(site_file, Membership.from_site_file(site_file))
+            while models.are_waiting:
+                assert time.monotonic() < end
+                time.sleep(0.02)
 
 
 @pytest.fixture
