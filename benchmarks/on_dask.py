@@ -1,8 +1,7 @@
-"""What a Dask cluster of this machine costs and gives: fits, a crowd, rows larger than memory.
+"""What a Dask cluster of this machine costs and gives: fits, rows larger than memory.
 
     python benchmarks/on_dask.py fit           400,000 x 8, K 16, beside ten pooled restarts
     python benchmarks/on_dask.py dask-ml       the same rows by dask-ml, in its own environment
-    python benchmarks/on_dask.py crowd         a million sites, in one process and on workers
     python benchmarks/on_dask.py large FOLDER  10^8 x 8 in Parquet: passes beside reading alone
     python benchmarks/on_dask.py unlike        sites by Dirichlet shares and shards of labels
 
@@ -25,7 +24,6 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 N, D, K = 400_000, 8, 16
-SITES, ROWS, BLOCKS = 1_000_000, 20, 20
 
 
 def cluster() -> Client:
@@ -81,32 +79,6 @@ def dask_ml() -> None:
         rows = da.from_array(X, chunks=(N // 8, D)).persist()
         seconds, model = timed(lambda: KMeans(K, random_state=0).fit(rows))
         print(f"dask-ml: {seconds:.1f} s, inertia {inertia(X, model.cluster_centers_):.6g}")
-
-
-def block(i: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Return a part of the sites, in float32."""
-    n = SITES // BLOCKS * ROWS
-    return overlapping(n, seed=i, k=8).astype(np.float32), np.arange(0, n + 1, ROWS)
-
-
-def crowd() -> None:
-    from fedcluster import State, Task
-    from fedcluster.algorithms import Lloyd
-    from fedcluster.engines import CrowdEngine
-
-    task = Task(Lloyd(), State.at(overlapping(8)))
-
-    def rounds(engine: CrowdEngine) -> tuple[float, bytes]:
-        seconds = [timed(lambda: engine.ask([task]))[0] for _ in range(5)]
-        [answers] = engine.ask([task])
-        return float(np.median(seconds[1:])), answers.total().planes.tobytes()
-
-    with cluster() as client:
-        blocks = client.map(block, range(BLOCKS))
-        there = rounds(CrowdEngine(blocks, executor=client.get_executor()))
-    here = rounds(CrowdEngine([block(i) for i in range(BLOCKS)]))
-    print(f"one process {here[0]:.2f} s, two workers {there[0]:.2f} s, {there[0] / here[0]:.2f}")
-    print("the same bits" if here[1] == there[1] else "OTHER BITS")
 
 
 def write(folder: Path, n_files: int, rows: int) -> None:
@@ -187,7 +159,6 @@ if __name__ == "__main__":
     run: dict[str, Callable[..., None]] = {
         "fit": fit,
         "dask-ml": dask_ml,
-        "crowd": crowd,
         "large": partial(large),
         "unlike": unlike,
     }

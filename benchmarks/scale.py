@@ -1,7 +1,6 @@
-"""What a round costs with three, a thousand and a million sites, and what a sample of 1 % finds.
+"""What a round costs with three, a thousand and a million sites.
 
     python benchmarks/scale.py round [--sites 1e6]       a million sites in one process
-    python benchmarks/scale.py sample KIND [--seeds 2]   60 rounds that ask 1 % of them
     python benchmarks/scale.py coordinator 1000          replies of so many sites, read and added
     python benchmarks/scale.py groups FOLDER 1e8         a table larger than memory, grouped once
     python benchmarks/scale.py memory FOLDER 1e7 1e6     a fit of a table in row groups of a size
@@ -26,19 +25,11 @@ from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.engines import CrowdEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
 from fedcluster.io import open_rows
-from fedcluster.metrics import Inertia
-from fedcluster.recipes import stepwise
-from fedcluster.rounds import run_plan
 
 ROWS, COLUMNS, CLUSTERS = 20, 8, 8
-SITES_AT_ONCE = 1 << 15
-KINDS = ("alike", "own", "unequal", "turning")
-"""Each site has rows of all clusters, or of one; sites of very unequal sizes; or a cluster each,
-where the sites of half of the clusters are there at a time, others every three rounds."""
 
 
 def peak() -> float:
@@ -46,93 +37,42 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-class Population:
-    """Rows of many sites in float32, and where clusters are."""
-
-    def __init__(self, n_sites: int, kind: str, seed: int = 7) -> None:
-        rng = np.random.default_rng(seed)
-        self.spots = rng.normal(size=(CLUSTERS, COLUMNS))
-        share = rng.dirichlet(np.full(CLUSTERS, 3.0))
-        self.home = np.sort(rng.choice(CLUSTERS, size=n_sites, p=share))
-        self.rows = np.empty((n_sites * ROWS, COLUMNS), np.float32)
-        for start in range(0, n_sites, SITES_AT_ONCE):
-            own = np.repeat(self.home[start : start + SITES_AT_ONCE], ROWS)
-            some = self.rows[start * ROWS : start * ROWS + len(own)]
-            mixed = kind in ("alike", "unequal")
-            labels = rng.choice(CLUSTERS, size=len(own), p=share) if mixed else own
-            some[:] = rng.standard_normal(some.shape, dtype=np.float32)
-            some += self.spots.astype(np.float32)[labels]
-        self.bounds = np.arange(0, len(self.rows) + 1, ROWS)
-        if kind == "unequal":
-            self.bounds = unequal(n_sites, rng)
-        self.kind = kind
-
-    def available(self, number: int) -> NDArray[np.bool_]:
-        """Return which sites are there in a round."""
-        return (self.home + 2 * (number // 3)) % CLUSTERS < CLUSTERS // 2
-
-    def crowd(self, **how: Any) -> CrowdEngine:
-        """Return an engine that asks the sites."""
-        turning = {"available": self.available} if self.kind == "turning" and how else {}
-        return CrowdEngine([(self.rows, self.bounds)], **turning, **how)
-
-
-def unequal(n_sites: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return the bounds of sites whose sizes fall as a power law; the first has what is left."""
-    weight = np.minimum(rng.pareto(1.1, n_sites) + 0.05, 2000)
-    sizes = 1 + np.floor(weight / weight.sum() * n_sites * (ROWS - 1)).astype(np.intp)
-    sizes[0] += n_sites * ROWS - sizes.sum()
-    return np.concatenate([[0], np.cumsum(sizes)])
+def population(n_sites: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Return the rows of many sites in float32, one site after another, and where clusters are."""
+    rng = np.random.default_rng(7)
+    spots = rng.normal(size=(CLUSTERS, COLUMNS))
+    share = rng.dirichlet(np.full(CLUSTERS, 3.0))
+    rows = np.empty((n_sites * ROWS, COLUMNS), np.float32)
+    for start in range(0, len(rows), 1 << 20):
+        some = rows[start : start + (1 << 20)]
+        labels = rng.choice(CLUSTERS, size=len(some), p=share)
+        some[:] = rng.standard_normal(some.shape, dtype=np.float32)
+        some += spots.astype(np.float32)[labels]
+    return rows, spots
 
 
 def measure_round(n_sites: int) -> None:
-    people = Population(n_sites, "alike")
-    engine, before = people.crowd(), peak()
+    rows, spots = population(n_sites)
+    before = peak()
+    engine = LocalEngine.from_table(Data(rows), np.repeat(np.arange(n_sites), ROWS))
     seconds = []
     for _ in range(4):
         begin = time.perf_counter()
-        engine.ask([Task(Lloyd(), State.at(people.spots))])
+        engine.ask([Task(Lloyd(), State.at(spots))])
         seconds.append(time.perf_counter() - begin)
     print(
         f"{n_sites:,} sites: a round {np.median(seconds[1:]):.2f} s (first {seconds[0]:.2f} s), "
-        f"peak {peak():.0f} MB, {before:.0f} MB before the first round"
+        f"peak {peak():.0f} MB, {before:.0f} MB before the sites were made"
     )
-
-
-def measure_sample(n_sites: int, kind: str, seeds: int) -> None:
-    people = Population(n_sites, kind)
-    everyone = people.crowd()
-
-    def inertia(centers: NDArray[np.float64]) -> float:
-        [answers] = everyone.ask([Task(Inertia(), State.at(centers))])
-        return float(answers.total().sums.sum())
-
-    pooled = State.at(people.spots)
-    for _ in range(8):
-        [answers] = everyone.ask([Task(Lloyd(0), pooled)])
-        made = Lloyd(0).server_step(pooled, answers.summaries, np.random.default_rng(0))
-        pooled = replace(made, converged=False)
-    best = inertia(pooled.centers)
-    for seed in range(seeds):
-        engine = people.crowd(participation=0.01, seed=seed)
-        begin = time.perf_counter()
-        result = run_plan(stepwise(Lloyd(), CLUSTERS, seed=seed), engine).value
-        seconds = time.perf_counter() - begin
-        found = inertia(result.state.centers) / best
-        print(
-            f"{kind}, seed {seed}: J {found:.5f} in {len(engine.n_asked)} rounds, "
-            f"{max(engine.n_asked):,} sites each, {seconds:.0f} s, peak {peak():.0f} MB",
-            flush=True,
-        )
 
 
 def sites_of(n_sites: int) -> tuple[list[Client], State]:
     """Return clients, and centres to ask them about."""
-    people = Population(n_sites, "alike")
-    parts = people.rows.astype(np.float64).reshape(n_sites, ROWS, COLUMNS)
+    rows, spots = population(n_sites)
+    parts = rows.astype(np.float64).reshape(n_sites, ROWS, COLUMNS)
     names = [f"s{i:06}" for i in range(n_sites)]
     sites = [Client(name, Data(rows)) for name, rows in zip(names, parts, strict=True)]
-    return sites, State.at(people.spots)
+    return sites, State.at(spots)
 
 
 class Posted:
@@ -242,19 +182,16 @@ def measure_groups(folder: Path, n: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["round", "sample", "coordinator", "groups", "memory"])
+    parser.add_argument("what", choices=["round", "coordinator", "groups", "memory"])
     parser.add_argument(
         "given",
         nargs="*",
-        help="a kind, a number of sites, or a folder, rows and size of row groups",
+        help="a number of sites, or a folder, rows and size of row groups",
     )
     parser.add_argument("--sites", type=float, default=1e6)
-    parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
     if asked.what == "round":
         measure_round(int(asked.sites))
-    elif asked.what == "sample":
-        measure_sample(int(asked.sites), asked.given[0], asked.seeds)
     elif asked.what in ("groups", "memory"):
         sizes = [int(float(each)) for each in asked.given[1:]]
         {"groups": measure_groups, "memory": measure_memory}[asked.what](

@@ -23,7 +23,7 @@ from fedcluster.core import (
     first_alike,
 )
 from fedcluster.core.data import lexicographic
-from fedcluster.engines import CrowdEngine, LocalEngine
+from fedcluster.engines import LocalEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import MinRows
@@ -163,7 +163,7 @@ def test_nothing_has_no_lines_and_no_columns() -> None:
     assert FitParameters(3).tol == Lloyd().tol == 1e-4
 
 
-@pytest.mark.parametrize("engine", [LocalEngine, RemoteEngine, CrowdEngine])
+@pytest.mark.parametrize("engine", [LocalEngine, RemoteEngine])
 def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
     for name in ("introduce", "ask"):
         ours, protocol = (

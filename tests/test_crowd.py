@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +16,13 @@ from test_laws import STEPS, asked, by_name
 from test_rounds import Failing
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task, run
-from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd
+from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms.merging import pool
 from fedcluster.core import Algorithm, Filter, Step
+from fedcluster.engines.batched import Stacked
 from fedcluster.errors import HeldBackError, SiteError
+from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.rounds import iterate, run_plan
 
 LIMITS: dict[str, Sequence[Filter]] = {
@@ -74,6 +81,52 @@ def test_a_run_on_a_table_is_a_run_on_its_sites(
         return [result.state.centers.tobytes(), result.state.weights.tobytes()]
 
     assert outcome(table) == outcome(local)
+
+
+IN_BLOCKS: list[Step] = [Lloyd(), Inertia(), VarianceTree(8), SiteSummaries(4), FKM(3), FFCM()]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("size", [1, 7, 29])
+def test_blocks_of_sites_give_the_bits_of_all_sites_at_once(
+    size: int, limit: Sequence[Filter], dtype: Any
+) -> None:
+    """Rows lie in any order; prepared rows are asked about in the same round."""
+    rows = Data(ROWS.X.astype(dtype), ROWS.sample_weight)
+    how = Preprocessor((NumericColumn("x0", scale=3.0), NumericColumn("x1", shift=1.0)))
+    first = (VarianceTree, SiteSummaries)
+    tasks = [Task(each, State() if isinstance(each, first) else START) for each in IN_BLOCKS]
+    tasks.append(Task(Lloyd(), START, preprocessor=how))
+    whole, parts = (LocalEngine.from_table(rows, SITES, limit) for _ in range(2))
+    assert isinstance(parts.clients, Stacked)
+    parts.clients.sites_at_once = size
+    for one, other in zip(parts.ask(tasks), whole.ask(tasks), strict=True):
+        assert one.values_sent == other.values_sent
+        if one.total().sums.size:
+            assert one.total().planes.tobytes() == other.total().planes.tobytes()
+        mine, others = (pool(each.summaries) for each in (one, other))
+        assert [each.tobytes() for each in mine] == [each.tobytes() for each in others]
+    for name, client in parts.clients.items():
+        assert client.audit_log == whole.clients[name].audit_log
+        assert client.most_rows_held_back == whole.clients[name].most_rows_held_back
+
+
+def test_a_tree_grown_in_blocks_is_that_of_all_sites() -> None:
+    def centers(size: int) -> bytes:
+        engine = LocalEngine.from_table(ROWS, SITES)
+        assert isinstance(engine.clients, Stacked)
+        engine.clients.sites_at_once = size
+        tree = run_plan(iterate(VarianceTree(16, passes=2)), engine)
+        return tree.value.state.centers.tobytes()
+
+    assert len({centers(size) for size in (1, 4, N_SITES)}) == 1
+
+
+def test_the_page_on_scale_runs() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text("utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(block, "scale.md", "exec"), {})
 
 
 def test_rows_without_weight_are_no_rows() -> None:

@@ -28,7 +28,7 @@ from fedcluster import Client, FederatedKMeans, LocalEngine, Model, Preprocessin
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Engine
-from fedcluster.engines import CrowdEngine, DaskEngine
+from fedcluster.engines import DaskEngine
 from fedcluster.engines._dask import Opening
 from fedcluster.engines.batched import BatchedAnswers
 from fedcluster.engines.recorder import WrappedEngine
@@ -312,20 +312,6 @@ def test_an_error_of_a_partition_names_no_path(threads: Cluster, tmp_path: Path)
     assert "secret" not in str(failure.value)
     assert "FileNotFoundError; the logs of the workers say more" in str(failure.value)
     assert failure.value.__suppress_context__
-
-
-def test_blocks_of_a_crowd_lie_on_workers(threads: Cluster) -> None:
-    rng = np.random.default_rng(1)
-    blocks = [
-        (rng.normal(size=(60, 2)).round(3), np.array([0, 3, 4, 40, 60])),
-        (rng.normal(size=(9, 2)).round(3), np.arange(0, 10, 3)),
-    ]
-    tasks = [Task(Lloyd(), State.at([[0.0, 1.0], [1.0, 0.0]]))]
-    here = CrowdEngine(blocks, participation=0.5)
-    there = CrowdEngine(threads.scatter(blocks), participation=0.5, executor=threads.get_executor())
-    for _ in range(3):
-        [one], [other] = here.ask(tasks), there.ask(tasks)
-        assert one.total().planes.tobytes() == other.total().planes.tobytes()
 
 
 def test_the_examples_of_the_page_run(threads: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from test_replies import Postman
 
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Answers, Data, Filter, Floats, Limit, State, Summary, Task
-from fedcluster.engines import CrowdEngine, LocalEngine
-from fedcluster.engines.batched import BatchedAnswers
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.batched import BatchedAnswers, Stacked
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
@@ -119,18 +120,25 @@ def test_limits_hold_for_groups(ask) -> None:
     np.testing.assert_array_equal(bound, np.where(free >= least, free, 0))
 
 
+def in_blocks(rows: Any, sites: Any, rules: Disclosure) -> LocalEngine:
+    """An engine that asks two sites at a time."""
+    engine = LocalEngine.from_table(Data(rows), sites, rules)
+    assert isinstance(engine.clients, Stacked)
+    engine.clients.sites_at_once = 2
+    return engine
+
+
 def test_limits_hold_where_sites_are_asked_at_once() -> None:
     """The batched engines count rows as each client does."""
     data, rules = Data(ROWS), Disclosure.of(LIMITS)
     sites = np.repeat(NAMES, len(ROWS))
     table = LocalEngine.from_table(Data(np.tile(ROWS, (10, 1))), sites, rules)
-    bounds = np.arange(11) * len(ROWS)
-    crowd = CrowdEngine([(np.tile(ROWS, (10, 1)), bounds)], rules)
+    blocks = in_blocks(np.tile(ROWS, (10, 1)), sites, rules)
     for task in (ASKED, Task(VarianceTree(9), State()), Task(Inertia(), State.at(CENTERS))):
         expected = alone(data, rules, task)
-        for engine in (LocalEngine(Client(name, data, rules) for name in NAMES), table, crowd):
+        for engine in (LocalEngine(Client(name, data, rules) for name in NAMES), table, blocks):
             [answers] = engine.ask([task])
-            assert engine is crowd or isinstance(answers, BatchedAnswers)
+            assert isinstance(answers, BatchedAnswers)
             assert answers.total().sums.tobytes() == expected.total().sums.tobytes()
             assert answers.total().weights.tobytes() == expected.total().weights.tobytes()
     task = Task(SiteSummaries(8, rows_per_mean=1), State())
@@ -148,8 +156,8 @@ def test_a_rule_of_ones_own_holds_in_each_engine_and_beside_groups(rule: Filter)
     assert 0 < np.count_nonzero(expected) < 4
     sites = np.repeat(NAMES, len(ROWS))
     table = LocalEngine.from_table(Data(np.tile(ROWS, (10, 1))), sites, rules)
-    crowd = CrowdEngine([(np.tile(ROWS, (10, 1)), np.arange(11) * len(ROWS))], rules)
-    totals = [engine.ask([ASKED])[0].total() for engine in (table, crowd)]
+    blocks = in_blocks(np.tile(ROWS, (10, 1)), sites, rules)
+    totals = [engine.ask([ASKED])[0].total() for engine in (table, blocks)]
     totals += [ask(data, rules, ASKED).total() for ask in ENGINES.values()]
     assert all(total.weights.tolist() == (10 * expected).tolist() for total in totals)
     grouped = Disclosure.of([rule], Groups(p=5))
@@ -169,7 +177,7 @@ def test_a_budget_holds_where_sites_are_asked_at_once() -> None:
     rules = Disclosure(budget=Budget(2.0, 1e-6))
     sites, rows = np.repeat(NAMES, len(ROWS)), np.tile(ROWS, (10, 1))
     table = LocalEngine.from_table(Data(rows), sites, rules)
-    for engine in (table, CrowdEngine([(rows, np.arange(11) * len(ROWS))], rules)):
+    for engine in (table, in_blocks(rows, sites, rules)):
         with pytest.raises(InputError, match="every answer needs noise"):
             engine.ask([ASKED])
 

@@ -95,19 +95,18 @@ class Stacked(Mapping[str, Client]):
 
     Parameters
     ----------
-    names : array_like of shape (s,)
-        The names of the sites, or their numbers, in their order.
-    data : Data
-        Their rows, of positive weight, one site after another.
+    names : sequence of str
+        The names of the sites, in their order.
+    rows : Data
+        Their rows.
     bounds : ndarray of shape (s + 1,)
-        The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
+        The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]`` of all, site by site.
     filters : sequence of Filter, or Disclosure
         The rules of each site on what leaves it.
     order : ndarray of shape (n,), optional
         The position of each row in the original table.
-    is_block : bool, default=False
-        Whether rows are prepared for all sites at once, with the bits of one table, instead of for
-        each site separately.
+    are_sorted : bool, default=True
+        Whether ``rows`` lie in this order already, instead of in that of the original table.
 
     Examples
     --------
@@ -116,20 +115,24 @@ class Stacked(Mapping[str, Client]):
     (array([0., 2., 4.]), [2.0, 3.0])
     """
 
+    sites_at_once: int = 1 << 14
+    """Sites whose rows are copied for the kernels at once; more of them are asked in blocks. A
+    block of so many takes megabytes, and some milliseconds more than its share of one table."""
+
     def __init__(
         self,
-        names: ArrayLike,
-        data: Data,
+        names: Sequence[str],
+        rows: Data,
         bounds: NDArray[np.intp],
         filters: SiteRules,
         order: NDArray[np.intp] | None = None,
         *,
-        is_block: bool = False,
+        are_sorted: bool = True,
     ) -> None:
-        self._given, self.data, self.bounds = names, data, bounds
-        self.order = np.arange(len(data)) if order is None else order
+        self.names, self.rows, self.bounds = tuple(names), rows, bounds
+        self.order = np.arange(len(rows)) if order is None else order
         self.disclosure, self.log = Disclosure.of(filters), SharedLog(len(bounds) - 1)
-        self._is_block, self._made = is_block, dict[str, Client]()
+        self._are_sorted, self._made = are_sorted, dict[str, Client]()
 
     @classmethod
     def of(cls, data: Data, sites: ArrayLike, filters: SiteRules) -> Stacked:
@@ -142,12 +145,17 @@ class Stacked(Mapping[str, Client]):
                 raise ValueError(f"site {names[np.argmin(counts)]!r}: {NO_ROW}")
             order, bounds = order[some], np.append(0, np.cumsum(counts))
         is_in_order = len(order) == len(data) and bool((np.diff(order) > 0).all())
-        return cls(names, data if is_in_order else data.take(order), bounds, filters, order)
+        return cls(names, data, bounds, filters, order, are_sorted=is_in_order)
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of the sites, in order."""
-        return tuple(map(str, np.asarray(self._given).tolist()))
+    def data(self) -> Data:
+        """The rows of all sites, one site after another."""
+        return self._rows_of(0, len(self))
+
+    def _rows_of(self, first: int, stop: int) -> Data:
+        """Return the rows of the sites from one to another."""
+        some = slice(*self.bounds[[first, stop]].tolist())
+        return self.rows.take(some if self._are_sorted else self.order[some])
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -156,8 +164,7 @@ class Stacked(Mapping[str, Client]):
     def __getitem__(self, name: str) -> Client:
         if name not in self._made:
             place = self._places[name]
-            start, stop = self.bounds[place : place + 2].tolist()
-            client = Client(name, self.data.take(slice(start, stop)), self.disclosure)
+            client = Client(name, self._rows_of(place, place + 1), self.disclosure)
             client.share(self.log, place, since=0)
             self._made[name] = client
         return self._made[name]
@@ -186,22 +193,20 @@ class Stacked(Mapping[str, Client]):
         first = self[self.names[0]].site
         shared = {name: getattr(first, name) for name in SHARED}
         sizes = self.sizes.astype(float).tolist()
-        of_rows, weights = self.data.sample_weight, sizes
-        if of_rows is not None:
+        weights = sizes
+        if self.rows.sample_weight is not None:
+            of_rows = np.asarray(self.data.sample_weight)
             weights = [float(of_rows[a:b].sum()) for a, b in pairwise(self.bounds.tolist())]
         own = zip(self.names, sizes, weights, strict=True)
         return tuple(SiteInfo(name, n_rows=n, weight=w, **shared) for name, n, w in own)
 
-    def laid(self, task: Task) -> tuple[Data, NDArray[np.intp]] | None:
-        """Return the rows prepared for a task, and where those of each site begin.
-
-        Return None if each site must prepare its own.
-        """
-        how = task.preprocessor
-        if how is not None and not self._is_block:
-            return None
-        data = self.data if how is None else how.apply(self.data)
-        return (data, self.bounds) if len(data) == len(self.data) else None
+    def blocks(self, limits: SizeLimits) -> Iterator[StackedRows]:
+        """Yield the tables of at most `sites_at_once` sites each, of about as many sites."""
+        edges = np.linspace(0, len(self), -(-len(self) // self.sites_at_once) + 1).round()
+        for first, stop in pairwise(edges.astype(int).tolist()):
+            bounds = self.bounds[first : stop + 1] - self.bounds[first]
+            rows = self._rows_of(first, stop)
+            yield StackedRows.laid(self.names[first:stop], rows, bounds, limits)
 
     def most(self, what: str) -> dict[str, int]:
         """Return ``most_lone_rows`` or ``most_rows_held_back`` for the client of each site."""
@@ -249,6 +254,17 @@ class Joined(NamedTuple):
         """Return what a single site sent."""
         n_lines = np.count_nonzero(answer.weights)
         return cls(answer, np.array([[n_lines], [0], [0]]), answer.is_too_large)
+
+    @classmethod
+    def of(cls, parts: Sequence[Joined], step: Step) -> Joined:
+        """Return what the sites of several blocks sent, in the order of the blocks."""
+        each, is_any = [part.summary for part in parts], any(p.may_be_too_large for p in parts)
+        if step.server_additive:
+            summary = Summary.total(each)
+        else:
+            sums, weights = zip(*((answer.sums, answer.weights) for answer in each), strict=True)
+            summary = Summary(np.concatenate(sums), np.concatenate(weights))
+        return cls(summary, np.concatenate([part.sent for part in parts], axis=1), is_any)
 
     @property
     def width(self) -> int:
@@ -441,31 +457,46 @@ class Batch:
 
     def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
         """Return all sites' answers to the tasks that can be asked at once, by task position."""
-        some = (i for i, task in enumerate(tasks) if _pays_off(task, len(self.clients)))
-        tables = {i: self._table(tasks[i]) for i in some}
-        able = [i for i, table in tables.items() if _fits(tasks[i], table)]
-        joined = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
-        for i, each in zip(able, joined, strict=True):
-            self._log.append(tasks[i], each.width, each.sent)
-        return dict(zip(able, joined, strict=True))
+        some = {i: t for i, t in enumerate(tasks) if _pays_off(t, len(self.clients))}
+        large = self.clients if isinstance(self.clients, Stacked) else None
+        if large is not None and len(large) <= large.sites_at_once:
+            large = None
+        whole = {i for i, task in some.items() if large is None or task.preprocessor is not None}
+        joined = _at_once({i: (some[i], self._table(some[i])) for i in whole})
+        if large is not None and (parts := {i: some[i] for i in some.keys() - whole}):
+            tables = large.blocks(self._limits)
+            each = [_at_once({i: (task, table) for i, task in parts.items()}) for table in tables]
+            every = set.intersection(*map(set, each))
+            joined |= {i: Joined.of([one[i] for one in each], tasks[i].step) for i in every}
+        for i in sorted(joined):
+            self._log.append(tasks[i], joined[i].width, joined[i].sent)
+        return joined
 
     def _table(self, task: Task) -> StackedRows:
         """Return the rows prepared for a task, kept for the next task."""
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
-        laid = self.clients.laid(task) if isinstance(self.clients, Stacked) else None
-        table = StackedRows.laid(self.clients, *(laid or self._joined_rows(task)), self._limits)
+        table = StackedRows.laid(self.clients, *self._laid(task), self._limits)
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
-    def _joined_rows(self, task: Task) -> tuple[Data, NDArray[np.intp]]:
+    def _laid(self, task: Task) -> tuple[Data, NDArray[np.intp]]:
         """Return the sites' rows prepared for a task, concatenated, and where each site begins."""
+        if isinstance(self.clients, Stacked) and task.preprocessor is None:
+            return self.clients.data, self.clients.bounds
         parts = [at_site(c, [task], lambda c: c.rows_for(task)) for c in self.clients.values()]
         weights, X = None, np.concatenate([part.X for part in parts])
         if any(part.sample_weight is not None for part in parts):
             weights = np.concatenate([row_weights(part) for part in parts])
         return Data(X, weights), np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
+
+
+def _at_once(asked: Mapping[int, tuple[Task, StackedRows]]) -> dict[int, Joined]:
+    """Return the answers of the sites of tables to those of their tasks that they fit."""
+    able = [i for i, (task, table) in asked.items() if _fits(task, table)]
+    joined = on_threads(lambda i: AT_ONCE[type(asked[i][0].step)](*asked[i]), able)
+    return dict(zip(able, joined, strict=True))
 
 
 def _pays_off(task: Task, n_sites: int) -> bool:
@@ -504,9 +535,9 @@ def kind_of(client: Any) -> Kind | None:
 def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
     """Return the batches of sites that are asked at once, with their positions among all sites."""
     are_many = len(clients) >= FEWEST_OF_FKM
-    if isinstance(clients, Stacked) and are_many and clients.data.groups is None:
+    if isinstance(clients, Stacked) and are_many and clients.rows.groups is None:
         limits, largest = clients.disclosure.sizes, clients.sizes.max()
-        if limits is not None and largest * clients.data.X.shape[1] <= ONE_THREAD:
+        if limits is not None and largest * clients.rows.X.shape[1] <= ONE_THREAD:
             return [(Batch(clients, limits), np.arange(len(clients)))]
     kinds: dict[Kind | None, list[int]] = {}
     every = list(clients.items())

@@ -155,7 +155,7 @@ class SharedLog:
     """
 
     def __init__(self, n_sites: int) -> None:
-        self._messages: list[tuple[int, Step, int, NDArray[np.int64]]] = []
+        self._messages: list[tuple[int, Step, int, NDArray[np.integer]]] = []
         self.most = np.zeros((3, n_sites), dtype=np.int64)
 
     def __len__(self) -> int:
@@ -163,7 +163,8 @@ class SharedLog:
 
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
         """Log the answers to one task: lines, lone rows and rows held back of each site, (3, s)."""
-        self._messages.append((task.state.round, task.step, n_columns, sent))
+        kept = sent.astype(np.min_scalar_type(sent.max(initial=0)))  # a byte where sites are small
+        self._messages.append((task.state.round, task.step, n_columns, kept))
         self.most = np.maximum(self.most, sent)
 
     def records(self, place: int, since: int) -> Iterator[AuditRecord]:

@@ -13,12 +13,11 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.recipes._mixtures import mixture
-    from fedcluster.recipes._stochastic_em import stepwise
     from fedcluster.recipes.fit import clustering
     from fedcluster.recipes.scores import evaluation
     from fedcluster.recipes.specifications import FitSpec
 
-__all__ = ["FitSpec", "clustering", "evaluation", "mixture", "stepwise"]
+__all__ = ["FitSpec", "clustering", "evaluation", "mixture"]
 
 __getattr__ = names_from(  # the help of the command line needs parameters and nothing else
     __name__,
@@ -27,6 +26,5 @@ __getattr__ = names_from(  # the help of the command line needs parameters and n
         "clustering": "fit",
         "evaluation": "scores",
         "mixture": "_mixtures",
-        "stepwise": "_stochastic_em",
     },
 )
