@@ -15,7 +15,7 @@ from federations import PATIENCE, Command, RunningFederation
 
 from fedcluster.coordinator import runs
 from fedcluster.coordinator.runs import Carrier
-from fedcluster.io.outputs import write_json
+from fedcluster.core.files import write_json
 from fedcluster.jobs import Job
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.transports.flare.coordinator import FlareCarrier, make_kits

@@ -31,7 +31,7 @@ from fedcluster.model import Model
 from fedcluster.model.assigned_rows import AssignedRows, row_transform
 from fedcluster.model.assignment import Assignment
 from fedcluster.privacy import Groups
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.fit import canonical
 from fedcluster.site import worker

@@ -42,7 +42,7 @@ from fedcluster.attacks.audit import (
 )
 from fedcluster.core import Data
 from fedcluster.privacy import Groups
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.limits import Rules
 from fedcluster.privacy.partition import Partition
 from fedcluster.secure import site as secure_site

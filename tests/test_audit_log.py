@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedcluster.core.files import write_durably
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import write_durably
 from fedcluster.site import audit_log
 from fedcluster.site.audit_log import AuditLog, Head, parts_of, read_log, verify
 

@@ -29,12 +29,13 @@ from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.reply_validation import implausible
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import pack, unpack, write_tasks
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups
-from fedcluster.privacy.budget import Budget, BudgetLedger, PolicyError, noise_of, rho_of
+from fedcluster.privacy.budget import Budget, noise_of, rho_of
 from fedcluster.privacy.disclosure import Disclosure, scales
+from fedcluster.privacy.ledger import BudgetLedger
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.messages import limits_in_words
@@ -210,7 +211,7 @@ def test_a_program_that_is_killed_has_paid(tmp_path):
         "import os, signal, sys; from pathlib import Path\n"
         "from fedcluster.privacy.budget import Budget\n"
         "from fedcluster.privacy.site_state import SiteState\n"
-        "from fedcluster.privacy.budget import BudgetLedger\n"
+        "from fedcluster.privacy.ledger import BudgetLedger\n"
         "(state := SiteState(Path(sys.argv[1]))).create()\n"
         "ledger = BudgetLedger(state, Budget(2.0, 1e-6))\n"
         "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"

@@ -11,7 +11,7 @@ import pytest
 from fedcluster import Client, Data, LocalEngine
 from fedcluster.algorithms import FFCM, Lloyd
 from fedcluster.core import Column, State, Task
-from fedcluster.errors import SiteError
+from fedcluster.errors import PolicyError, SiteError
 from fedcluster.jobs import Evaluate, Fit, execute, model_of, steps_of
 from fedcluster.metrics.external import Agreement
 from fedcluster.metrics.moments import row_weights
@@ -20,7 +20,7 @@ from fedcluster.model.assigned_rows import AssignedRows, CrossedRows, row_transf
 from fedcluster.model.crossing import Crossing
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.privacy.budget import PolicyError, PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.profiling import assigned_rows, crossed
 from fedcluster.rounds import run_plan

@@ -19,10 +19,10 @@ from fedcluster.engines.batched import BatchedAnswers, Stacked
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError, PolicyError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy.budget import Budget, PolicyError
+from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import LEAST_NOISE, Disclosure
 from fedcluster.privacy.policy import Policy
 from fedcluster.secure.engine import SecureEngine

@@ -16,18 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcluster.cli._reading import named_sources, read_sites
+from fedcluster.core.files import atomic_write, json_text, write_durably
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.io import outputs
 from fedcluster.io._files import values_in
 from fedcluster.io.columns import column_list
-from fedcluster.io.outputs import (
-    atomic_folder,
-    atomic_write,
-    check_folder,
-    json_text,
-    label_files,
-    write_durably,
-)
+from fedcluster.io.outputs import atomic_folder, check_folder, label_files
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.site.file import SiteFile
 

@@ -36,11 +36,11 @@ from fedcluster.coordinator import run_job, runs
 from fedcluster.coordinator.folder import CANCEL, Federation, create
 from fedcluster.coordinator.renewal import expiry_notice
 from fedcluster.coordinator.service import days_of_certificate
+from fedcluster.core.files import write_json
 from fedcluster.engines import exchange
 from fedcluster.engines.exchange import NoReplyError
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions

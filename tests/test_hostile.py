@@ -34,7 +34,7 @@ from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Missing, Principal
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.policy import Policy
 
 MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "40"))

@@ -53,7 +53,7 @@ GUESTS = {
     "idna": "site.identity",
     "llvmlite": "kernels",
     "matplotlib": "plotting report.pictures selection.verdict",
-    "msgspec": "coordinator io.records model.file site",
+    "msgspec": "coordinator io.records site",
     "narwhals": "io.inputs",
     "numba": "kernels",
     "nvflare": "transports.flare",

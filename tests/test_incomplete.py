@@ -20,7 +20,7 @@ from fedcluster import Client, Data, FederatedKMeans, LocalEngine, Preprocessing
 from fedcluster.algorithms import GaussianMixture, IncompleteKMeans, Lloyd, MergedMixture
 from fedcluster.cli import app
 from fedcluster.core import Column, Floats, Task
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.io.inputs import read_table
 from fedcluster.io.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute, model_of
@@ -29,7 +29,6 @@ from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.policy import Policy
 from fedcluster.rounds import run, with_preprocessing
 from fedcluster.testing import Example, check_laws

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from fedcluster import FederatedKMeans
 from fedcluster.cli import app
 from fedcluster.core import Data
+from fedcluster.core.files import lock
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.means_file import means_of, means_table, read_means
-from fedcluster.io.outputs import lock
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as groups_module
 from fedcluster.privacy.limits import Dominance

@@ -26,7 +26,7 @@ from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, steps_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.secure.cohort import Terms
 from fedcluster.secure.engine import SecureEngine

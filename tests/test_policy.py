@@ -33,7 +33,7 @@ from fedcluster.engines import wire
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import DisclosedColumns, Responder
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError, PolicyError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.clusters import Spread
 from fedcluster.metrics.external import Contingency, contingency_table
@@ -42,7 +42,7 @@ from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Histogram, Missing, Principal
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy.budget import Ledger, PolicyError, PolicyLimits
+from fedcluster.privacy.ledger import Ledger, PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.site.file import SiteFile

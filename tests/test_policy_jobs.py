@@ -22,7 +22,7 @@ from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.policy import Policy
 
 NUMBERS, SITES = ("age", "bmi", "hb"), "abc"

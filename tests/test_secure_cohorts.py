@@ -26,10 +26,10 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.coordinator.folder import create, grant
 from fedcluster.coordinator.runs import content_of, content_without
 from fedcluster.core import Data, State, Summary, Task
+from fedcluster.core.files import write_json
 from fedcluster.engines.remote import Question
 from fedcluster.engines.wire import WireError, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import Disclosure

@@ -20,8 +20,9 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy.budget import Budget, BudgetLedger
+from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.privacy.ledger import BudgetLedger
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import SiteState
 from fedcluster.secure.cohort import Terms

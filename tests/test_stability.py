@@ -31,13 +31,12 @@ from fedcluster.algorithms import Lloyd, MergedMixture
 from fedcluster.core import Grouped, Result
 from fedcluster.engines import wire
 from fedcluster.engines.client import resampled
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import MinClusterSize
-from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.bootstrap import MOST_ROUNDS, compared, replicated
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 __all__ = ["HeldBackError", "InputError", "SiteError"]
@@ -46,12 +47,35 @@ class HeldBackError(ValueError):
     """The sites' limits held back so much that there is nothing to continue with."""
 
 
+class PolicyError(ValueError):
+    """Refusal of a question; it names the rule that the question breaks, and nothing else."""
+
+    def __str__(self) -> str:
+        return f"by the policy of the site: {super().__str__()}"
+
+
 class EndedError(RuntimeError):
     """Work on a question was ended; the message says why, and holds no value."""
 
 
 class CancelledError(RuntimeError):
     """A run was cancelled by those who started it."""
+
+
+def check_keys(content: Iterable[str], known: Iterable[str]) -> None:
+    """Raise an error for unknown keys.
+
+    Raises
+    ------
+    InputError
+        With the name that was probably intended.
+    """
+    known = list(known)
+    for key in content:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise InputError(f"unknown key {key!r}; {hint}")
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -38,7 +38,7 @@ from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.partition import Partition, person_ids, row_ids
 from fedcluster.privacy.persons import unique_ids
 from fedcluster.privacy.policy import Policy

@@ -38,7 +38,7 @@ from fedcluster.errors import InputError, listed
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.privacy import Groups
-from fedcluster.privacy.budget import PolicyLimits
+from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.site.file import SiteFile
 from fedcluster.texts.html import Table
 

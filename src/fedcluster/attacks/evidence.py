@@ -20,7 +20,7 @@ import numpy as np
 from fedcluster import __version__
 from fedcluster.attacks.audit import Audit, sentences
 from fedcluster.attacks.audit import content as audit_content
-from fedcluster.io.outputs import atomic_write, json_text
+from fedcluster.core.files import atomic_write, json_text
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.groups import Examined
 from fedcluster.privacy.limits import HIDES, STRICT_P, Dominance

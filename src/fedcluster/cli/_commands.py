@@ -285,8 +285,8 @@ def audit(
     with Screen(as_json=as_json, quiet=quiet, muted=REFUSALS) as screen:
         from fedcluster.attacks.audit import audit as played
         from fedcluster.attacks.audit import audit_table, content, rows_of, sentences
+        from fedcluster.core.files import write_json
         from fedcluster.errors import InputError
-        from fedcluster.io.outputs import write_json
 
         if simulated == (site_file is not None):
             raise InputError("name a site.toml, or give --simulated")

@@ -594,7 +594,7 @@ class Screen:
         Of a long table, unless it is to be ``whole``, only the first rows are shown, with the place
         of the others: a file, if one is named, or the content.
         """
-        from fedcluster.io.outputs import json_text
+        from fedcluster.core.files import json_text
         from fedcluster.report.tables import cut_off
 
         if self.quiet:

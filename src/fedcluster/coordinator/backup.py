@@ -15,8 +15,9 @@ import pyrage
 
 from fedcluster.coordinator.folder import ADDRESS, Federation, changing
 from fedcluster.coordinator.operators import noted, operators_log
+from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError, reason
-from fedcluster.io.outputs import atomic_folder, atomic_write
+from fedcluster.io.outputs import atomic_folder
 from fedcluster.site.owned_files import private_files
 
 LEFT_OUT = ("flower", "logs", "sites", ADDRESS)

@@ -29,8 +29,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write
 from fedcluster.io.records import load_record
 from fedcluster.privacy.site_state import is_earlier, state_folder
 from fedcluster.site.owned_files import private_files

@@ -14,8 +14,9 @@ from typing import Any
 
 from fedcluster.coordinator.certificates import issue
 from fedcluster.coordinator.operators import OPERATORS, TOKEN, first_files
+from fedcluster.core.files import atomic_write, write_json
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
+from fedcluster.io.outputs import atomic_folder
 from fedcluster.io.records import load_record
 from fedcluster.site.identity import SYSTEM, Address, system_store
 from fedcluster.site.owned_files import check_private, commit, finish, locked, private_files

@@ -30,8 +30,8 @@ from fedcluster.coordinator.certificates import (
 from fedcluster.coordinator.folder import Federation, changing, check_sites, described, site_pages
 from fedcluster.coordinator.fresh_certificate import file_state
 from fedcluster.coordinator.operators import noted
+from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError, listed
-from fedcluster.io.outputs import atomic_write
 from fedcluster.site.owned_files import DECIDED, commit
 from fedcluster.site.permits import load_key, public_text
 

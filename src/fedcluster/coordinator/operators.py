@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from fedcluster.core.files import json_text
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import json_text
 from fedcluster.io.records import load_record
 from fedcluster.site.audit_log import AuditLog
 from fedcluster.site.owned_files import check_private, commit, locked, private_files

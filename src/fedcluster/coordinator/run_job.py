@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster.core.files import atomic_write, write_json
 from fedcluster.engines.recorder import PROGRESS, RecordedEngine, WatchedEngine
 from fedcluster.engines.remote import RemoteEngine, Transport
 from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
-from fedcluster.io.outputs import atomic_folder, atomic_write, write_json
+from fedcluster.io.outputs import atomic_folder
 from fedcluster.io.records import load_record, record_or
 from fedcluster.jobs import (
     Job,

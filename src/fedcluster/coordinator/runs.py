@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from fedcluster.coordinator.folder import CANCEL, FIRST_ROWS, Federation
 from fedcluster.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
+from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.outputs import write_json
 from fedcluster.io.records import record_or
 from fedcluster.jobs import Job, check_job, procedure_of
 from fedcluster.recipes.specifications import RunOptions

@@ -57,9 +57,9 @@ from fedcluster.coordinator.runs import (
     run_folder,
     runs,
 )
+from fedcluster.core.files import json_text, write_json
 from fedcluster.engines.recorder import PROGRESS
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.outputs import json_text, write_json
 from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions

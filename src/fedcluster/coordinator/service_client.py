@@ -21,8 +21,9 @@ from fedcluster.coordinator.folder import ADDRESS, Federation
 from fedcluster.coordinator.operators import TOKEN, own_token
 from fedcluster.coordinator.run_job import MODEL_FILES
 from fedcluster.coordinator.runs import GOING, OPTIONS, State, check_options, run_folder
+from fedcluster.core.files import json_text, write_json
 from fedcluster.errors import InputError, SiteError, first_cause
-from fedcluster.io.outputs import atomic_folder, json_text, write_json
+from fedcluster.io.outputs import atomic_folder
 from fedcluster.io.records import load_record, record_or
 from fedcluster.jobs import Job
 from fedcluster.model.file import read

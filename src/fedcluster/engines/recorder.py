@@ -26,9 +26,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, Introduction, PlannedStep, SiteInfo, Task
+from fedcluster.core.files import atomic_write
 from fedcluster.engines import wire
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.outputs import atomic_write
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
 LARGEST = 1 << 40

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Introduction, PlannedStep, RowTransform, SiteInfo, Summary, Task
 from fedcluster.engines import wire
-from fedcluster.errors import EndedError, InputError
+from fedcluster.errors import EndedError, InputError, PolicyError
 from fedcluster.metrics.external import Contingency
 from fedcluster.options.refusals import RefusedError
-from fedcluster.privacy.budget import PolicyError
 from fedcluster.privacy.policy import Policy
 from fedcluster.texts.untrusted import is_plain, printable
 

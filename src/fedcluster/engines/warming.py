@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from fedcluster.core.files import lock
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import lock
 from fedcluster.kernels.runtime import compiled_mark
 
 

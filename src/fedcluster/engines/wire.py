@@ -41,9 +41,9 @@ from fedcluster.core import (
     check_step,
     first_alike,
 )
+from fedcluster.errors import PolicyError
 from fedcluster.io.columns import KINDS, MOST_LEVELS
 from fedcluster.options.choices import OWN_STEPS, imported
-from fedcluster.privacy.budget import PolicyError
 from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
 
 PROTOCOL = 1

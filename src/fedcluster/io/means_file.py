@@ -25,8 +25,8 @@ import pyarrow.parquet
 import scipy
 
 from fedcluster.core import Column, Data, Grouped
+from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write
 from fedcluster.io.rows import readable
 
 FORMAT = 1

@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -28,7 +27,7 @@ from typing import (
 
 import msgspec
 
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, check_keys
 
 RecordT = TypeVar("RecordT")
 
@@ -140,22 +139,6 @@ def record(content: Any, kind: type[RecordT], *, native: Sequence[type] = ()) ->
         return msgspec.convert(content, kind, builtin_types=native)
     except msgspec.ValidationError as error:
         refuse(error, content, kind)
-
-
-def check_keys(content: Iterable[str], known: Iterable[str]) -> None:
-    """Raise an error for unknown keys.
-
-    Raises
-    ------
-    InputError
-        With the name that was probably intended.
-    """
-    known = list(known)
-    for key in content:
-        if key not in known:
-            near = get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise InputError(f"unknown key {key!r}; {hint}")
 
 
 def refuse(error: msgspec.ValidationError, content: Any, kind: Any) -> NoReturn:

@@ -20,9 +20,9 @@ from fedcluster.core import (
     Result,
     SiteInfo,
 )
+from fedcluster.core.files import json_text
 from fedcluster.engines.recorder import WithoutSites
 from fedcluster.errors import InputError, listed
-from fedcluster.io.outputs import json_text
 from fedcluster.metrics.objectives import objective_name
 from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import Profiles

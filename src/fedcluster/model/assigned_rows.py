@@ -15,9 +15,9 @@ import numpy as np
 from fedcluster.core import Data, Describe, Labels, RowTransform, Task
 from fedcluster.core.ranges import Box
 from fedcluster.engines import wire
+from fedcluster.errors import PolicyError
 from fedcluster.model.assignment import NO_CLUSTER, Assignment
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy.budget import PolicyError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

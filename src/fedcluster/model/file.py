@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Self
+from types import SimpleNamespace
+from typing import Any, NoReturn, Self
 
-import msgspec
 import numpy as np
 
 from fedcluster import __version__, kernels, metrics
 from fedcluster.core import Algorithm, Assigns, Floats, Labels, Limit, Rows, SiteInfo, State
+from fedcluster.core.files import write_json
 from fedcluster.core.ranges import allowed_of
-from fedcluster.errors import InputError, reason
-from fedcluster.io.outputs import write_json
-from fedcluster.io.records import record
+from fedcluster.errors import InputError, PolicyError, check_keys, reason
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.model.profiles import checked_names
 from fedcluster.options.choices import ASSIGNING, OWN_STEPS, assigning, imported, written
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
-from fedcluster.privacy.budget import PolicyError
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 3
@@ -91,59 +90,89 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}")
 
 
-LARGEST = float(np.finfo(np.float64).max)
-Finite = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "a text": (str,),
+    "true or false": (bool,),
+    "a table": (dict,),
+    "a whole number": (int,),
+    "a whole number of at least 0": (int,),
+    "a number": (int, float),
+}
+"""The types of values, by the words of messages."""
+
+COUNT, NUMBER, TABLE = "a whole number of at least 0", "a number", "a table"
+SITE = {"name": "a text", "limits": [TABLE]}
+ASSIGNED_BY = {"name": "a text", "parameters": TABLE}
+PRIVACY = {"epsilon": NUMBER, "delta": NUMBER, "group_size": COUNT, "rho": NUMBER}
+PRIVACY |= {"answers": COUNT, "budget": NUMBER}
+
+CONTENT: Mapping[str, Any] = {
+    "format": "a text",
+    "format_version": "a whole number",
+    "fedcluster_version": "a text",
+    "columns": ["a text"],
+    "centers": [[NUMBER]],
+    "weights": [NUMBER],
+    "inertia": NUMBER,
+    "rounds": COUNT,
+    "seed": COUNT,
+    "dtype": "a text",
+    "last_round": COUNT,
+    "converged": "true or false",
+    "algorithm": TABLE,
+    "sites": [SITE],
+    "names": ["a text"],
+    "privacy": PRIVACY,
+    "memory": TABLE,
+    "assigned_by": ASSIGNED_BY,
+    "preprocessing": TABLE,
+    "centers_in_units": TABLE,
+}
+"""What a model file holds, by key; `_check_shapes` compares the shapes."""
+
+DEFAULTS = {"names": [], "privacy": None, "memory": {}, "assigned_by": None}
+DEFAULTS |= {"preprocessing": None, "centers_in_units": {}}
+"""Values of keys that a file may lack."""
+
+MAY_BE_NULL = {"inertia", "seed", "privacy", "assigned_by", "preprocessing"}
+
+LONGEST = 60
+"""Largest number of characters of a wrong value that a message shows."""
 
 
-class _Site(msgspec.Struct, forbid_unknown_fields=True):
-    """A site in a model file, with its limits."""
-
-    name: str
-    limits: list[dict[str, Any]]
-
-
-class _Assigns(msgspec.Struct, forbid_unknown_fields=True):
-    """The algorithm in a model file that assigns rows."""
-
-    name: str
-    parameters: dict[str, Any]
-
-
-class _Privacy(msgspec.Struct, forbid_unknown_fields=True):
-    """Privacy budget that a model was fitted under."""
-
-    epsilon: Finite
-    delta: Finite
-    group_size: Count
-    rho: Finite
-    answers: Count
-    budget: Finite
+def _check(where: str, value: Any, kind: Any) -> None:
+    """Raise an error for a value that is not of its kind: words of `TYPES`, [kind], or a table."""
+    if isinstance(kind, Mapping):
+        _check(where, value, TABLE)
+        check_keys(value, kind)
+        for key, inner in kind.items():
+            if key not in value:
+                raise InputError(f"{where and f'{where}: '}{key!r} is missing")
+            if not (value[key] is None and not where and key in MAY_BE_NULL):
+                _check(f"{where and f'{where}.'}{key}", value[key], inner)
+    elif isinstance(kind, list):
+        if not isinstance(value, list):
+            raise _wrong(where, "a list", value)
+        [inner] = kind
+        for i, each in enumerate(value):
+            if not isinstance(inner, str) or _fault(each, inner):
+                _check(f"{where}[{i}]", each, inner)
+    elif fault := _fault(value, kind):
+        raise _wrong(where, fault, value)
 
 
-class _Content(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The content of a model file, whose shapes `checked` compares."""
+def _fault(value: Any, kind: str) -> str:
+    """Return what a value must be, by the words of `TYPES`; "" if it is that."""
+    if type(value) not in TYPES[kind] or (kind == COUNT and value < 0):
+        return kind
+    is_huge = kind == NUMBER and not abs(value) <= sys.float_info.max
+    return "a finite number" if is_huge else ""
 
-    format: str
-    format_version: Count
-    fedcluster_version: str
-    columns: Annotated[list[str], msgspec.Meta(min_length=1)]
-    centers: list[list[Finite]]
-    weights: list[Finite]
-    inertia: Finite | None
-    rounds: Count
-    seed: Count | None
-    dtype: Literal["float32", "float64"]
-    last_round: Count
-    converged: bool
-    algorithm: dict[str, Any]
-    sites: list[_Site]
-    names: list[str] = []
-    privacy: _Privacy | None = None
-    memory: dict[str, Any] = {}
-    assigned_by: _Assigns | None = None
-    preprocessing: dict[str, Any] | None = None
-    centers_in_units: dict[str, list[Finite]] = {}
+
+def _wrong(where: str, what: str, value: Any) -> InputError:
+    whole = repr(value)
+    shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}..."
+    return InputError(f"{where or 'its content'} must be {what}, not {shown}")
 
 
 def checked(
@@ -157,13 +186,14 @@ def checked(
         If a key is missing or unknown, or its value has the wrong type or shape.
     """
     try:
-        held = record(dict(content), _Content)
+        held = SimpleNamespace(**_whole(content))
         preprocessor = _preprocessor(held.preprocessing)
         d = len(held.columns if preprocessor is None else preprocessor.names_out)
         _check_shapes(held, d)
         memory = {name: _array(name, each) for name, each in held.memory.items()}
         sites = tuple(
-            SiteInfo(site.name, tuple(map(Limit.from_plain, site.limits))) for site in held.sites
+            SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
+            for site in held.sites
         )
     except PolicyError as error:  # of a preparation that is not known here
         raise InputError(f"{path}: {error.args[0]}") from error
@@ -187,7 +217,7 @@ def checked(
         "inertia": math.nan if held.inertia is None else held.inertia,
         "sites": sites,
         "memory": memory,
-        "privacy": {} if held.privacy is None else msgspec.structs.asdict(held.privacy),
+        "privacy": held.privacy or {},
         "preprocessor": preprocessor,
         "assigned_by": algorithm,
         "names": names,
@@ -206,7 +236,20 @@ AS_HELD = (
 """Keys of a file that are fields of a model without conversion."""
 
 
-def _check_shapes(held: _Content, d: int) -> None:
+def _whole(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with all its keys, after checking the types of their values."""
+    whole = {**DEFAULTS, **content}
+    _check("", whole, CONTENT)
+    if not whole["columns"]:
+        raise _wrong("columns", "a list of at least 1", [])
+    if whole["dtype"] not in {"float32", "float64"}:
+        raise _wrong("dtype", "one of float32, float64", whole["dtype"])
+    for unit, centers in whole["centers_in_units"].items():
+        _check(f"centers_in_units.{unit}", centers, [NUMBER])
+    return whole
+
+
+def _check_shapes(held: SimpleNamespace, d: int) -> None:
     """Check the shapes of centres and weights; without centres, the algorithm must assign rows."""
     k = len(held.centers)
     if any(len(center) != d for center in held.centers) or not (k or held.assigned_by):
@@ -249,7 +292,9 @@ def _dotted(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _algorithm(content: _Assigns | None, path: Path, algorithms: Iterable[str | type]) -> Any:
+def _algorithm(
+    content: Mapping[str, Any] | None, path: Path, algorithms: Iterable[str | type]
+) -> Any:
     """Return the algorithm that a model file names: one of the package, or an allowed one.
 
     Raises
@@ -259,13 +304,13 @@ def _algorithm(content: _Assigns | None, path: Path, algorithms: Iterable[str | 
     """
     if content is None:
         return None
-    name = content.name
+    name = content["name"]
     try:
         own = [*algorithms, *OWN_STEPS.values()]
         own = [written(each)[0] if isinstance(each, str) else each for each in own]
         by_name = {each if isinstance(each, str) else _dotted(each): each for each in own}
         kind = assigning(name) if name in ASSIGNING else by_name[name]
-        algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content.parameters)
+        algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content["parameters"])
     except KeyError as error:
         raise InputError(
             f"{path}: rows are assigned by {name}, which is no algorithm of fedcluster; allow it "

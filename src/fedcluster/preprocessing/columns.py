@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats
 from fedcluster.core.ranges import UNTOLD, Box
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.io.cells import checked_how
 from fedcluster.io.columns import codes, columns_of
 from fedcluster.metrics.moments import row_weights
-from fedcluster.privacy.budget import PolicyError
 
 OTHER = "(other)"
 MOST_LEVELS = 20_000

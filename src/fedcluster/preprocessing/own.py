@@ -8,10 +8,9 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, Protocol
 
 from fedcluster.core import Floats
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.options.choices import PARTS, PREPARATIONS
 from fedcluster.options.choices import made as made_by_name
-from fedcluster.privacy.budget import PolicyError
 
 
 class Preparation(Protocol):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows, on_grid
 from fedcluster.core.ranges import EVERYTHING, Box, turned
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.io.columns import HELD, columns_of, kind_refused
 from fedcluster.preprocessing.columns import (
     LARGEST_SCALE,
@@ -25,7 +25,6 @@ from fedcluster.preprocessing.columns import (
 )
 from fedcluster.preprocessing.moments import Principal
 from fedcluster.preprocessing.own import Preparation, own_from_plain, own_to_plain
-from fedcluster.privacy.budget import PolicyError
 
 MOST_COLUMNS = 100_000
 BLOCK, FEWEST_ROWS = 1 << 16, 256

@@ -53,9 +53,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Filter, Floats, Limit, Summary
+from fedcluster.core import Floats, Limit, Summary
 from fedcluster.core.exact import exact_group_sums, exact_sum
-from fedcluster.io.records import Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +107,6 @@ class MinRows:
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
         """Return the summary, without any line if the site has fewer than ``n`` rows."""
         return summary if n_rows >= self.n else summary.keep(summary.rows < 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on the sums of a site.
-
-    If a site names a group column, they count persons instead of rows.
-
-    Parameters
-    ----------
-    min_rows : int, default=2
-        With fewer rows in total, the site sends nothing.
-    min_cluster_size : int, default=2
-        A sum over fewer rows is not sent.
-    """
-
-    min_rows: Positive = 2
-    min_cluster_size: Positive = 2
-
-    @property
-    def filters(self) -> tuple[Filter, ...]:
-        """The limits as filters."""
-        return MinRows(self.min_rows), MinClusterSize(self.min_cluster_size)
 
 
 @dataclass(frozen=True, slots=True)

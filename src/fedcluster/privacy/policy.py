@@ -11,10 +11,11 @@ from typing import Any
 
 from fedcluster.core import PlannedStep, RowTransform, Task
 from fedcluster.core.ranges import Sizes, Whole, allowed_of
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, PolicyError
 from fedcluster.options.refusals import refused
-from fedcluster.privacy.budget import BudgetLedger, Ledger, PolicyError, PolicyLimits, rho_of
+from fedcluster.privacy.budget import rho_of
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.privacy.ledger import BudgetLedger, Ledger, PolicyLimits
 
 SEEDS = Whole(0, 2**63 - 1)
 

@@ -28,8 +28,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from fedcluster.core.files import atomic_write, check_system, lock, opened_folder
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, check_system, lock, opened_folder
 
 STATE_FILE = "site.db"
 """The name of the file."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster.core import Limit
+from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 from fedcluster.model.crossing import Crossing

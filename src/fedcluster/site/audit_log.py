@@ -28,8 +28,8 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from fedcluster.core.files import atomic_write, lock, private_file, write_durably
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, lock, private_file, write_durably
 from fedcluster.io.records import load_record
 
 Line = dict[str, Any]

@@ -23,7 +23,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, structs
 
-from fedcluster.core import Data, RowStream
+from fedcluster.core import Data, Filter, RowStream
+from fedcluster.core.files import atomic_write, check_system, lock, opened_folder, write_durably
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.cells import affine, checked_how, kind_of, missing_in
@@ -39,7 +40,6 @@ from fedcluster.io.columns import (
 )
 from fedcluster.io.matrices import Matrix
 from fedcluster.io.means_file import read_means
-from fedcluster.io.outputs import atomic_write, check_system, lock, opened_folder, write_durably
 from fedcluster.io.plugins import load_plugins
 from fedcluster.io.reader import ColumnRoles, Reader, Recoding
 from fedcluster.io.reader import Table as RowTable
@@ -63,9 +63,10 @@ from fedcluster.io.sources import (
 from fedcluster.io.table_rows import parquet_files
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups
-from fedcluster.privacy.budget import Budget, PolicyLimits
+from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure, PersonCounter
-from fedcluster.privacy.limits import Dominance, Limits
+from fedcluster.privacy.ledger import PolicyLimits
+from fedcluster.privacy.limits import Dominance, MinClusterSize, MinRows
 from fedcluster.privacy.other_groups import SUFFIX, others_of
 from fedcluster.privacy.partition import OtherSettingsError, Partition
 from fedcluster.privacy.site_state import state_folder
@@ -86,6 +87,29 @@ MADE_BY = (
 """Settings on which the means in a file depend."""
 IN_MEMORY = 1 << 23
 """Number of values up to which a site keeps its rows in memory by default: 64 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on the sums of a site.
+
+    If a site names a group column, they count persons instead of rows.
+
+    Parameters
+    ----------
+    min_rows : int, default=2
+        With fewer rows in total, the site sends nothing.
+    min_cluster_size : int, default=2
+        A sum over fewer rows is not sent.
+    """
+
+    min_rows: Positive = 2
+    min_cluster_size: Positive = 2
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The limits as filters."""
+        return MinRows(self.min_rows), MinClusterSize(self.min_cluster_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from fedcluster.core import Limit
 from fedcluster.errors import reason
-from fedcluster.privacy.budget import BudgetLedger, Charge
+from fedcluster.privacy.ledger import BudgetLedger, Charge
 from fedcluster.report.tables import number
 from fedcluster.site.audit_log import BEGUN
 from fedcluster.site.owned_files import private_files

@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from fedcluster.core import Data
+from fedcluster.core.files import lock, remove_broken_off
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.io.means_file import write_means
-from fedcluster.io.outputs import lock, remove_broken_off
 from fedcluster.io.rows import StreamedRows, WarehouseSource, error_prefix
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure

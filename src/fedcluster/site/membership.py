@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Meta
 
 from fedcluster.core import Floats, Summary, Task, first_alike
+from fedcluster.core.files import atomic_write, write_durably
 from fedcluster.engines.responder import AuditEntry, Auditor, Request, Responder, Turns
 from fedcluster.engines.wire import (
     ASKED,
@@ -28,13 +29,12 @@ from fedcluster.engines.wire import (
     steps_by_name,
 )
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, write_durably
 from fedcluster.io.records import record
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
-from fedcluster.privacy.budget import BudgetLedger, Ledger
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.privacy.ledger import BudgetLedger, Ledger
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.messages import two_sites_line

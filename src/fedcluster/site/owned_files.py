@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from fedcluster.core.files import check_system, lock
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import check_system, lock
 
 RUNNING = ".running"
 """File that is locked while a coordinator, a site, or the process of a run works on the folder."""

@@ -35,9 +35,9 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 from msgspec import Struct, structs
 
+from fedcluster.core.files import atomic_write, write_json
 from fedcluster.engines.wire import Header, WireError, is_texts, planned_of
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write, write_json
 from fedcluster.io.records import load_record
 from fedcluster.site.audit_log import AuditLog, Head, Line
 

@@ -31,17 +31,10 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Data, SiteInfo, Summary, Task
+from fedcluster.core.files import json_text, lock, remove_broken_off
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
-from fedcluster.io.outputs import (
-    atomic_folder,
-    check_folder,
-    free_name,
-    json_text,
-    lock,
-    remove_broken_off,
-    write_labels,
-)
+from fedcluster.io.outputs import atomic_folder, check_folder, free_name, write_labels
 from fedcluster.io.rows import WarehouseSource, chunks_of
 from fedcluster.io.sources import OwnTable
 from fedcluster.model import Model

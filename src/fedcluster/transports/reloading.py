@@ -10,9 +10,9 @@ from pathlib import Path
 from threading import Lock
 
 from fedcluster.coordinator.certificates import NEXT_KEY
+from fedcluster.core.files import atomic_write
 from fedcluster.engines.responder import Request
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_write
 from fedcluster.privacy.site_state import STATE_FILE, state_folder
 from fedcluster.site.file import SiteFile
 from fedcluster.site.identity import IDENTITY, PEERS

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedcluster.core.files import write_json
 from fedcluster.errors import InputError
-from fedcluster.io.outputs import atomic_folder, write_json
+from fedcluster.io.outputs import atomic_folder
 from fedcluster.io.records import load_record
 from fedcluster.site.owned_files import is_foreign, private_files
 

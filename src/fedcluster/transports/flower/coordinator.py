@@ -41,8 +41,8 @@ from fedcluster.coordinator.certificates import REMOVED, accepted_keys, former_k
 from fedcluster.coordinator.folder import Federation
 from fedcluster.coordinator.lifecycle import promote, state_of, take_notice
 from fedcluster.coordinator.renewal import check_valid, expiry_notice
+from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.outputs import write_json
 from fedcluster.io.plugins import LOADED
 from fedcluster.io.records import load_record, record_or
 from fedcluster.site.owned_files import private_files, running

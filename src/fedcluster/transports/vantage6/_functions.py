@@ -33,11 +33,11 @@ from fedcluster.io.rows import FileSource
 from fedcluster.io.sources import OwnTable
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.privacy import Grouping, Groups
-from fedcluster.privacy.budget import Ledger, PolicyLimits
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.limits import Limits
+from fedcluster.privacy.ledger import Ledger, PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.site.file import Limits
 from fedcluster.site.membership import folder_auditor
 from fedcluster.transports.vantage6._questions import (
     STEPS,
