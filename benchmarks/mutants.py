@@ -83,6 +83,7 @@ TESTS = {
     "io/outputs.py": "as_written files",
     "io/remote.py": "sources",
     "jobs": "evaluate objectives artefacts trimming participation",
+    "jobs/doubts.py": "lying_sites estimators",
     "kernels": "kernels_sizes kernels_hard kernels_bounds kernels_lloyd kernels_threads",
     "kernels/_groups.py": "groups_kernel",
     "kernels/_hamerly.py": "kernels_bounds",

@@ -23,6 +23,7 @@ from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.profiling import assigned_rows, crossed
+from fedcluster.report.job_files import content_of
 from fedcluster.rounds import run_plan
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -90,7 +91,7 @@ def test_scores_beside_another_model_are_those_without_it() -> None:
         for each in (None, MODELS["gaps"]())
     )
     assert alone.outcome.value == both.outcome.value
-    assert both.described()["profiles"] == alone.described()["profiles"]
+    assert content_of(both)["profiles"] == content_of(alone)["profiles"]
     assert alone.beside is None
     told = steps_of(Evaluate(model, beside=MODELS["mixture"]()))
     names = {step.__name__ if isinstance(step, type) else type(step).__name__ for step in told}

@@ -35,10 +35,11 @@ from fedcluster.engines.recorder import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.inputs import read_table
 from fedcluster.io.reader import ColumnRoles
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of, procedure_of
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of
 from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.report.job_files import content_of
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -102,7 +103,7 @@ def in_process(rows: Any, protection: Groups | None = None, **roles: Any) -> Loc
 def outcome(job: Any, engine: Engine) -> tuple[Any, ...]:
     """All that comes of a job: its content, its rounds, and the bits of its state."""
     report = execute(job, engine)
-    content = procedure_of(job).content(report)
+    content = content_of(report)
     state = report.clustering.state if isinstance(job, Fit) else State()
     arrays = [state.centers, state.weights, *(state.memory[name] for name in sorted(state.memory))]
     return (

@@ -40,6 +40,7 @@ from fedcluster.coordinator import runs
 from fedcluster.coordinator.folder import Federation, create
 from fedcluster.coordinator.run_job import run_job
 from fedcluster.coordinator.service_client import Coordinator
+from fedcluster.core.files import plain
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.exchange import RetryingTransport
 from fedcluster.engines.remote import RemoteEngine
@@ -49,7 +50,6 @@ from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.report.messages import shown
-from fedcluster.report.records import plain
 from fedcluster.rounds import run_plan
 from fedcluster.site.audit_log import read_log
 from fedcluster.site.file import SiteFile

@@ -23,6 +23,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, SelectK, execute
+from fedcluster.jobs.release import rounded
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import Dominance, Grouping, Groups
@@ -30,7 +31,6 @@ from fedcluster.privacy import groups as grouping
 from fedcluster.privacy.limits import Contents, Rules
 from fedcluster.privacy.partition import Partition, row_ids
 from fedcluster.privacy.persons import unique_ids
-from fedcluster.report.records import rounded
 from fedcluster.site.file import SiteFile
 
 USUAL = Dominance()

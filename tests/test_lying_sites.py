@@ -35,7 +35,8 @@ from fedcluster.engines.reply_validation import ReplyBounds, check_answer, impla
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit, check_job, execute, write_job
+from fedcluster.jobs import Fit, check_job, execute
+from fedcluster.jobs.doubts import influence_line
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
@@ -43,7 +44,7 @@ from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.preprocessing.moments import Missing, Principal
 from fedcluster.privacy import Groups
 from fedcluster.recipes.robust import Robust, Trimmed, _spread, apart, majority, median
-from fedcluster.report.messages import influence_line
+from fedcluster.report.job_files import write_job
 from fedcluster.rounds import server_update
 
 pytestmark = pytest.mark.usefixtures("short_searches")

@@ -22,13 +22,14 @@ from fedcluster import (
 )
 from fedcluster.cli import app
 from fedcluster.core import Column
-from fedcluster.jobs import Evaluate, Fit, JobReport, content_of, execute, model_of, write_job
+from fedcluster.jobs import Evaluate, Fit, JobReport, execute, model_of
 from fedcluster.metrics.objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.report.job_files import content_of, write_job
 from fedcluster.report.live import measured_by
 from fedcluster.report.messages import objective
-from fedcluster.report.tables import number
+from fedcluster.texts.words import number
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -16,11 +16,11 @@ from test_cli import run
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.jobs import Evaluate, Fit, Profile, execute, write_job
+from fedcluster.jobs import Evaluate, Fit, Profile, execute
+from fedcluster.jobs.release import means_of, rounded, shares_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
-from fedcluster.report.records import rounded
-from fedcluster.report.release import means_of, shares_of
+from fedcluster.report.job_files import write_job
 from fedcluster.report.release_check import findings
 from fedcluster.selection import Rule
 

@@ -19,13 +19,13 @@ from browser import program
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
+from fedcluster.core.files import plain
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.model.stability import Stability
 from fedcluster.report import page
 from fedcluster.report._comparison import compared
 from fedcluster.report.charts import Axis, curve, flow, plane
 from fedcluster.report.pictures import slide
-from fedcluster.report.records import plain
 from fedcluster.report.run import FILES, Run
 from fedcluster.report.takeaway import write_parts
 from fedcluster.texts.html import element

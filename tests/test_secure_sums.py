@@ -24,11 +24,12 @@ from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of, write_job
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.report.job_files import write_job
 from fedcluster.report.messages import shown
 from fedcluster.secure._masks import (
     NARROW,

@@ -27,12 +27,13 @@ from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder, Turns
 from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import EndedError
-from fedcluster.jobs import Fit, execute, write_job
+from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.privacy.policy import Policy
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.report.job_files import write_job
 from fedcluster.site.file import SiteFile
 from fedcluster.site.membership import Membership, site_responder
 from fedcluster.site.process import Worker

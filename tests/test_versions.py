@@ -23,8 +23,9 @@ from fedcluster.engines.responder import Turns
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster.io import WarehouseSource, _sql
-from fedcluster.jobs import Fit, execute, write_job
+from fedcluster.jobs import Fit, execute
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
+from fedcluster.report.job_files import write_job
 from fedcluster.site.audit_log import read_log
 from fedcluster.site.file import SiteFile
 from fedcluster.site.worker import RUNS, Versions, _Call, _Holder

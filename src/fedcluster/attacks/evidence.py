@@ -26,7 +26,6 @@ from fedcluster.privacy.groups import Examined
 from fedcluster.privacy.limits import HIDES, STRICT_P, Dominance
 from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.report.page import page
-from fedcluster.report.tables import counted, number, percent
 from fedcluster.secure.cohort import earlier_cohorts
 from fedcluster.site.audit_log import read_log, verify
 from fedcluster.site.file import SiteFile
@@ -41,6 +40,7 @@ from fedcluster.site.membership import (
 )
 from fedcluster.texts.html import Html, Table, element, listed_items, paragraphs, section
 from fedcluster.texts.untrusted import printable
+from fedcluster.texts.words import counted, number, percent
 
 DEFAULT = Dominance()
 ACRO = {

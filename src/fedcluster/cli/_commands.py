@@ -148,8 +148,8 @@ def select_k(
             chosen = screen.wait_for(
                 lambda: on_dask.select_k(job, files, rows, address, screen.doing)
             )
-        from fedcluster.jobs import content_of
         from fedcluster.report import messages
+        from fedcluster.report.job_files import content_of
 
         screen.warnings += [*chosen.fit_report.doubts, *chosen.outcome.value.warnings]
         content = content_of(chosen)
@@ -205,9 +205,9 @@ def demo(
         from fedcluster import datasets as digits
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
+        from fedcluster.core.files import plain
         from fedcluster.report import messages
         from fedcluster.report import tables as report
-        from fedcluster.report.records import plain
 
         job = Fit(10, seed=seed)
         cli.check_options(job)

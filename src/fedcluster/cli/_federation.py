@@ -480,7 +480,7 @@ def remove_site(folder: Folder, site: Site) -> None:
     """
     federation_at(folder)
     from fedcluster.coordinator import lifecycle
-    from fedcluster.report.tables import counted
+    from fedcluster.texts.words import counted
 
     federation = lifecycle.remove_site(folder, site)
     say(f"Removed {site}; the federation has {counted(len(federation.sites), 'site')}.")

@@ -267,7 +267,7 @@ def prune(
     federation = federation_at(folder)
     from fedcluster.coordinator.operators import noted
     from fedcluster.coordinator.runs import prune as prune_runs
-    from fedcluster.report.tables import counted
+    from fedcluster.texts.words import counted
 
     if days is None and keep is None:
         raise InputError("say of which runs: --older-than DAYS, --keep N, or both")
@@ -289,8 +289,8 @@ def log(
     """Show who asked this coordinator for what, and what was refused."""
     federation = federation_at(folder)
     from fedcluster.coordinator.operators import log_line, operators_log
-    from fedcluster.report.tables import counted
     from fedcluster.site.audit_log import read_log
+    from fedcluster.texts.words import counted
 
     with Screen(as_json=as_json, quiet=False) as screen:
         path = operators_log(federation.folder).path
@@ -357,7 +357,7 @@ def restore(
     """
     needs("pyrage", "flower")
     from fedcluster.coordinator.backup import restore as restored
-    from fedcluster.report.tables import counted
+    from fedcluster.texts.words import counted
 
     federation = restored(file, folder, _passphrase(passphrase_file, is_new=False))
     start = f"federation start {folder}"

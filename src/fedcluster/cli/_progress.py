@@ -18,8 +18,8 @@ from fedcluster.core import Answers, Data, Engine, Task
 from fedcluster.engines.recorder import WrappedEngine
 from fedcluster.io.rows import SiteRows
 from fedcluster.jobs import Fit, Job, SelectK
-from fedcluster.report.tables import counted
 from fedcluster.rounds import CommunicationRound
+from fedcluster.texts.words import counted
 
 LONG = {"given": 1_000_000, "chosen": 100_000}
 """Number of rows from which on a trial is made, for a given and for a chosen k."""

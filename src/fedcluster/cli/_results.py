@@ -50,10 +50,10 @@ def predict(
             _label(*given) if engine is None else _label_by_dask(engine, *given)
         )
         from fedcluster.cli import _runs as runs
+        from fedcluster.core.files import plain
         from fedcluster.preprocessing.spec import noticed_in_words
         from fedcluster.report import messages
         from fedcluster.report import tables as report
-        from fedcluster.report.records import plain
     written = [*(site.labels for site in sites), *tables]
     screen.result(
         {
@@ -236,9 +236,9 @@ def profile(
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _runs as runs
-        from fedcluster.jobs import content_of
         from fedcluster.model.file import write_names
         from fedcluster.report import messages
+        from fedcluster.report.job_files import content_of
         from fedcluster.report.tables import profiles_shown
 
         cli.check_least("--min-cluster-size", min_cluster_size)

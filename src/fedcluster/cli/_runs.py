@@ -19,6 +19,7 @@ from fedcluster.cli._progress import TimedEngine, Trial, sample_of, watching
 from fedcluster.cli._reading import TABLES, Joining, Reading, read, read_for_models
 from fedcluster.cli._screen import Doing, silent
 from fedcluster.core import Data, Filter, Labels, RowStream
+from fedcluster.core.files import plain
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError
@@ -32,22 +33,15 @@ from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.report import job_files
 from fedcluster.report.messages import by_interest
 from fedcluster.report.page import REPORT
-from fedcluster.report.records import SiteRecord, plain, site_record
+from fedcluster.report.records import SiteRecord, site_record
 from fedcluster.report.run import Run
-from fedcluster.report.tables import (
-    NOTHING,
-    centers_table,
-    counted,
-    fitting,
-    index_table,
-    names_table,
-    shown,
-    verdict_line,
-)
+from fedcluster.report.tables import centers_table, fitting, index_table, names_table, verdict_line
 from fedcluster.selection import Selection
 from fedcluster.texts.html import Table
+from fedcluster.texts.words import NOTHING, counted, shown
 
 HELD = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothing"}
 """Words for the content of a column in a comparison."""
@@ -235,7 +229,7 @@ def write_report(out: Path | None, report: JobReport, content: Mapping[str, Any]
     if out is None:
         return []
     with atomic_folder(out) as folder:
-        return jobs.write_report(folder, report, content)
+        return job_files.write_report(folder, report, content)
 
 
 def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:
@@ -361,16 +355,16 @@ def write_fit(
     with atomic_folder(out, obsolete=of_earlier_run(out)) as folder:
         fitted = fitted if label is None else label(folder)
         labels = {record.name: record.labels for record in fitted.records}
-        content = jobs.content_of(fitted.report, fitted.records)
+        content = job_files.content_of(fitted.report, fitted.records)
         content |= {"warnings": fitted.warnings, **more}
-        drawn = [] if fitted.selection is None else jobs.write_selection(folder, fitted.report)
+        drawn = [] if fitted.selection is None else job_files.write_selection(folder, fitted.report)
         drawn += [] if draw is None else draw(folder)
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
         files += joining.files(list(labels.values()))
         page = Run(out.resolve().name, fitted.model.plain()) if report else None
-        files = jobs.write_history(folder, fitted.report, content, files, page)
+        files = job_files.write_history(folder, fitted.report, content, files, page)
     return fitted, content, files
 
 
@@ -378,7 +372,7 @@ def of_earlier_run(out: Path) -> list[str]:
     """Return the labels, tables and report of an earlier fit, as listed in its history."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))
-        if history["format"] != jobs.HISTORY:
+        if history["format"] != job_files.HISTORY:
             return []
         files = [Path(name) for name in history["files"]]
     except (OSError, ValueError, LookupError, TypeError):
@@ -497,7 +491,7 @@ class Evaluation:
     @property
     def content(self) -> dict[str, Any]:
         """Return the content of ``scores.json`` and ``--json``, without the rounds."""
-        content = jobs.content_of(self.report, self.sites)
+        content = job_files.content_of(self.report, self.sites)
         alone = {name: {"scores": plain(scores)} for name, scores in self.by_site.items()}
         sites = [{**site, **alone.get(site["name"], {})} for site in content["sites"]]
         return content | {"sites": sites}

@@ -682,8 +682,8 @@ def verified_log(
         If the log is not in order, or is a different one.
     """
     from fedcluster.errors import InputError
-    from fedcluster.report.tables import counted
     from fedcluster.site.audit_log import verify
+    from fedcluster.texts.words import counted
 
     if head and len(head) < 16:
         raise InputError(f"--head {head!r}: give at least 16 digits of the hash")

@@ -136,11 +136,11 @@ def log(
     as_json: cli.AsJson = False,
 ) -> None:
     """Show what left this site, who asked for it, and what the answers of each run reveal."""
-    from fedcluster.report.tables import counted
     from fedcluster.site import logs as messages
     from fedcluster.site.audit_log import read_log
     from fedcluster.site.file import SiteFile
     from fedcluster.site.membership import Membership, site_log, site_models
+    from fedcluster.texts.words import counted
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
@@ -409,7 +409,7 @@ def accept_permit(
 
     To see what it allows, use fedcluster site permit show SITE.TOML PERMIT.TOML.
     """
-    from fedcluster.report.tables import counted
+    from fedcluster.texts.words import counted
 
     permits, log = _permits(site_file)
     permit = permits.accept(file, log)
@@ -636,7 +636,7 @@ def _left(content: dict[str, Any]) -> Iterator[str]:
 
 def _grouped(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what is disclosed about the rows."""
-    from fedcluster.report.tables import counted
+    from fedcluster.texts.words import counted
 
     groups, unit = content["groups"], "rows" if content["persons"] is None else "persons"
     if not groups["groups"]:
@@ -705,8 +705,8 @@ def _refused(site: SiteFile, summary: SourceSummary) -> Iterator[str]:
 
 
 def _table(site: SiteFile, summary: SourceSummary) -> Table:
-    from fedcluster.report.tables import counted
     from fedcluster.texts.html import Table
+    from fedcluster.texts.words import counted
 
     persons = "" if summary.persons is None else f" of {counted(len(summary.persons), 'person')}"
     return Table(
@@ -732,7 +732,7 @@ def _decimals(summary: SourceSummary) -> Iterator[str]:
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on the effect of the site's limits."""
-    from fedcluster.report.tables import counted
+    from fedcluster.texts.words import counted
 
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
     there = content["rows"] if content["persons"] is None else content["persons"]

@@ -28,8 +28,8 @@ from fedcluster.jobs import (
     preprocessing_of,
     procedure_of,
     steps_of,
-    write_job,
 )
+from fedcluster.report.job_files import write_job
 from fedcluster.report.messages import two_sites_line
 from fedcluster.secure.engine import SecureEngine
 from fedcluster.site.owned_files import ORPHAN, running

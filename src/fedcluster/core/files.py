@@ -8,16 +8,19 @@ unless the owner permits it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import get_ident
 from typing import IO, Any
 
+from fedcluster.core.task import Limit
 from fedcluster.errors import InputError
 
 with suppress(ModuleNotFoundError):  # Windows has none: `check_system`
@@ -149,3 +152,22 @@ def _lines(value: Any) -> str:
 
 def _dumped(value: Any) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """Return a record, or a value with records in it, for JSON; nan becomes null.
+
+    Examples
+    --------
+    >>> plain((Limit("MinRows", (("n", 2),)), {"inertia": float("nan")}))
+    [{'name': 'MinRows', 'n': 2}, {'inertia': None}]
+    """
+    if isinstance(value, Limit):
+        return value.plain()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -51,6 +51,7 @@ from fedcluster.io.reader import ColumnRoles, each_site, warn_of_shares, warn_of
 from fedcluster.io.rows import batches, chunks_of
 from fedcluster.io.sources import read_file
 from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of, tried
+from fedcluster.jobs.doubts import few_clusters_line, groups_line, limit_line, one_site_lines
 from fedcluster.options.choices import (
     INITS,
     PARTS,
@@ -70,7 +71,6 @@ from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.report.messages import few_clusters_line, groups_line, limit_line, one_site_lines
 from fedcluster.rounds import CommunicationRound
 from fedcluster.selection import Rule
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedcluster import algorithms
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
+from fedcluster.core.files import plain
 from fedcluster.errors import InputError, NotInstalledError
 from fedcluster.model.assignment import RowForm
 from fedcluster.model.file import Model
@@ -25,7 +26,6 @@ from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.recipes.private import PrivacySpent
 from fedcluster.report.page import cards
-from fedcluster.report.records import plain
 from fedcluster.report.run import Run
 from fedcluster.selection import Rule, Selection
 

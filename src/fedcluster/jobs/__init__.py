@@ -2,7 +2,6 @@
 
 from fedcluster.jobs._execute import JOBS as JOBS
 from fedcluster.jobs._execute import check_job as check_job
-from fedcluster.jobs._execute import content_of as content_of
 from fedcluster.jobs._execute import doubts_of as doubts_of
 from fedcluster.jobs._execute import execute
 from fedcluster.jobs._execute import job_from_json as job_from_json
@@ -12,14 +11,10 @@ from fedcluster.jobs._execute import preprocessing_of as preprocessing_of
 from fedcluster.jobs._execute import procedure_of as procedure_of
 from fedcluster.jobs._execute import steps_of as steps_of
 from fedcluster.jobs._execute import within as within
-from fedcluster.jobs._execute import write_job as write_job
-from fedcluster.jobs._execute import write_report as write_report
-from fedcluster.jobs._kinds import HISTORY as HISTORY
 from fedcluster.jobs._kinds import KJob as KJob
+from fedcluster.jobs._kinds import model_name as model_name
 from fedcluster.jobs._kinds import model_of as model_of
 from fedcluster.jobs._kinds import tried as tried
-from fedcluster.jobs._kinds import write_history as write_history
-from fedcluster.jobs._kinds import write_selection as write_selection
 from fedcluster.jobs._procedure import Job as Job
 from fedcluster.jobs._procedure import JobReport
 from fedcluster.jobs._procedure import clustering_of as clustering_of

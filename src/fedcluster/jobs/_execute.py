@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +18,6 @@ from fedcluster.jobs._kinds import (
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
-from fedcluster.report.records import SiteRecord
 from fedcluster.rounds import Plan
 from fedcluster.selection import Rule
 
@@ -202,40 +200,3 @@ def doubts_of(report: JobReport, labels: Mapping[str, Labels] | None = None) -> 
         are the clusters with a weight.
     """
     return procedure_of(report.job).doubts(report, labels)
-
-
-def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-    """Return the content of a job's file and of ``--json``, without its rounds.
-
-    Parameters
-    ----------
-    report : JobReport
-        The report of the job.
-    records : sequence of SiteRecord
-        What local sites hold and sent, which is added.
-    """
-    return procedure_of(report.job).content(report, records)
-
-
-def write_report(folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
-    """Write the content of a choice of k, of scores or of profiles; return the names of files."""
-    return procedure_of(report.job).write(folder, report, content)
-
-
-def write_job(
-    folder: Path, report: JobReport, name: str = "", doubts: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Write all files of a job of any kind; return the content to show.
-
-    Parameters
-    ----------
-    folder : Path
-        An empty folder.
-    report : JobReport
-        The report of the job.
-    name : str
-        The name of the run on the page of a fit.
-    doubts : sequence of str
-        Doubts about a fit, which are added to its files.
-    """
-    return procedure_of(report.job).write_all(folder, report, name, doubts)

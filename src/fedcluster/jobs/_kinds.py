@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -34,12 +33,20 @@ from fedcluster.jobs._procedure import (
     clustering_of,
     drawn,
 )
+from fedcluster.jobs.doubts import (
+    alone_lines,
+    few_clusters_line,
+    few_line,
+    groups_line,
+    influence_line,
+    limit_line,
+    one_site_lines,
+)
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import Agreement, Separation
 from fedcluster.metrics.moments import Moments
-from fedcluster.metrics.objectives import MEANINGS
 from fedcluster.model.assigned_rows import AssignedRows
-from fedcluster.model.file import Model, digest_of, plain_parameters, state_fields
+from fedcluster.model.file import Model, plain_parameters, state_fields
 from fedcluster.model.profiles import Profiles
 from fedcluster.model.stability import Stability
 from fedcluster.options.choices import imported, made, written
@@ -61,27 +68,10 @@ from fedcluster.recipes.fit import algorithm_of, clustering_steps, start_step
 from fedcluster.recipes.private import PRIVATE_STEPS, private_clustering
 from fedcluster.recipes.profiling import assigned_rows, crossed, profile_steps, profiles_of
 from fedcluster.recipes.robust import Influence, Listener, influences
-from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.recipes.scores import evaluation_steps, objective_value
 from fedcluster.recipes.specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
-from fedcluster.report.messages import (
-    alone_lines,
-    better,
-    few_clusters_line,
-    few_line,
-    groups_line,
-    influence_line,
-    limit_line,
-    meaning,
-    one_site_lines,
-)
-from fedcluster.report.messages import objective as objective_line
-from fedcluster.report.page import reported
-from fedcluster.report.pictures import pictured
-from fedcluster.report.records import SiteRecord, plain
-from fedcluster.report.run import Run
 from fedcluster.rounds import Plan, gather, run_plan, with_preprocessing
-from fedcluster.selection import Rule, Selection
+from fedcluster.selection import Rule
 from fedcluster.selection.sweep import JUDGING, clustered_by, select_k_plan
 
 MOST_TRIED, ROWS_EACH = 50, 10
@@ -194,8 +184,6 @@ class Clustering(Procedure):
 class FitProcedure(Clustering):
     """Procedure of a fit."""
 
-    file = "history.json"
-
     def __init__(self, job: Fit) -> None:
         job = job.resolved
         super().__init__(job)
@@ -281,42 +269,6 @@ class FitProcedure(Clustering):
             *limit_line(self.fit, report.clustering, options=True),
         ]
 
-    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the content of ``history.json`` and ``--json`` for a fit, without its rounds."""
-        result, chosen = report.clustering, report.outcome.value
-        return {
-            "n_clusters": len(result.state.centers),
-            "model": model_name(result.algorithm),
-            "algorithm": str(self.fit.algorithm),
-            "columns": list(report.columns),
-            "seed": self.fit.seed,
-            "stop_reason": result.reason,
-            "inertia": plain(result.state.inertia),
-            "objective": report.objective,
-            "weights": result.state.weights.tolist(),
-            **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
-            **report.account(records),
-            **({"influence": plain_influence(report.influence)} if report.influence else {}),
-            **(
-                {"selection": verdict(chosen) | beside(report)}
-                if isinstance(chosen, Selection)
-                else {}
-            ),
-            **report.described(),
-        }
-
-    def write_all(
-        self, folder: Path, report: JobReport, name: str, doubts: Sequence[str]
-    ) -> dict[str, Any]:
-        """Write the model, the history, the page and, if k was chosen, the choice."""
-        files = [] if tried(self.fit.n_clusters) is None else write_selection(folder, report)
-        content = {**self.content(report), "warnings": list(doubts)}
-        model = model_of(report)
-        model.save(folder / "model.json")
-        files += ["model.json", "history.json"]
-        write_history(folder, report, content, files, Run(name or folder.name, model.plain()))
-        return content
-
 
 class PrivateFitProcedure(FitProcedure):
     """Procedure of a fit under a privacy budget."""
@@ -379,8 +331,6 @@ SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields
 class SelectProcedure(Clustering):
     """Procedure of a choice of the number of clusters."""
 
-    file = "selection.json"
-
     def __init__(self, job: SelectK) -> None:
         super().__init__(job)
         self.auto = job.k_max is None
@@ -402,15 +352,6 @@ class SelectProcedure(Clustering):
         check_rows(job.k_max or job.k_min, n_rows)
         few = job.k_max is not None or job.k_last > n_rows
         return replace(job, k_max=min(job.k_last, int(n_rows))) if few else job
-
-    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the content of ``selection.json`` and ``--json``, without the rounds."""
-        account = report.account(records)
-        return {**verdict(report.outcome.value), "seed": self.job.seed, **account}
-
-    def write(self, folder: Path, report: JobReport, _content: Mapping[str, Any]) -> list[str]:
-        """Write ``selection.json`` and the picture of its curves."""
-        return write_selection(folder, report)
 
 
 def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
@@ -452,86 +393,6 @@ def _of_clusters(found: Result, how: Preprocessor | None) -> Preprocessor | None
 def model_name(algorithm: Any) -> str:
     """Return the name of the kind of model that an algorithm fits."""
     return "mixture" if isinstance(algorithm, GaussianMixture | MergedMixture) else "k-means"
-
-
-def write_history(
-    folder: Path,
-    report: JobReport,
-    content: Mapping[str, Any],
-    files: Sequence[str],
-    page: Run | None,
-) -> list[str]:
-    """Write ``history.json``, the record of all rounds, and the page about it and the model.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder, which has the other files already.
-    report : JobReport
-        The report of the job.
-    content : mapping
-        The content of the report.
-    files : sequence of str
-        The names of all files.
-    page : Run or None
-        The name of the run and its model, for the page; None if there is no page.
-
-    Returns
-    -------
-    list of str
-        The names of all files, including the page.
-    """
-    whole = {**content, "history": plain(report.clustering.history)}
-    if page is not None:
-        rounds = {"communication_rounds": report.outcome.account()}
-        files = [*files, *reported(folder, replace(page, history=whole | rounds))]
-    report.write(folder / "history.json", HISTORY, {**content, "files": list(files), **whole})
-    return list(files)
-
-
-HISTORY = "fedcluster-history"
-"""Name of the format of ``history.json``."""
-
-
-def verdict(selection: Selection) -> dict[str, Any]:
-    """Return a choice of k in the form for files."""
-    return {
-        "n_clusters": selection.n_clusters,
-        "rule": selection.rule,
-        "reason": selection.reason,
-        "warnings": list(selection.warnings),
-        "says": dict(selection.says),
-        "table": [{"k": k, **plain(dict(scores))} for k, scores in selection.table.items()],
-    }
-
-
-def beside(report: JobReport) -> dict[str, Any]:
-    """Return the clusterings with one cluster less and one more than chosen, if known."""
-    choice, told = report.outcome.value, {}
-    for k in (choice.n_clusters - 1, choice.n_clusters + 1):
-        if k > 1 and k in choice.results:
-            state = choice.results[k].state
-            model = Model(
-                state.centers, state.weights, report.columns, preprocessor=report.preprocessor
-            )
-            content = model.plain()
-            told[str(k)] = {key: content[key] for key in OF_CENTERS if key in content}
-    return {"beside": told}
-
-
-OF_CENTERS = ("centers", "weights", "centers_in_units")
-"""Keys of a model file that hold the centres."""
-
-
-def write_selection(folder: Path, report: JobReport) -> list[str]:
-    """Write ``selection.json`` and, with matplotlib, ``curves.png``; return their names."""
-    account = {"seed": report.job.seed, **report.account()}
-    content = {**verdict(report.outcome.value), **beside(report), **account}
-    report.write(folder / "selection.json", "fedcluster-selection", content)
-    return [
-        "selection.json",
-        *pictured("picture of the curves", folder / "curves.png", report.outcome.value.plot),
-    ]
 
 
 def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | None:
@@ -609,8 +470,6 @@ class OfModel(Procedure):
 class ProfileProcedure(OfModel):
     """Procedure of profiles of a model's clusters."""
 
-    file = "profiles.json"
-
     def plan(self, at: Stage) -> Plan[Any]:
         """Return the plan of questions about the rows."""
         self.check(at.sites)
@@ -621,15 +480,9 @@ class ProfileProcedure(OfModel):
         profiles = yield from self.plan(at)
         return Found(profiles, profiles=profiles)
 
-    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the content of ``profiles.json`` and ``--json``, without the rounds."""
-        return {"model": str(self.job.model), **report.described(), **report.account(records)}
-
 
 class EvaluateProcedure(OfModel):
     """Procedure of an evaluation."""
-
-    file = "scores.json"
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -748,34 +601,6 @@ class EvaluateProcedure(OfModel):
         if not len(self.model.centers):
             raise InputError("the model has no centres, which its scores are about")
         return assigned_rows(self.model.state, self.model.assigned_by, preprocessor)
-
-    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the content of ``scores.json`` and ``--json``, without the rounds."""
-        scores = report.outcome.value
-        metrics = (*self.metrics, *([] if self.objective is None else [self.objective]))
-        classes = {} if self.job.classes is None else {"classes": sorted(self.job.classes)}
-        content = {
-            "model": str(self.job.model),
-            "scores": plain(scores),
-            "better": {name: better(name, metrics) for name in scores},
-            "meaning": [*meaning(scores), *self._of_the_fit(scores)],
-            **classes,
-            **report.described(),
-            **report.account(records),
-        }
-        if self.other is not None:
-            digests = [digest_of(each.plain()) for each in (self.model, self.other)]
-            content["beside"] = {**content["beside"], "models": digests}
-        return content
-
-    def _of_the_fit(self, scores: Mapping[str, float]) -> list[str]:
-        """Return the value of the fit's objective, unless it is among the scores of its model."""
-        name = str(self.model.algorithm.get("objective", "inertia"))
-        if name == "inertia" or name in scores:
-            return []
-        own = "an objective of your own: name its algorithm by --algorithm to score it again"
-        line = objective_line({"inertia": plain(self.model.inertia), "objective": name})
-        return [f"The fit itself tells {line}, which is {MEANINGS.get(name, own)}."]
 
 
 def _assigned(model: Model) -> AssignedRows:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from numpy.random import RandomState
 
@@ -20,9 +19,9 @@ from fedcluster.core import (
     Result,
     SiteInfo,
 )
-from fedcluster.core.files import json_text
 from fedcluster.engines.recorder import WithoutSites
 from fedcluster.errors import InputError, listed
+from fedcluster.jobs.release import published, released_preprocessor
 from fedcluster.metrics.objectives import objective_name
 from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import Profiles
@@ -34,13 +33,8 @@ from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
 from fedcluster.recipes.private import PrivacySpent
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
-from fedcluster.report.records import SiteRecord, plain
-from fedcluster.report.release import published, released_preprocessor
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 from fedcluster.selection import Selection
-
-FORMAT_VERSION = 1
-"""Version of the files of jobs; ``docs/schemas`` has their JSON schemas."""
 
 Job = Fit | SelectK | Evaluate | Profile
 Watch = Callable[[CommunicationRound], None]
@@ -157,72 +151,15 @@ class JobReport:
         """Return the report with findings added from before the sites were asked."""
         return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes, warnings))
 
-    def account(self, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the account of a job: its rounds, sites, missing sites and preprocessing.
-
-        Parameters
-        ----------
-        records : sequence of SiteRecord
-            What local sites hold and sent, which is added.
-        """
-        sent, here = self.outcome.values_sent(), {record.name: record for record in records}
-        return {
-            "rounds": len(self.outcome.communication_rounds),
-            "sites": [
-                {
-                    "name": site.name,
-                    "weight": site.weight,
-                    "limits": plain(site.limits),
-                    "values_sent": sent.get(site.name, 0),
-                    **({"secure": True} if site.secure else {}),
-                    **(here[site.name].local_facts if site.name in here else {}),
-                }
-                for site in self.sites
-            ],
-            "missing": plain(self.refusals),
-            **self._preprocessing(),
-        }
-
-    def _preprocessing(self) -> dict[str, Any]:
-        """Return the description of a fitted preprocessing: sentences, and data."""
-        if not (lines := self.prepared):
-            return {}
-        met = self.fit_report
-        return {
-            "prepared": lines,
-            "preprocessing": {
-                "missing": plain(met.missing),
-                "left_out": plain(met.left_out),
-                "pooled": plain(met.pooled),
-                "only_at": [[*key, site] for key, site in met.only_at.items()],
-                "clipped": plain(met.clipped),
-                "warnings": list(met.doubts),
-            },
-        }
-
-    def described(self) -> dict[str, Any]:
-        """Return profiles and stability of clusters and the rows of two models, if requested."""
-        parts = {"profiles": self.profiles, "stability": self.stability, "beside": self.beside}
-        return {name: plain(each.plain()) for name, each in parts.items() if each is not None}
-
-    def write(self, path: Path, kind: str, content: Mapping[str, Any]) -> None:
-        """Write a file of a job: its content, and every round with the sites."""
-        rounds = {"communication_rounds": self.outcome.account()}
-        whole = {"format": kind, "format_version": FORMAT_VERSION, **content, **rounds}
-        path.write_text(json_text(whole), encoding="utf-8")
-
 
 class Procedure(ABC):
-    """Procedure of a job of one kind: its questions to the sites, its report and its files.
+    """Procedure of a job of one kind: its questions to the sites, and its report.
 
     Parameters
     ----------
     job : Fit, SelectK, Evaluate or Profile
         The job.
     """
-
-    file: ClassVar[str]
-    """The name of the file that holds the content, which is also that of its format."""
 
     faults = 0
     """The number of sites that may lie, or not answer."""
@@ -253,10 +190,6 @@ class Procedure(ABC):
     def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan everything that is asked after the preprocessing."""
         return Found((yield from with_preprocessing(self.plan(at), at.preprocessor)))
-
-    @abstractmethod
-    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
-        """Return the content of the job's file and of ``--json``, without its rounds."""
 
     def informed_by(self, _engine: Engine) -> Self:
         """Return the procedure with the facts about the sites that it needs before planning."""
@@ -309,19 +242,6 @@ class Procedure(ABC):
     def doubts(self, _report: JobReport, _labels: Mapping[str, Labels] | None) -> list[str]:
         """Return doubts about the clusters that were found; see `doubts_of`."""
         return []
-
-    def write(self, folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
-        """Write the content of a report into a folder; return the names of the files."""
-        report.write(folder / self.file, f"fedcluster-{Path(self.file).stem}", content)
-        return [self.file]
-
-    def write_all(
-        self, folder: Path, report: JobReport, name: str, doubts: Sequence[str]
-    ) -> dict[str, Any]:
-        """Write all files of a job, and return its content; see `write_job`."""
-        content = self.content(report)
-        self.write(folder, report, content)
-        return content
 
     def run(
         self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None

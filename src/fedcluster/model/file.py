@@ -130,7 +130,7 @@ CONTENT: Mapping[str, Any] = {
 }
 """What a model file holds, by key; `_check_shapes` compares the shapes."""
 
-DEFAULTS = {"names": [], "privacy": None, "memory": {}, "assigned_by": None}
+DEFAULTS: dict[str, Any] = {"names": [], "privacy": None, "memory": {}, "assigned_by": None}
 DEFAULTS |= {"preprocessing": None, "centers_in_units": {}}
 """Values of keys that a file may lack."""
 

@@ -17,8 +17,8 @@ from fedcluster.report import charts
 from fedcluster.report._summary import chosen, clusters, label, sure, title_of
 from fedcluster.report.messages import favoured
 from fedcluster.report.run import Run, finite
-from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
+from fedcluster.texts.words import counted, number, percent, shown
 
 LIKELIHOOD = "likelihood"
 

@@ -18,9 +18,9 @@ from fedcluster.report import charts
 from fedcluster.report._summary import badge, chosen, label, value
 from fedcluster.report.messages import better, meaning
 from fedcluster.report.run import Feature, Run, finite
-from fedcluster.report.tables import counted, percent, shown
 from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
+from fedcluster.texts.words import counted, percent, shown
 
 Content = Sequence[Any]
 LOADINGS, SLIGHT_LOADING = 3, 0.2

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from fedcluster.errors import listed
+from fedcluster.jobs.doubts import few_line
 from fedcluster.report import charts
-from fedcluster.report.messages import favoured, few_line
+from fedcluster.report.messages import favoured
 from fedcluster.report.run import Feature, Run
-from fedcluster.report.tables import counted, number, percent, short_number
 from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
+from fedcluster.texts.words import counted, number, percent, short_number
 
 FACTS = 3
 """Number of columns on a card."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcluster.core import Floats
-from fedcluster.report.tables import number
 from fedcluster.texts.html import Html, element, joined
 from fedcluster.texts.untrusted import shortened
+from fedcluster.texts.words import number
 
 WIDTH = 480.0
 """Width of a chart in units, each about one pixel on a phone."""

@@ -25,8 +25,8 @@ from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name, shown
 from fedcluster.report._sections import Content
 from fedcluster.report.page import HEADINGS, convergence, page, report_page, taking_part
 from fedcluster.report.run import Run, damaged, outcome_of, read_run, written_by
-from fedcluster.report.tables import counted, number
 from fedcluster.texts.html import Table, element, named, paragraphs, section
+from fedcluster.texts.words import counted, number
 
 RESULTS = ("step", "inertia", "shift")
 """Number of results of earlier rounds in the event of a round."""

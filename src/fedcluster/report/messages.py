@@ -9,39 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedcluster.algorithms import Lloyd
-from fedcluster.core import Floats, Labels, Limit, Result, SiteInfo
+from fedcluster.core import Limit
 from fedcluster.errors import listed
+from fedcluster.jobs.release import STEP, is_rounded
 from fedcluster.metrics import METRICS
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.model import Model
-from fedcluster.recipes.robust import Influence, striking
 from fedcluster.recipes.scores import BY_CHANCE
-from fedcluster.recipes.specifications import Fit, rows_of
 from fedcluster.report import tables
-from fedcluster.report.records import STEP, SiteRecord, is_rounded
+from fedcluster.report.records import SiteRecord
 from fedcluster.report.run import read_run
 from fedcluster.texts.html import Table
+from fedcluster.texts.words import counted, number, some_of
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
     "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
 }
-UNLIKE = 0.01
-"""Ratio of the centres' spreads in two columns below which scales differ much."""
-LOSS, FEW_GROUPS, FEW_AT_A_SITE = 0.3, 30, 10
-"""Loss of inertia times groups per cluster (docs/quality.md); and numbers of groups that are too
-small, at all sites and at one."""
-FAR, FEW_FAR = 0.25, 6
-"""Inertia that a cluster would add if it joined its nearest, relative to that of all, from which on
-it is far; and number of groups in a cluster that is too small then (benchmarks/groups.py)."""
-OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
-"""Share of a cluster's rows from which on it belongs to one site, and largest probability of
-this by chance; and fewest rows of a cluster that only one site is known to have reported."""
-MEAN_THE_SAME = "see whether columns mean the same there, as after another unit, device or code"
 BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
 ROUNDED = f"counts of rows are rounded to {STEP}"
 GROUPS = (
@@ -49,59 +35,12 @@ GROUPS = (
 )
 
 
-def influence_line(influences: Sequence[Influence]) -> list[str]:
-    """Return the warning of a site with an outstanding influence on the centres, if any.
-
-    Examples
-    --------
-    >>> south = [Influence("south", 40.0, 9.0, 3.2, 0, 0.2)]
-    >>> others = [Influence(name, 0.1, 0.1, 0.0, 0, 0.4) for name in ("north", "west")]
-    >>> influence_line([*south, *others])[0][:66]
-    'the centres follow the sums of south: it moves one by 40 times its'
-    """
-    if odd := [_odd_line(each) for each in influences if each.is_odd]:
-        return odd
-    first = striking(influences)
-    if first is None:
-        return []
-    return [
-        f"the centres follow the sums of {first.site}: it moves one by {first.largest_shift:.3g} "
-        f"times its cluster's spread, and without it the other sites' inertia would be "
-        f"{100 * (1 - 1 / (1 + (first.inertia_change or 0))):.3g} % less; check its rows"
-    ]
-
-
-def _odd_line(each: Influence) -> str:
-    """Return what is odd about a site.
-
-    Examples
-    --------
-    >>> _odd_line(Influence("west", 0.1, 0.1, 0.0, 1, 0.2, 0.9, 5.0, "ldl", -1.0))
-    "column 'ldl' at west: with its sign changed, rows fit the other sites' clusters, and as it is \
-they are 5 times as far; check its sign and unit"
-    >>> _odd_line(Influence("west", 0.1, 0.1, 0.0, 1, 0.2, 0.9, 5.0))
-    'west has 90 % of its rows in clusters of its own, 5 times as far from the clusters of the \
-others as their rows: rows of another kind, or columns that mean something else there'
-    """
-    if each.column is None:
-        return (
-            f"{each.site} has {100 * each.own:.0f} % of its rows in clusters of its own, "
-            f"{each.misfit:.3g} times as far from the clusters of the others as their rows: "
-            "rows of another kind, or columns that mean something else there"
-        )
-    how = "with its sign changed" if each.factor == -1 else f"times about {each.factor:.2g}"
-    return (
-        f"column {each.column!r} at {each.site}: {how}, rows fit the other sites' clusters, and as "
-        f"it is they are {each.misfit:.3g} times as far; check its sign and unit"
-    )
-
-
 def summary_line(content: Mapping[str, Any]) -> str:
     """Return a fit in one line, from the content of ``history.json``."""
     return (
-        f"{tables.counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
-        f"{content['stop_reason']}; {tables.counted(content['rounds'], 'round')} in all with "
-        f"{tables.counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
+        f"{counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
+        f"{content['stop_reason']}; {counted(content['rounds'], 'round')} in all with "
+        f"{counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
         f"seed {content['seed']}."
     )
 
@@ -120,7 +59,7 @@ def objective(content: Mapping[str, Any]) -> str:
     """
     inertia = math.nan if content["inertia"] is None else content["inertia"]
     name = named_objective(content)
-    return f"{name} {tables.number(shown_value(name, inertia))}"
+    return f"{name} {number(shown_value(name, inertia))}"
 
 
 def named_objective(content: Mapping[str, Any]) -> str:
@@ -147,10 +86,10 @@ def notes(
             why = "it has no rows of positive weight."
         lines.append(f"Site {site.name} took no part: {why}")
     if absent[5:]:
-        lines.append(f"Nor did {tables.counted(len(absent) - 5, 'more site')}.")
+        lines.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
     if held:
-        some = [f"{tables.counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
-        lines.append(f"In some rounds, limits held back up to {_list(some)}.")
+        some = [f"{counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
+        lines.append(f"In some rounds, limits held back up to {some_of(some)}.")
     elif not absent:
         lines.append("No row was held back.")
     if lone:
@@ -158,8 +97,8 @@ def notes(
         some = [f"up to {first.lone_rows} in a message of {first.name}"]
         some += [f"{site.lone_rows} of {site.name}" for site in others]
         lines.append(
-            f"Some sums were over a single row ({_list(some)}), which reveals that row to whoever "
-            "reads the message. --min-cluster-size 2 holds such sums back."
+            f"Some sums were over a single row ({some_of(some)}), which reveals that row to "
+            "whoever reads the message. --min-cluster-size 2 holds such sums back."
         )
     return lines + _more_than_held(sites)
 
@@ -182,7 +121,7 @@ def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[st
     if spent["group_size"] > 1:
         whose = f"each person with up to {spent['group_size']:g} rows"
     line = (
-        f"Privacy budget spent: epsilon {tables.number(spent['epsilon'])} of {spent['budget']:g} "
+        f"Privacy budget spent: epsilon {number(spent['epsilon'])} of {spent['budget']:g} "
         f"at delta {spent['delta']:g} for {whose}, in {spent['answers']:g} answers of a site."
     )
     more = (
@@ -199,7 +138,7 @@ def _more_than_held(sites: Sequence[SiteRecord]) -> list[str]:
         return []
     most = max(more, key=lambda site: site.values_sent / site.values_held)
     return [
-        f"{tables.counted(len(more), 'site')} sent more numbers than their rows have values, for "
+        f"{counted(len(more), 'site')} sent more numbers than their rows have values, for "
         f"example {most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent "
         "for every cluster, start and round. Fewer clusters or --algorithm lloyd send less."
     ]
@@ -214,7 +153,7 @@ def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
         return "No limit is in force: a single row may leave its site."
     if len(by_limit) == 1:
         return f"Limits in force: {next(iter(by_limit))}."
-    each = [f"{limit or 'none'} ({_list(names)})" for limit, names in by_limit.items()]
+    each = [f"{limit or 'none'} ({some_of(names)})" for limit, names in by_limit.items()]
     return f"Limits in force: {'; '.join(each)}."
 
 
@@ -239,28 +178,6 @@ def limits_in_words(limits: Sequence[Limit]) -> list[str]:
     return words
 
 
-def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
-    """Return the warning that some of k clusters have no rows, if it applies.
-
-    Examples
-    --------
-    >>> few_clusters_line([np.array([0, 1])], 2), len(few_clusters_line([np.array([0, 0])], 2))
-    ([], 1)
-    """
-    there = sum(np.bincount(each[each >= 0], minlength=k) > 0 for each in labels)
-    return few_line(int(np.count_nonzero(there)), k)
-
-
-def few_line(with_rows: int, k: int) -> list[str]:
-    """Return the warning that some of k clusters have no rows, if it applies."""
-    if with_rows == k:
-        return []
-    return [
-        f"only {with_rows} of {k} clusters have rows: fewer distinct rows, or fewer centres from "
-        "the sites, than clusters"
-    ]
-
-
 def two_sites_line(n_sites: int) -> list[str]:
     """Return the warning that each of two sites can subtract its own sums, if it applies.
 
@@ -274,200 +191,14 @@ ask at least three
     return [f"{told} both: ask at least three"] if n_sites == 2 else []
 
 
-def alone_lines(influences: Sequence[Influence], weights: Floats) -> list[str]:
-    """Return the warning of clusters in which only one site reported rows, if none is small.
-
-    Examples
-    --------
-    >>> alone = {"north": 1, "south": 0}
-    >>> told = [Influence(site, 1.0, 1.0, 0.0, n, 0.5) for site, n in alone.items()]
-    >>> print(*alone_lines(told, np.array([40.0, 60.0])))
-    of some clusters only one site has rows (1 of north): see whether columns mean the same there,
-    as after another unit, device or code
-    >>> alone_lines(told, np.array([4.0, 96.0]))
-    []
-    """
-    alone = [f"{each.alone} of {each.site}" for each in influences if each.alone]
-    if not alone or len(weights) < 2 or weights.min() < FEW_OF_SITE:
-        return []
-    return [f"of some clusters only one site has rows ({_list(alone)}): {MEAN_THE_SAME}"]
-
-
-def one_site_lines(by_site: Mapping[str, Labels], k: int) -> list[str]:
-    """Return the warning of clusters within one site, and of sites within one cluster.
-
-    Parameters
-    ----------
-    by_site : mapping of str to ndarray of shape (n,)
-        The cluster of each row, by site; -1 is none.
-    k : int
-        The number of clusters.
-
-    Examples
-    --------
-    >>> north, south = np.repeat([0, 1], 20), np.repeat(2, 40)
-    >>> print(*one_site_lines({"north": north, "south": south}, 3))
-    cluster 2 is one site's and south lies in one cluster, to 98 % and more: see whether columns
-    mean the same there, as after another unit, device or code
-    >>> one_site_lines({"north": north, "south": north}, 3)
-    []
-    """
-    counts = np.array([np.bincount(each[each >= 0], minlength=k) for each in by_site.values()])
-    of_sites, of_clusters, n = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
-    if min(counts.shape) < 2 or not n:
-        return []
-    alone = _owned(counts, of_sites / n)
-    whole = [
-        name for name, one in zip(by_site, _owned(counts.T, of_clusters / n), strict=True) if one
-    ]
-    said = []
-    if clusters := [str(j) for j in range(k) if alone[j]]:
-        said.append(
-            f"clusters {_list(clusters)} are one site's each"
-            if clusters[1:]
-            else f"cluster {clusters[0]} is one site's"
-        )
-    if whole:
-        said.append(f"{_list(whole)} {'lie' if whole[1:] else 'lies'} in one cluster")
-    if not said:
-        return []
-    return [f"{' and '.join(said)}, to 98 % and more: {MEAN_THE_SAME}"]
-
-
-def _owned(counts: Floats, shares: Floats) -> NDArray[np.bool_]:
-    """Return for each column of counts whether one line has nearly all, beyond chance.
-
-    ``shares`` are the overall shares of the lines.
-    """
-    total, first = counts.sum(axis=0), counts.argmax(axis=0)
-    nearly = counts.max(axis=0) >= OWNED * np.maximum(total, 1)
-    with np.errstate(divide="ignore"):
-        chance = total * np.log(shares[first]) + math.log(counts.shape[1])
-    owned: NDArray[np.bool_] = nearly & (chance < math.log(CHANCE))
-    return owned
-
-
-def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
-    """Return the warnings that groups of rows are large, or that a site has none, if they apply.
-
-    Examples
-    --------
-    >>> from fedcluster.core import State
-    >>> from fedcluster.privacy import Groups
-    >>> ten = Result(State(np.zeros((10, 1)), np.full(10, 60.0)), (), "")
-    >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], ten)
-    >>> line[25:53], line[75:104]
-    ('and a cluster has 12 groups ', 'expect about 2 % more inertia')
-    >>> north = SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)
-    >>> groups_line([north], ten)
-    []
-    >>> groups_line([north, SiteInfo("south", (Groups(p=5).limit,), n_rows=0)], ten)
-    ['south answered for no row: none is in a group; see fedcluster site doctor there']
-    >>> many = [SiteInfo(f"s{i}", (Groups(p=5).limit,), n_rows=100) for i in range(60)]
-    >>> groups_line(many, ten)[0][:65]
-    'rows are seen in groups, and at 60 of 60 sites a cluster has fewe'
-    """
-    limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
-    if not limits:
-        return []
-    silent = [site.name for site in sites if site.n_rows == 0]
-    advice = "answered for no row: none is in a group; see fedcluster site doctor there"
-    said = [f"{_list(silent)} {advice}"] if silent else []
-    p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
-    lines, ratio = _far_line(result, n, p), n / (len(result.state.weights) * p)
-    if ratio >= FEW_GROUPS:
-        return [*said, *lines, *_small_sites_line(sites, len(result.state.weights), p)]
-    return [
-        *said,
-        *lines,
-        f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
-        f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "
-        "several times as much where clusters overlap or are small; take fewer clusters, or more "
-        "rows",
-    ]
-
-
-def _small_sites_line(sites: Sequence[SiteInfo], k: int, p: int) -> list[str]:
-    """Return the warning that most rows are at sites with few groups for a cluster, if so."""
-    rows = [float(site.n_rows or 0) for site in sites]
-    small = [n for n in rows if 0 < n < FEW_AT_A_SITE * k * p]
-    if 2 * sum(small) <= sum(rows):
-        return []
-    return [
-        f"rows are seen in groups, and at {len(small)} of {len(sites)} sites a cluster has fewer "
-        f"than {FEW_AT_A_SITE} groups of {p} rows: groups hold rows of several clusters, and the "
-        "inertia of rows is above the one that is shown; merge sites, or use secure sums instead "
-        "of groups"
-    ]
-
-
-def _far_line(result: Result, n: float, p: int) -> list[str]:
-    """Return the warning that clusters of few groups of p of the n rows lie far from the others.
-
-    Groups of far rows blur them, and others like them may have no cluster of their own.
-    """
-    state, k = result.state, len(result.state.centers)
-    weights, total = state.weights, float(state.weights.sum())
-    if k < 2 or type(result.algorithm) is not Lloyd or not total * state.inertia > 0:
-        return []
-    apart = ((state.centers[:, None] - state.centers) ** 2).sum(axis=2)
-    shared = weights[:, None] * weights / np.maximum(weights[:, None] + weights, 1e-300)
-    joined = shared * apart + np.where(np.eye(k, dtype=bool), np.inf, 0.0)
-    few = (weights > 0) & (weights * (n / total) <= FEW_FAR * p)
-    far = np.flatnonzero(few & (joined.min(axis=1) >= FAR * state.inertia))
-    if not len(far):
-        return []
-    which = "cluster" if len(far) == 1 else "clusters"
-    return [
-        f"rows are seen in groups of {p}, and {which} {listed(list(map(str, far)))} of a few "
-        f"groups {'lies' if len(far) == 1 else 'lie'} far from all others: groups blur such rows, "
-        "so expect 10 % more inertia than without groups, or several times as much; leave far "
-        "values out or take logarithms"
-    ]
-
-
-def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
-    """Return advice for a run that was ended by the limit on rounds, if it was.
-
-    There is no advice for an algorithm without a test of convergence, which cannot end otherwise.
-
-    Parameters
-    ----------
-    job : Fit
-        The job.
-    result : Result
-        Its result.
-    options : bool, default=False
-        Whether to use the command line's names of parameters.
-    """
-    algorithm, step = result.algorithm, type(result.algorithm).__name__
-    tol = getattr(algorithm, "tol", None)
-    moves = [done.shift for done in result.history if done.step == step]
-    endless = tol is None or (not tol and algorithm and not algorithm.client_additive)
-    if endless or result.state.converged or len(moves) < job.max_iter:
-        return []
-    named = (lambda name: "--" + name.replace("_", "-")) if options else str
-    ways = [f"a larger {named('max_iter')}", f"a {named('tol')} above {tol:g}"]
-    if job.n_init in (None, 1) and job.algorithm in ("lloyd", "fcm") and isinstance(job.init, str):
-        ways.append(f"{named('n_init')} above 1, as it ends with the first of the best starts")
-    spread = np.ptp(result.state.centers, axis=0)
-    if job.prepare is None and spread.min() < UNLIKE * spread.max():
-        scale = "--scale standard" if options else "prepare='standard'"
-        ways.append(f"{scale}, as columns differ much in scale")
-    additive = algorithm is not None and algorithm.server_additive  # else others come each time
-    moved = f", centres still moved by up to {tables.number(moves[-1])}" if additive else ""
-    limit = tables.counted(job.max_iter, "round")
-    return [f"stopped at the limit of {limit}{moved}; try {', or '.join(ways)}"]
-
-
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the columns of each file that a model does not use, one line for equal ones."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for site, columns in ignored.items():
         by_columns.setdefault(tuple(columns), []).append(site)
     return [
-        f"Ignored at {_list(sites)}: {'column' if len(columns) == 1 else 'columns'} "
-        f"{_list(columns, most=8)}."
+        f"Ignored at {some_of(sites)}: {'column' if len(columns) == 1 else 'columns'} "
+        f"{some_of(columns, most=8)}."
         for columns, sites in by_columns.items()
         if columns
     ]
@@ -497,13 +228,7 @@ def written_lines(out: Path | None, files: Sequence[str]) -> list[str]:
         held = [file for file in files if file.startswith(f"{folder}/")]
         one = len(held) == 1
         shown.append(str(out / held[0]) if one else f"{out / folder} ({len(held)} files)")
-    return [f"Wrote {_list(shown, most=MOST_FILES)}."]
-
-
-def _list(names: Sequence[str], most: int = 5) -> str:
-    more = [f"{len(names) - most} more"] if len(names) > most else []
-    shown = [*names[:most], *more]
-    return listed(shown)
+    return [f"Wrote {some_of(shown, most=MOST_FILES)}."]
 
 
 def favoured(verdict: Mapping[str, Any]) -> str:
@@ -652,7 +377,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         known = {name: score for name, score in outcome["scores"].items() if score is not None}
         better = outcome["better"]
         scores = tuple(
-            (name, better[name] or "", tables.number(known[name])) for name in by_interest(known)
+            (name, better[name] or "", number(known[name])) for name in by_interest(known)
         )
         parts.append(Table("All sites together", ("index", "better", "score"), scores))
         parts += outcome["meaning"]
@@ -675,7 +400,7 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
 
 def _rows_in_words(site: Mapping[str, Any]) -> str:
     """Return the number of rows of a site, unknown under secure sums or a privacy budget."""
-    return "not told" if site["weight"] is None else tables.number(site["weight"])
+    return "not told" if site["weight"] is None else number(site["weight"])
 
 
 def file_of(outcome: Mapping[str, Any]) -> Path | None:

@@ -27,8 +27,8 @@ from fedcluster.report._sections import Content
 from fedcluster.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
 from fedcluster.report.run import NOTHING, Run, damaged, day_of, finite
-from fedcluster.report.tables import counted, number, percent, shown
 from fedcluster.texts import html
+from fedcluster.texts.words import counted, number, percent, shown
 
 BYTES = 8
 """Number of bytes of a number in a message."""

@@ -1,24 +1,17 @@
-"""Records of what sites hold and sent, and rounding of their counts.
+"""Records of what sites hold and sent.
 
-A site's preset may require counts of rows to be rounded; see `fedcluster.report.release`.
+A site's preset may require counts of rows to be rounded; see `fedcluster.jobs.release`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedcluster.core import Labels, Limit
-from fedcluster.privacy.limits import STRICT_P
-
-STEP = 5
-"""Base to which published counts are rounded, as in OpenSAFELY."""
-SMALLEST = STRICT_P
-"""Smallest published count that is not 0: that of a group where counts are rounded."""
+from fedcluster.jobs.release import is_rounded, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +87,6 @@ class Comparison:
     ari: float
 
 
-def plain(value: Any) -> Any:
-    """Return a record, or a value with records in it, for JSON; nan becomes null.
-
-    Examples
-    --------
-    >>> plain((Comparison("Oslo alone", inertia=2.0, ratio=float("nan"), ari=0.5),))
-    [{'name': 'Oslo alone', 'inertia': 2.0, 'ratio': None, 'ari': 0.5}]
-    """
-    if isinstance(value, Limit):
-        return value.plain()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
     """Return the record of a site with its rows counted by cluster; the label -1 is ignored."""
     parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
@@ -125,29 +99,3 @@ def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> Si
     return replace(
         record, rows=rounded(record.rows), clusters=clusters, rows_held_back=held, lone_rows=lone
     )
-
-
-def is_rounded(limits: Iterable[Limit]) -> bool:
-    """Return whether a site with these limits requires rounded counts.
-
-    Examples
-    --------
-    >>> from fedcluster.privacy import Groups
-    >>> is_rounded([Groups(10).limit]), is_rounded([Groups.strict().limit])
-    (False, True)
-    """
-    return any(dict(limit.parameters).get("preset") == "strict" for limit in limits)
-
-
-def rounded(counts: Any) -> Any:
-    """Return counts rounded to multiples of 5: those below 10 to 0 or 10.
-
-    Examples
-    --------
-    >>> rounded(np.array([0.0, 1.2, 5.0, 13.0, 998.0])), rounded(12)
-    (array([   0.,    0.,   10.,   15., 1000.]), 10)
-    """
-    numbers = np.asarray(counts, dtype=np.float64)
-    result = np.where(numbers < STEP, 0.0, np.maximum(STEP * np.rint(numbers / STEP), SMALLEST))
-    result = np.where(np.isfinite(numbers), result, numbers)
-    return int(result) if isinstance(counts, int) else float(result) if result.ndim == 0 else result

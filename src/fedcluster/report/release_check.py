@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.report.records import SMALLEST, STEP
-from fedcluster.report.release import coarse
+from fedcluster.jobs.release import SMALLEST, STEP, coarse
 from fedcluster.report.run import FILES, damaged
 
 COUNTS = frozenset({"weight", "weights", "rows", "rows_held_back", "clusters", "sizes", "missing"})

@@ -22,11 +22,11 @@ from typing import Any, cast
 from fedcluster.core import Limit
 from fedcluster.errors import reason
 from fedcluster.privacy.ledger import BudgetLedger, Charge
-from fedcluster.report.tables import number
 from fedcluster.site.audit_log import BEGUN
 from fedcluster.site.owned_files import private_files
 from fedcluster.texts.html import Table
 from fedcluster.texts.untrusted import printable
+from fedcluster.texts.words import number
 
 TOLD = {"described": "describe", "labels": "labels"}
 """Metadata of a site by their names in the log, and the task under which they are listed."""
