@@ -31,7 +31,7 @@ from fedcluster.core import Engine
 from fedcluster.engines import DaskEngine
 from fedcluster.engines._dask import Opening
 from fedcluster.engines.batched import BatchedAnswers
-from fedcluster.engines.recorder import WrappedEngine
+from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io.inputs import read_table
 from fedcluster.io.reader import ColumnRoles

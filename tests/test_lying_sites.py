@@ -29,11 +29,12 @@ from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Tas
 from fedcluster.core.ranges import Bounded, Box, allowed_of
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine, WrappedEngine
+from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer, implausible
 from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError
+from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, check_job, execute
 from fedcluster.jobs.doubts import influence_line

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcluster.cli._screen import Doing
 from fedcluster.core import Answers, Data, Engine, Task
-from fedcluster.engines.recorder import WrappedEngine
+from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.io.rows import SiteRows
 from fedcluster.jobs import Fit, Job, SelectK
 from fedcluster.rounds import CommunicationRound

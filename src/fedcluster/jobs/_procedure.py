@@ -19,7 +19,7 @@ from fedcluster.core import (
     Result,
     SiteInfo,
 )
-from fedcluster.engines.recorder import WithoutSites
+from fedcluster.engines.wrapped import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.jobs.release import published, released_preprocessor
 from fedcluster.metrics.objectives import objective_name

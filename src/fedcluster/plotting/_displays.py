@@ -16,10 +16,10 @@ from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
 from fedcluster.model.stability import FOUND, Stability
-from fedcluster.report.charts import DEEPEST, called
-from fedcluster.report.pictures import COLOURS, INK
 from fedcluster.report.run import Run
 from fedcluster.selection import Selection
+from fedcluster.texts.colours import COLOURS, DEEPEST, INK
+from fedcluster.texts.words import called
 
 
 def fitted(estimator: Any, name: str) -> Any:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcluster.core import Floats
+from fedcluster.texts.colours import DEEPEST
 from fedcluster.texts.html import Html, element, joined
 from fedcluster.texts.untrusted import shortened
-from fedcluster.texts.words import number
+from fedcluster.texts.words import called, number
 
 WIDTH = 480.0
 """Width of a chart in units, each about one pixel on a phone."""
@@ -141,8 +142,6 @@ def short(value: float) -> str:
 
 COLOURS = 8
 """Number of colours of clusters; more clusters repeat them, and are told apart by numbers."""
-DEEPEST = 2.0
-"""Distance in spreads at which the colour of a cell is full, in `shade`."""
 SHADES = 5
 
 
@@ -308,11 +307,6 @@ def ranges(
             drawn.append(element("g", reach, dot, data_cluster=j))
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
     return figure(name, about, height, drawn)
-
-
-def called(j: int, names: Sequence[str]) -> str:
-    """Return the label of a cluster in charts: its number, and its name if it has one."""
-    return f"{j} {shortened(names[j], 80)}" if names else f"cluster {j}"
 
 
 def numbered_dot(j: int, x: float, y: float, words: str) -> Html:

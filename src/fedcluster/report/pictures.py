@@ -12,10 +12,8 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.report.records import SiteRecord
+from fedcluster.texts.colours import COLOURS, INK, PALE_INK
 from fedcluster.texts.words import counted
-
-COLOURS = ("#3b6fb6", "#e0853a", "#4a9d6f", "#b4528c", "#8a7cc8", "#c9a227", "#5aa9b8", "#8c6d52")
-INK, PALE_INK = "#1d2733", "#6b7683"
 
 
 def pictured(

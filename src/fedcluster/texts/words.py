@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fedcluster.errors import listed
+from fedcluster.texts.untrusted import shortened
 
 NOTHING = "–"
 """Placeholder for an unknown number."""
@@ -85,3 +86,8 @@ def some_of(names: Sequence[str], most: int = 5) -> str:
     more = [f"{len(names) - most} more"] if len(names) > most else []
     shown = [*names[:most], *more]
     return listed(shown)
+
+
+def called(j: int, names: Sequence[str]) -> str:
+    """Return the label of a cluster in charts: its number, and its name if it has one."""
+    return f"{j} {shortened(names[j], 80)}" if names else f"cluster {j}"
