@@ -176,7 +176,6 @@ def test_what_is_hidden_or_of_no_cluster_is_said() -> None:
         "Rows in no cluster of the second model: 3.",
         "Not shown: 5 rows in pairs that are too small at their site for its limits.",
     ]
-    assert np.array_equal(Crossing.from_plain(crossing.plain()).turned.rows, crossing.rows.T)
     nothing = Crossing(np.zeros((3, 3)), 4.0)
     assert nothing.meaning[0] == "No pair of clusters has enough rows at a site to be shown."
 

@@ -94,11 +94,9 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
 
 @pytest.fixture(autouse=True)
 def _searches_are_short(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """In `make test` all searches have few runs, and nothing is drawn pixel by pixel."""
+    """In `make test` all searches have few runs."""
     if request.node.get_closest_marker("long"):
         return
-    monkeypatch.setattr("fedcluster.report.takeaway._slide", lambda *args: None)
-    monkeypatch.setattr("fedcluster.report.takeaway._as_png", lambda *args: None)
     shorten(monkeypatch.setattr)
 
 

@@ -1,18 +1,13 @@
 """The report of a run: what it says, that nothing breaks out of it, and how a browser shows it."""
 
 import base64
-import csv
 import hashlib
 import json
 import re
-import struct
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import numpy as np
-import openpyxl
 import pytest
 from browser import page as browser_page
 from browser import program
@@ -23,11 +18,9 @@ from fedcluster.core.files import plain
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.model.stability import Stability
 from fedcluster.report import page
-from fedcluster.report._comparison import compared
-from fedcluster.report.charts import Axis, curve, flow, plane
-from fedcluster.report.pictures import slide
-from fedcluster.report.run import FILES, Run
-from fedcluster.report.takeaway import write_parts
+from fedcluster.report.charts import Axis, curve, plane
+from fedcluster.report.run import Run
+from fedcluster.report.tables import profiles_shown
 from fedcluster.texts.html import element
 
 report_page, NAMES = (
@@ -565,43 +558,6 @@ def test_fit_writes_the_report_beside_its_other_files(fitted):
     assert (fitted / "out" / "report.html").read_text() == before
 
 
-def test_tables_and_a_slide_can_be_taken_along(fitted):
-    ran = CliRunner().invoke(app, ["report", str(fitted / "out"), "--tables", "--json"])
-    assert ran.exit_code == 0, ran.output
-    files = json.loads(ran.output)["files"]
-    assert {"report/clusters.csv", "report/profiles.csv", "report/sites.csv"} < set(files)
-    with (fitted / "out" / "report" / "profiles.csv").open(encoding="utf-8-sig") as file:
-        head, *rows = csv.reader(file)
-    model = json.loads((fitted / "out" / "model.json").read_text())
-    assert head[3:] == [f"{j} {name}" for j, name in enumerate(model["names"])]
-    [age] = [row for row in rows if row[0] == "age"]
-    assert sorted(float(each) for each in age[3:]) == pytest.approx([10, 60], abs=1)
-    book = openpyxl.load_workbook(fitted / "out" / "report" / "tables.xlsx")
-    assert book.sheetnames == ["clusters", "profiles", "sites"]
-    first, *others = book["profiles"].values
-    assert list(first) == head
-    [of_age] = [row for row in others if row[0] == "age"]
-    assert list(of_age[2:]) == [float(each) for each in age[2:]]  # numbers, not texts
-    slide = (fitted / "out" / "report" / "slide.png").read_bytes()
-    assert slide[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", slide[16:24]) == (1920, 1080)
-
-
-def test_charts_can_be_taken_along_as_svg_and_png(fitted):
-    ran = CliRunner().invoke(app, ["report", str(fitted / "out"), "--tables", "--json"])
-    files = json.loads(ran.output)["files"]
-    charts = [fitted / "out" / file for file in files if file.endswith(".svg")]
-    assert len(charts) >= 4
-    for chart in charts:
-        root = ElementTree.fromstring(chart.read_text("utf-8"))
-        assert float(root.attrib["width"]) > 100
-        assert "var(" not in chart.read_text("utf-8")
-        png = chart.with_suffix(".png").read_bytes()
-        size = [round(2 * float(root.attrib[side])) for side in ("width", "height")]
-        assert list(struct.unpack(">II", png[16:24])) == pytest.approx(size, abs=1)
-        assert f"report/{chart.stem}.png" in files
-
-
 @pytest.fixture(scope="module")
 def two(fitted):
     """The folders of two runs on the same rows, of other columns and numbers of clusters."""
@@ -625,32 +581,31 @@ def test_the_share_that_limits_hid_is_of_all_rows_of_a_site() -> None:
     np.testing.assert_array_equal(hidden, [0.25, 0.0, np.nan, np.nan])
 
 
-def test_the_rows_of_two_runs_are_counted_in_each_pair_of_clusters(two):
+def between(output):
+    """The rows in each pair of clusters, as a screen shows them."""
+    table = output[output.index("Rows in each cluster (lines)") :]
+    lines = [re.findall(r"^ *(\d+|none)((?: +[\d,]+)+) *$", line) for line in table.splitlines()]
+    told = [line[0] for line in lines if line]
+    return np.array([[int(n.replace(",", "")) for n in counts.split()] for _, counts in told])
+
+
+def test_two_models_are_compared_by_the_rows_in_each_pair_of_clusters(two, tmp_path):
     one, other, files = two
-    ran = CliRunner().invoke(app, ["report", str(one), str(other), *files, "--json"])
-    assert ran.exit_code == 0, ran.output
-    assert json.loads(ran.output)["report"] == str(one / "comparison.html")
-    text = (one / "comparison.html").read_text("utf-8")
     first, second = labels_in(one), labels_in(other)
     table = np.array([[((first == i) & (second == j)).sum() for j in range(3)] for i in range(2)])
-    told = re.findall(r"<title>(\d) [^<]*? to (\d) [^<]*?: (\d+) rows</title>", text)
-    assert sorted((int(i), int(j), int(n)) for i, j, n in told) == [
-        (i, j, table[i, j]) for i in range(2) for j in range(3) if table[i, j]
-    ]
-    assert f"{adjusted_rand_index(table):.2f}" in text
-    assert re.findall('<section id="(.*?)"', text) == [
-        "found",
-        "first",
-        "second",
-        "differences",
-    ]
-    assert "Not shown" not in text
-    assert not re.search(r"<th[^>]*></th>", text)  # a head becomes a button, which needs a name
-    assert not re.search(r"\b\d+\.\d{6}\b", text)  # no value of a row
+    ran = CliRunner().invoke(app, ["evaluate", str(one), *files, "--beside", str(other)])
+    assert ran.exit_code == 0, ran.output
+    assert np.array_equal(between(ran.output), table)
+    assert f"(adjusted Rand index {adjusted_rand_index(table):.2f})" in " ".join(ran.output.split())
+    asked = ["evaluate", str(other), *files, "--beside", str(one), "--out", str(tmp_path / "out")]
+    turned = CliRunner().invoke(app, asked)
+    assert np.array_equal(between(turned.output), table.T)
+    scores = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert np.array_equal(scores["beside"]["rows"], np.pad(table.T, ((0, 1), (0, 1))))
 
 
 @pytest.mark.parametrize("protection", ["limits", "groups"])
-def test_counts_of_two_runs_keep_the_limits_of_a_site(two, tmp_path, protection):
+def test_counts_of_two_models_keep_the_limits_of_a_site(two, tmp_path, protection):
     one, other, _ = two
     first, second = labels_in(one)[:60], labels_in(other)[:60]
     counts = np.array([[((first == i) & (second == j)).sum() for j in range(3)] for i in range(2)])
@@ -661,123 +616,28 @@ def test_counts_of_two_runs_keep_the_limits_of_a_site(two, tmp_path, protection)
     site, rows = tmp_path / "site.toml", json.dumps(str(one.parent / "north.csv"))
     source = f'name = "north"\nprotection = "{protection}"\n[source]\npath = {rows}\n'
     site.write_text(source + rule)
-    ran = CliRunner().invoke(app, ["report", str(one), str(other), str(site)])
+    ran = CliRunner().invoke(app, ["evaluate", str(one), str(site), "--beside", str(other)])
     assert ran.exit_code == 0, ran.output
-    text = (one / "comparison.html").read_text("utf-8")
-    told = [int(n) for n in re.findall(r" to \d [^<]*?: (\d+) rows</title>", text)]
+    told = between(ran.output)
     if protection == "groups":  # whole groups are counted, by the clusters of their means
-        assert (min(told) >= least, sum(told), "Not shown" in text) == (True, 60, False)
+        assert told.sum() == 60
+        assert told[told > 0].min() >= least
         return
-    assert sorted(told) == sorted(counts[counts >= least].tolist())
-    assert 0 < sum(told) < 60
-    assert f"Not shown: {60 - sum(told)} row" in text
+    assert np.array_equal(told, np.where(counts >= least, counts, 0))
+    assert 0 < told.sum() < 60
+    assert f"Not shown: {60 - told.sum()} row" in " ".join(ran.output.split())
 
 
-def test_an_evaluation_beside_another_run_draws_the_flow_without_rows(two, tmp_path):
-    one, other, files = two
-    into = ["--beside", str(other), "--out", str(one), "--overwrite"]
-    ran = CliRunner().invoke(app, ["evaluate", str(one), *files, *into])
-    assert ran.exit_code == 0, ran.output
-    assert "adjusted Rand index" in " ".join(ran.output.split())
-    pages = []
-    for given in ([one, other, *files], [one, other]):
-        ran = CliRunner().invoke(app, ["report", *map(str, given)])
-        assert ran.exit_code == 0, ran.output
-        pages.append((one / "comparison.html").read_text("utf-8"))
-    assert pages[0] == pages[1]
-    assert "<path" in pages[1]
-    assert CliRunner().invoke(app, ["report", str(other), str(one)]).exit_code == 0
-    turned = (other / "comparison.html").read_text("utf-8")
-    bands = [
-        sorted(re.findall(r"<title>(\d) [^<]*? to (\d) [^<]*?: (\d+) rows</title>", text))
-        for text in (pages[1], turned)
-    ]
-    assert bands[0] == sorted((j, i, n) for i, j, n in bands[1])
-    scores = json.loads((one / "scores.json").read_text())
-    scores["beside"]["models"][1] = "of another model"
-    (one / "scores.json").write_text(json.dumps(scores))
-    assert CliRunner().invoke(app, ["report", str(one), str(other)]).exit_code == 0
-    assert "<path" not in (one / "comparison.html").read_text("utf-8")
-    (one / "scores.json").unlink()
-
-
-def test_two_runs_without_rows_are_compared_by_their_centres(two):
-    one, other, _ = two
-    assert CliRunner().invoke(app, ["report", str(one), str(other)]).exit_code == 0
-    text = (one / "comparison.html").read_text("utf-8")
-    assert "name the files of the sites" in text
-    assert "<path" not in text
-    assert "nearest of other" in re.sub("<.*?>", "", text)
-    z = {"columns": ["z"], "centers": [[1.0], [2.0]], "weights": [1.0, 1.0], "algorithm": {}}
-    split = Run("apart", model=z)
-    assert "no column in common" in str(compared((binary(), split), None)["found"])
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [(["--tables"], "--tables is about one run"), (["nowhere.csv"], "nowhere.csv")],
-)
-def test_what_cannot_be_compared_is_said_in_one_line(two, tmp_path, more, said):
-    one, other, _ = two
-    ran = CliRunner().invoke(app, ["report", str(one), str(other), *more])
-    assert (ran.exit_code, said in ran.output, len(ran.output.splitlines())) == (2, True, 1)
-    (tmp_path / "selection.json").write_text(
-        json.dumps({"format": "fedcluster-selection", **dict.fromkeys(FILES["selection"], 1)})
-    )
-    ran = CliRunner().invoke(app, ["report", str(one), str(tmp_path)])
-    assert (ran.exit_code, "no clusters to compare" in ran.output) == (2, True)
-
-
-def test_a_flow_has_bands_as_high_as_their_rows_and_few_that_cross():
-    table = np.array([[0.0, 30.0], [10.0, 0.0]])
-    chart = flow("Rows", "", table, ["a", "b"], ["c", "d"])
-    bars = re.findall(r'<rect x="(\d+).*?" y="(.*?)" width="16" height="(.*?)"', chart)
-    left, right = ([each[1:] for each in bars if (each[0] < "2") == side] for side in (True, False))
-    assert left == right  # the second cluster on the right is drawn first
-    high, low = (float(height) for _, height in left)
-    assert high == pytest.approx(3 * low, abs=0.2)
-    assert "0 a to 1 d: 30 rows" in chart
-    assert flow("Rows", "", 0 * table, ["a", "b"], ["c", "d"]) == ""
-
-
-def test_a_name_like_a_formula_is_harmless_in_a_table(tmp_path):
-    write_parts(tmp_path, binary(names=["=1+1", "b"]))
-    with (tmp_path / "report" / "clusters.csv").open(encoding="utf-8-sig") as file:
-        assert [row[1] for row in csv.reader(file)] == ["name", "'=1+1", "b"]
-    book = openpyxl.load_workbook(tmp_path / "report" / "tables.xlsx")
-    assert book["clusters"]["B2"].data_type == "s"
-
-
-def test_what_a_library_writes_is_named_without_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.warns(UserWarning, match="no .* without") as noticed:
-        files = write_parts(tmp_path, binary())
-    assert [str(each.message) for each in noticed] == [
-        'no tables.xlsx without openpyxl: pip install "fedcluster[excel]"',
-        'no slide without matplotlib: pip install "fedcluster[plot]"',
-        'no charts as PNG without resvg-py: pip install "fedcluster[plot]"',
-    ]
-    assert "report/tables.xlsx" not in files
-    assert not any(file.endswith(".png") for file in files)
-    assert sorted(f"report/{path.name}" for path in (tmp_path / "report").iterdir()) == sorted(
-        files
-    )
-
-
-@pytest.mark.parametrize("k", [1, 4, 6, 12])
-def test_words_of_a_slide_stay_in_their_cards(k):
-    title, label = "long words " * 30, "name $x_1$ " * 9
-    card = [label, "9 rows, 5 %", *[f"{label}{i} (all rows 2)" for i in range(3)]]
-    figure = slide(title, [title, "foot"], [card] * k)
-    texts = [text.get_window_extent() for text in figure.texts]
-    assert max(each.x1 for each in texts) <= figure.bbox.x1
-    cards = [patch.get_window_extent() for patch in figure.axes[0].patches]
-    told = texts[3:]
-    for frame, name, facts in zip(cards, told[::2], told[1::2], strict=True):
-        assert max(name.x1, facts.x1) <= frame.x1
-        assert frame.y0 <= facts.y0 < facts.y1 <= name.y0 < name.y1 <= frame.y1
+def test_rows_in_no_cluster_have_a_line_and_many_clusters_a_file():
+    rows = [[20.0, 3.0, 1.0], [0.0, 0.0, 0.0]]
+    [table, said] = profiles_shown({"beside": {"rows": rows, "meaning": ["so"]}}, 80, None)
+    assert (table.header, table.rows) == (("cluster", "0", "1", "none"), [("0", "20", "3", "1")])
+    assert said == "so"
+    rows = [[20.0, 0.0], [3.0, 0.0]]
+    [table, _] = profiles_shown({"beside": {"rows": rows, "meaning": ["so"]}}, 80, None)
+    assert (table.header, table.rows) == (("cluster", "0"), [("0", "20"), ("none", "3")])
+    many = {"rows": np.ones((3, 14)).tolist(), "meaning": []}
+    assert profiles_shown({"beside": many}, 80, None) == ["Rows in each pair of clusters: --json."]
 
 
 def test_no_value_of_a_row_is_in_what_is_told_of_all_rows(fitted):

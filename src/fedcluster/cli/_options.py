@@ -134,8 +134,8 @@ Beside = Annotated[
     Path | None,
     option(
         "MODEL",
-        "Another model: also count the rows in each pair of clusters, which fedcluster report "
-        "DIR OTHER shows.",
+        "Another model, to compare with: print the adjusted Rand index, and the rows in each pair "
+        "of clusters.",
         "--beside",
     ),
 ]

@@ -7,8 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fedcluster.cli import _options as cli
 from fedcluster.cli._screen import Doing, Screen, say, until_interrupted
 from fedcluster.errors import InputError
@@ -320,60 +318,26 @@ RunFolder = Annotated[
 @cli.with_options
 def report(
     folder: RunFolder,
-    other: Annotated[
-        Path | None, cli.argument("[OTHER]", "Folder of another run, to compare DIR with.")
-    ] = None,
-    files: Annotated[
-        list[str] | None,
-        cli.argument("[FILE]...", "Files of the sites, to count which rows change their cluster."),
-    ] = None,
     *,
     title: Annotated[
         str, cli.option("TEXT", "Title of the page.", show_default="what was found")
     ] = "",
-    tables: Annotated[
-        bool,
-        typer.Option("--tables", help="Write tables, charts and a slide to DIR/report, too."),
-    ] = False,
-    values: cli.ValueOptions,
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
 ) -> None:
     """Write report.html, a page about a run to read in a browser, print or hand on.
 
     The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
-    contains sums, counts and means, but no row and no label of a row.
-
-    With OTHER, writes comparison.html instead: two runs side by side, and what differs. With
-    FILEs, both models label the rows, and the page shows where the rows of each cluster are in the
-    other run; a site's counts keep its limits.
+    contains sums, counts and means, but no row and no label of a row. To compare two models, use
+    fedcluster evaluate --beside.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster.report.messages import written_lines
-        from fedcluster.report.page import write_comparison, write_report
-        from fedcluster.report.run import read_run, told_apart, written_by
-        from fedcluster.report.takeaway import write_parts
+        from fedcluster.report.page import write_report
+        from fedcluster.report.run import read_run, written_by
 
-        run, place = read_run(folder, title), written_by(folder)
-        if other is None:
-            path = place / write_report(place, run)
-            parts = write_parts(place, run) if tables else []
-        else:
-            if tables:
-                raise InputError("--tables is about one run: leave out OTHER, or --tables")
-            from fedcluster.cli import _runs as runs
-
-            both = told_apart(run, read_run(other), (folder, other))
-            rows = cli.FileOptions(**asdict(values))
-            places = place, written_by(other)
-            counts = screen.wait_for(
-                lambda: runs.crossed(places, files, rows, screen.doing) if files else None
-            )
-            path, parts = place / write_comparison(place, both, counts), []
-    screen.result(
-        {"report": str(path), **({"files": parts} if tables else {})},
-        [f"Wrote {path}: open it in a browser.", *(written_lines(place, parts) if parts else ())],
-    )
+        place = written_by(folder)
+        path = place / write_report(place, read_run(folder, title))
+    screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
 
 
 def watch(

@@ -16,7 +16,7 @@ import numpy as np
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._progress import TimedEngine, Trial, sample_of, watching
-from fedcluster.cli._reading import TABLES, Joining, Reading, read, read_for_models
+from fedcluster.cli._reading import TABLES, Joining, Reading, read
 from fedcluster.cli._screen import Doing, silent
 from fedcluster.core import Data, Filter, Labels, RowStream
 from fedcluster.core.files import plain
@@ -28,7 +28,6 @@ from fedcluster.io.outputs import atomic_folder, label_files, write_labels
 from fedcluster.io.rows import SiteRows, chunks_of, error_prefix
 from fedcluster.jobs import Evaluate, Fit, Job, JobReport, Profile, SelectK
 from fedcluster.model import Model
-from fedcluster.model.crossing import Crossing
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened
@@ -172,14 +171,6 @@ def label(model: Model, rows: Mapping[str, Data | RowStream]) -> dict[str, Label
         with error_prefix(f"site {site!r}"):
             labels[site] = np.concatenate([model.predict(part) for part in chunks_of(own)])
     return labels
-
-
-def crossed(
-    folders: Sequence[Path], files: Sequence[str], options: FileOptions, doing: Doing
-) -> Crossing | None:
-    """Return the rows of files in each pair of clusters of two runs, as far as limits show them."""
-    (model, other), rows = read_for_models(folders, files, options, doing)
-    return run_job(Evaluate(model, n_references=0, beside=other), rows, doing, 1)[0].beside
 
 
 def records_of(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 import scipy
 
 from fedcluster.core import Floats
@@ -27,6 +25,7 @@ class Crossing:
 
     Examples
     --------
+    >>> import numpy as np
     >>> crossing = Crossing(np.array([[40.0, 0, 0], [9, 50, 0], [0, 0, 0]]), 102.0)
     >>> crossing.hidden, crossing.meaning[0][:50]
     (3.0, 'Matching each cluster with one of the other model,')
@@ -73,22 +72,6 @@ class Crossing:
             )
         return told
 
-    @property
-    def turned(self) -> Self:
-        """The same of the second model and the first."""
-        return type(self)(self.rows.T, self.weight)
-
     def plain(self) -> dict[str, Any]:
         """Return the content for files and for programs."""
         return {"rows": self.rows.tolist(), "weight": self.weight, "meaning": self.meaning}
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> Self:
-        """Return what `plain` described.
-
-        Raises
-        ------
-        ValueError, LookupError, TypeError
-            If the content has another form.
-        """
-        return cls(np.array(content["rows"], dtype=np.float64), float(content["weight"]))

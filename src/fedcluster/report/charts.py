@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.texts.colours import DEEPEST
-from fedcluster.texts.html import Html, element, joined
+from fedcluster.texts.html import Html, element
 from fedcluster.texts.untrusted import shortened
 from fedcluster.texts.words import called, number
 
@@ -319,82 +319,6 @@ def numbered_dot(j: int, x: float, y: float, words: str) -> Html:
         class_=f"cluster c{j % COLOURS}",
         data_cluster=j,
     )
-
-
-def flow(
-    name: str,
-    about: str,
-    table: Floats,
-    left: Sequence[str],
-    right: Sequence[str],
-) -> Html:
-    """Return a chart of the rows that two clusterings share: a band for each pair of clusters.
-
-    Parameters
-    ----------
-    name, about : str
-        Its title, and what it shows.
-    table : ndarray of shape (k, l)
-        The rows in each cluster of the first clustering, on the left, and of the second.
-    left, right : sequence of str
-        The names of the clusters.
-    """
-    total = float(table.sum())
-    if not total > 0:
-        return Html()
-    gap, room, ends = 8.0, 26.0 * max(table.shape) + 60.0, (170.0, WIDTH - 170.0)
-    heights = [table / total * (room - gap * (n - 1)) for n in table.shape]
-    places = np.arange(len(table)) @ table / np.maximum(table.sum(axis=0), 1e-300)
-    orders = np.arange(len(table)), np.argsort(places, kind="stable")  # so that few bands cross
-    tops, drawn = [np.zeros(n) for n in table.shape], []
-    for side, (order, names) in enumerate(zip(orders, (left, right), strict=True)):
-        top, sums = 6.0, table.sum(axis=1 - side)
-        for j in order.tolist():
-            height = float(heights[side].sum(axis=1 - side)[j])
-            tops[side][j] = top
-            drawn.append(_node(side, ends[side], top, height, j, float(sums[j]), names))
-            top += height + gap
-    bands = []
-    for i in orders[0].tolist():
-        for j in orders[1][table[i, orders[1]] > 0].tolist():
-            own = tuple(float(each[i, j]) for each in heights)
-            words = f"{called(i, left)} to {called(j, right)}: {number(float(table[i, j]))} rows"
-            bands.append(_band(ends, (float(tops[0][i]), float(tops[1][j])), own, i, words))
-            tops[0][i] += own[0]
-            tops[1][j] += own[1]
-    return figure(name, about, round(room + 12, 1), bands, drawn)
-
-
-def _node(
-    side: int, x: float, top: float, height: float, j: int, rows: float, names: Sequence[str]
-) -> Html:
-    """Return a cluster in a flow: a bar with its name beside it."""
-    outside, anchor = (x - 14, "end") if side == 0 else (x + 14, "start")
-    bar = element(
-        "g",
-        element("title", f"{called(j, names)}: {number(rows)} rows"),
-        element("rect", x=x - 8, y=round(top, 1), width=16, height=round(max(height, 1.0), 1)),
-        class_=f"cluster c{j % COLOURS}",
-    )
-    words = shortened(called(j, names), 20)
-    return joined(bar, text(outside, round(top + 4 + height / 2, 1), words, anchor=anchor))
-
-
-def _band(
-    ends: tuple[float, float],
-    tops: tuple[float, float],
-    heights: tuple[float, ...],
-    j: int,
-    words: str,
-) -> Html:
-    """Return a band of a flow, in the colour of the cluster where it begins."""
-    (x1, x2), (y1, y2) = (ends[0] + 8, ends[1] - 8), tops
-    middle = (x1 + x2) / 2
-    above = f"M{x1:g} {y1:.1f}C{middle:g} {y1:.1f} {middle:g} {y2:.1f} {x2:g} {y2:.1f}"
-    low1, low2 = y1 + max(heights[0], 0.5), y2 + max(heights[1], 0.5)
-    below = f"V{low2:.1f}C{middle:g} {low2:.1f} {middle:g} {low1:.1f} {x1:g} {low1:.1f}Z"
-    path = element("path", d=above + below)
-    return element("g", element("title", words), path, class_=f"band cluster c{j % COLOURS}")
 
 
 def plane(

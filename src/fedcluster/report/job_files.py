@@ -10,7 +10,7 @@ from typing import Any
 from fedcluster.core.files import json_text, plain
 from fedcluster.jobs import JobReport, model_name, model_of, procedure_of, tried
 from fedcluster.metrics.objectives import MEANINGS
-from fedcluster.model.file import Model, digest_of
+from fedcluster.model.file import Model
 from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.report.messages import better, meaning
@@ -217,9 +217,6 @@ def _of_evaluation(report: JobReport, account: Mapping[str, Any]) -> dict[str, A
         **_described(report),
         **account,
     }
-    if asked.other is not None:
-        digests = [digest_of(each.plain()) for each in (asked.model, asked.other)]
-        content["beside"] = {**content["beside"], "models": digests}
     return content
 
 

@@ -19,10 +19,9 @@ from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
-from fedcluster.model.crossing import Crossing
 from fedcluster.report import _sections as sections
 from fedcluster.report import charts
-from fedcluster.report._comparison import compared, crossing_of, why
+from fedcluster.report._comparison import why
 from fedcluster.report._sections import Content
 from fedcluster.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster.report.messages import limits_in_words, named_objective, privacy_lines
@@ -336,7 +335,7 @@ def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
     return "–" if x is None else f"{factor * x:{sign}.3g}{unit}"
 
 
-REPORT, COMPARISON = "report.html", "comparison.html"
+REPORT = "report.html"
 HERE = Path(__file__).parent
 PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "found": ("Summary", "", summary),
@@ -380,16 +379,11 @@ def write_report(folder: Path, run: Run) -> str:
     InputError
         If the content of the run is damaged.
     """
-    return _written(folder, REPORT, lambda: report_page(run))
-
-
-def _written(folder: Path, name: str, made: Callable[[], str]) -> str:
-    """Make a page of the content of a folder, and write it there; return the name of the file."""
     with damaged(folder):
-        text = made()
-    with atomic_write(folder / name) as temporary:
+        text = report_page(run)
+    with atomic_write(folder / REPORT) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return name
+    return REPORT
 
 
 def reported(folder: Path, run: Run) -> list[str]:
@@ -416,47 +410,12 @@ def report_page(run: Run) -> str:
     )
 
 
-def write_comparison(folder: Path, runs: tuple[Run, Run], crossing: Crossing | None = None) -> str:
-    """Write the comparison of two runs into a folder; return the name of the file.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    runs : (Run, Run)
-        The runs; the title of the first is that of the page.
-    crossing : Crossing, optional
-        The rows in each cluster of the first and of the second; by default as an evaluation of
-        one of the runs beside the other counted them, if there is one.
-
-    Raises
-    ------
-    InputError
-        If a run has no clusters, or its content is damaged.
-    """
-    for run in runs:
-        if not run.k:
-            raise InputError(f"{run.name} has no clusters to compare; name the folder of a fit")
-    return _written(folder, COMPARISON, lambda: _comparison_page(runs, crossing))
-
-
-def _comparison_page(runs: tuple[Run, Run], crossing: Crossing | None) -> str:
-    one, two = (run.name for run in runs)
-    names = {"found": "Summary", "first": one, "second": two, "differences": "Differences"}
-    parts = {
-        key: html.section(key, names[key], *content)
-        for key, content in compared(runs, crossing or crossing_of(*runs)).items()
-    }
-    return page(runs[0].title or f"{one} and {two}", "two runs compared", parts, names=names)
-
-
 def page(
     title: str,
     name: str,
     parts: Mapping[str, html.Html],
     *,
     folded: Mapping[str, html.Html] = NOTHING,
-    names: Mapping[str, str] = NAMES,
     live: bool = False,
 ) -> str:
     """Return a page with its contents, style and script included.
@@ -467,15 +426,13 @@ def page(
         Its title, and the name of its subject.
     parts, folded : dict of str to Html
         The sections, and those that are folded.
-    names : dict of str to str, optional
-        The names of the sections in the contents.
     live : bool, default=False
         Whether the page follows a run; it then reloads itself each second.
     """
     style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
     policy = _policy(style, script, live=live)
     contents = [
-        html.element("a", names[key], href=f"#{key}") for key in [*parts, *folded] if key in names
+        html.element("a", NAMES[key], href=f"#{key}") for key in [*parts, *folded] if key in NAMES
     ]
     details = html.element("details", html.element("summary", ENGINEERS), list(folded.values()))
     head = html.element(

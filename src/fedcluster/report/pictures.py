@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,8 @@ from fedcluster.texts.colours import COLOURS, INK, PALE_INK
 from fedcluster.texts.words import counted
 
 
-def pictured(
-    what: str, path: Path, draw: Callable[[Path], None], needs: str = "matplotlib", of: str = "plot"
-) -> list[str]:
-    """Write a file by an optional library; return its name, or only a warning without the library.
+def pictured(what: str, path: Path, draw: Callable[[Path], None]) -> list[str]:
+    """Write a picture; return the name of its file, or only a warning without matplotlib.
 
     Parameters
     ----------
@@ -29,74 +26,16 @@ def pictured(
         The file.
     draw : callable taking a Path
         Writes it.
-    needs, of : str
-        The library, and the extra that installs it.
     """
     try:
         draw(path)
     except ImportError:
         warnings.warn(
-            f'no {what} without {needs}: pip install "fedcluster[{of}]"',
+            f'no {what} without matplotlib: pip install "fedcluster[plot]"',
             stacklevel=3,
         )
         return []
     return [path.name]
-
-
-SLIDE = 40 / 3, 7.5
-"""Width and height of a slide in inches."""
-
-
-def slide(title: str, lines: Sequence[str], cards: Sequence[Sequence[str]]) -> Any:
-    """Return a figure of the clusters in the size of a slide.
-
-    Parameters
-    ----------
-    title : str
-        The heading.
-    lines : (str, str)
-        The line below it, and the one at the foot.
-    cards : sequence of sequence of str
-        For each cluster its label, its size, and what sets it apart.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=SLIDE, dpi=144, facecolor="white")
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(0, 1))
-    axes.axis("off")
-    figure.text(0.04, 0.9, _wrapped(title, 54, 1), fontsize=27, fontweight="bold", color=INK)
-    figure.text(0.04, 0.865, _wrapped(lines[0], 115, 2), fontsize=14, color=PALE_INK, va="top")
-    figure.text(0.04, 0.04, lines[1], fontsize=11, color=PALE_INK)
-    columns = min(len(cards), 4) if len(cards) != 6 else 3
-    rows = -(-len(cards) // max(columns, 1))
-    wide, high = 0.92 / max(columns, 1), min(0.68 / max(rows, 1), 0.42)
-    size = ((18, 15), (15, 12), (12, 9))[min(rows, 3) - 1]
-    width = int(1300 * wide / size[0])
-    for j, (name, share, *facts) in enumerate(cards):
-        x, top = 0.04 + wide * (j % columns), 0.78 - high * (j // columns)
-        sides, ends = (x, x + wide - 0.01), (top - high + 0.016, top - 0.006)
-        axes.fill(
-            (*sides, *sides[::-1]), np.repeat(ends, 2), facecolor="#f5f7f9", linewidth=2,
-            edgecolor=COLOURS[j % len(COLOURS)],
-        )  # fmt: skip
-        label = _wrapped(name, width, 2)
-        told = "\n".join(_wrapped(each, int(width * 1.3), 2) for each in facts[: 5 - rows])
-        below = top - 0.03 - size[0] * 1.35 / 72 / SLIDE[1] * (label.count("\n") + 1)
-        ink: dict[str, Any] = {"va": "top", "color": INK}
-        figure.text(x + 0.012, top - 0.02, label, fontsize=size[0], fontweight="bold", **ink)
-        figure.text(x + 0.012, below, f"{share}\n{told}", fontsize=size[1], linespacing=1.3, **ink)
-    return figure
-
-
-def _wrapped(words: str, width: int, most: int) -> str:
-    """Return words in at most some lines, as plain text of a picture."""
-    told = textwrap.wrap(words, width, max_lines=most, placeholder=" …")
-    return "\n".join(told).replace("$", r"\$")
 
 
 def picture(

@@ -291,19 +291,6 @@ def read_run(folder: Path, title: str = "") -> Run:
     return Run(folder.resolve().name, **content, title=title, date=day_of(made))
 
 
-def told_apart(run: Run, other: Run, folders: tuple[Path, Path]) -> tuple[Run, Run]:
-    """Return two runs with distinct names: those of their folders, or the folders as given.
-
-    Examples
-    --------
-    >>> [each.name for each in told_apart(Run("out"), Run("out"), (Path("a/out"), Path("b/out")))]
-    ['a/out', 'b/out']
-    """
-    if run.name != other.name:
-        return run, other
-    return replace(run, name=str(folders[0])), replace(other, name=str(folders[1]))
-
-
 def outcome_of(folder: Path) -> dict[str, Any]:
     """Return how a run ended and where its files are; nothing if it has not ended."""
     if not (folder / "job.json").is_file():  # a folder that a job wrote

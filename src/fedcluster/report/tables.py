@@ -285,8 +285,24 @@ def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table 
         shown += profile_tables(content["profiles"], width, str(file or "--json"))
     if "stability" in content:
         shown += [stability_table(content["stability"]), *content["stability"]["meaning"]]
-    shown += content.get("beside", {}).get("meaning", ())
+    if "beside" in content:
+        shown += _crossing(content["beside"]["rows"], str(file or "--json"))
+        shown += content["beside"]["meaning"]
     return shown
+
+
+def _crossing(rows: Sequence[Sequence[float]], elsewhere: str) -> list[Table | str]:
+    """Return a table of the rows in each pair of clusters of two models, or where it is."""
+    first, second = len(rows) - 1, len(rows[0]) - 1
+    if max(first, second) > MOST_CLUSTERS:
+        return [f"Rows in each pair of clusters: {elsewhere}."]
+    of_none = [any(rows[-1]), any(line[-1] for line in rows)]
+    lines = [(str(i), *map(number, line)) for i, line in enumerate(rows[:-1])]
+    lines += [("none", *map(number, rows[-1]))] * of_none[0]
+    stop = None if of_none[1] else -1
+    header = ("cluster", *map(str, range(second)), "none")
+    title = "Rows in each cluster (lines), and in those of the other model (columns)"
+    return [Table(title, header[:stop], [line[:stop] for line in lines])]
 
 
 def _profile_table(cluster: Plain, overall: Sequence[Plain]) -> Table:
