@@ -386,8 +386,7 @@ def test_the_rule_on_single_values_is_its_formula(seed) -> None:
     for step, known in ((1.0, [0.0, 100.0]), (1.0, [0.0, 1.0, 2.0]), (0.25, [7.0])):
         others = (rng.normal(0, 300, 40) / step).round() * step
         values = np.concatenate([rng.choice(known, 200), others])
-        digits = 0 if step == 1.0 else 2
-        contents = Contents.raw(values[:, None], np.ones((240, 1))).compared(5, [digits])
+        contents = Contents.raw(values[:, None], np.ones((240, 1))).compared(5, [step])
         shared = {x for x in values.tolist() if np.count_nonzero(values == x) >= 5}
         rules, dense = Rules(Groups(5), contents), len(known) == 3
         some = [np.sort(rng.choice(240, int(rng.integers(5, 9)), replace=False)) for _ in range(99)]

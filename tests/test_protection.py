@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from test_laws import STEPS, asked
 
+from fedcluster import FederatedKMeans
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Column, Data, Filter, Grouped, State, Step, Task
 from fedcluster.engines import LocalEngine
@@ -176,6 +177,80 @@ def test_scatter_is_told_of_columns_that_many_groups_vary_in() -> None:
     assert rare.scatter["age"] > 0
     assert rare.scatter["bmi"] == 0
     assert not any(few.scatter.values())
+
+
+def kinds(seed: int) -> dict[str, np.ndarray]:
+    """Rows of three columns in four overlapping clusters."""
+    rng = np.random.default_rng(seed)
+    cluster, middles = rng.integers(0, 4, 400), 2 * rng.normal(size=(4, 3))
+    X = middles[cluster] + rng.normal(size=(400, 3))
+    there, spent = rng.random(X.shape) < 0.15, rng.lognormal(3, 1, X.shape).round()
+    return {
+        "numbers": X,
+        "heavy tails": rng.pareto(2.0, X.shape),
+        "whole": np.rint(2 * X),
+        "decimals": X.round(1),
+        "zero-inflated": np.where(there, spent, 0.0) + 30 * (cluster % [[2], [3], [4]]).T,
+        "gaps": np.where(rng.random(X.shape) < 0.1, np.nan, X),
+        "far from 0": 500 + X,
+    }
+
+
+UNITS = (1e-12, 1e-6, 0.37, 1e6, 1e12)
+
+
+@pytest.mark.parametrize("kind", kinds(0))
+@pytest.mark.parametrize("groups", [Groups(), Groups(scale="none"), Groups.strict()])
+def test_groups_and_their_scatter_are_the_same_in_any_unit(groups: Groups, kind: str) -> None:
+    """In that of one column, too, if columns are scaled."""
+    X = kinds(9)[kind]
+    known = grouped(Data(X), groups)
+    for unit in UNITS:
+        factor = np.array([unit, 1.0, 1.0] if groups.scale == "standard" else [unit] * 3)
+        seen = grouped(Data(X * factor), groups)
+        assert np.array_equal(seen.grouped.counts, known.grouped.counts)
+        np.testing.assert_allclose(seen.X, known.X * factor, rtol=1e-12)
+        scatter = np.array([*known.grouped.scatter.values()])
+        told = np.array([*seen.grouped.scatter.values()])
+        np.testing.assert_allclose(told, scatter * factor**2, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:rows are seen in groups:UserWarning")
+@pytest.mark.parametrize("kind", ["heavy tails", "decimals"])
+@pytest.mark.parametrize("groups", [Groups(), Groups.strict()])
+def test_clusters_of_groups_are_the_same_in_any_unit(groups: Groups, kind: str) -> None:
+    """What is published under strict rules has decimal steps, so its units are powers of ten."""
+    X = kinds(9)[kind]
+
+    def labels(unit: float) -> np.ndarray:
+        rows = X * [unit, 1.0, 1.0]
+        model = FederatedKMeans(4, prepare="standard", protection=groups, random_state=0)
+        return model.fit([rows[::2], rows[1::2]]).labels_
+
+    known = labels(1.0)
+    units = [unit for unit in UNITS if unit != 0.37 or groups.preset == "standard"]
+    assert all(np.array_equal(labels(unit), known) for unit in units)
+
+
+def test_the_scatter_keeps_the_unit_in_which_it_was_first_rounded(tmp_path: Path) -> None:
+    """What is rounded in a second way is known better."""
+    rng, file = np.random.default_rng(0), tmp_path / "site.groups"
+    rows = rng.normal(size=(200, 2))
+    more = [10.0**i + rng.normal(size=(60, 2)) for i in (1, 2, 3)]
+    grouping = Grouping(Groups(), file)
+    grouping.grouped(Data(rows))
+    units = dict(partitions.Partition.read(file).scatter_units)
+    assert set(units) == {"x0", "x1"}
+    n_groups = 0
+    for n in (1, 2, 3):
+        told = grouping.grouped(Data(np.vstack([rows, *more[:n]]))).grouped.scatter
+        kept = partitions.Partition.read(file)
+        assert len(kept.scatter_groups) > n_groups
+        n_groups = len(kept.scatter_groups)
+        assert kept.scatter_units == units
+        for name, each in told.items():
+            steps = each / units[name] * 2.0**14
+            assert steps == np.rint(steps)
 
 
 def test_a_group_with_fewer_values_than_p_tells_nothing_of_a_column() -> None:

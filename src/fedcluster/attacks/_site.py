@@ -309,7 +309,7 @@ class Coordinator:
 
 PREPARATION = (Histogram, Covariance, Missing)
 STEPS = steps_by_name(f"{step.__module__}.{step.__name__}" for step in PREPARATION)
-DECIMALS = 6
+DECIMALS = 10
 LIMITS = (MinRows(20), MinClusterSize(5))
 
 
@@ -468,9 +468,14 @@ def _step(values: Floats) -> float:
     --------
     >>> _step(np.array([1.0, 4.0])), _step(np.array([0.25, 0.5]))
     (1.0, 0.01)
+    >>> _step(np.array([4e-9, 7e-9])), _step(np.array([4e9, 7e9]))
+    (1e-09, 1000000000.0)
     """
-    for digits in range(DECIMALS):
-        if np.allclose(values, values.round(digits), rtol=0, atol=1e-9):
+    largest = float(np.abs(values).max(initial=0.0))
+    first = -int(np.floor(np.log10(largest))) if largest else 0
+    for digits in range(first, first + DECIMALS):
+        steps = values * 10.0**digits
+        if np.allclose(steps, np.rint(steps), rtol=0, atol=1e-6):
             return float(10.0**-digits)
     return float(1e-4 * values.std() or 1.0)
 

@@ -143,9 +143,11 @@ def are_whole(sums: Floats) -> bool:
     --------
     >>> are_whole(np.array([40890.0, 30225.0])), are_whole(np.array([12.1, 7.0]))
     (True, False)
+    >>> are_whole(np.array([4.089e-10, 0.0]))
+    False
     """
     known = sums[np.isfinite(sums)]
-    near = np.maximum(np.abs(known) * 1e-12, 1e-9)
+    near = np.maximum(np.abs(known) * 1e-12, np.minimum(np.abs(known) * 1e-3, 1e-9))
     return bool((np.abs(known - np.rint(known)) <= near).all() and (near < 1e-3).all())
 
 
@@ -193,7 +195,7 @@ def spreads_of(spreads: Floats, exact: Floats, told: Floats, n: Floats) -> Float
         The number of rows of each.
     """
     square = spreads**2
-    flag = np.abs(square - exact * (1 - exact)) <= 1e-9
+    flag = np.abs(square - exact * (1 - exact)) <= 1e-9 * np.maximum(exact**2, square)
     if flag[np.isfinite(square)].all():
         result: Floats = np.where(
             np.isfinite(square), np.sqrt(np.maximum(told * (1 - told), 0)), np.nan

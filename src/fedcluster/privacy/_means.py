@@ -14,22 +14,27 @@ from numpy.typing import NDArray
 from fedcluster.core import Column, Data, Floats, Grouped
 from fedcluster.core.exact import ExactSums, exact_product
 from fedcluster.io.columns import Passes, columns_of, merged_kind
+from fedcluster.privacy.limits import significant
 from fedcluster.privacy.partition import Numbers, Partition, UnitReader, Units
 
 MOST_LEVELS = 1000
 """Largest number of levels of a text column that are disclosed, the most frequent ones."""
 FEW_LEVELS = 20
 """Number of levels up to which a text column counts in the distances and the scatter."""
-MOST_DIGITS = 15
-"""Largest number of decimals of a number that counts as decimal."""
+MOST_DIGITS = 40
+"""Largest number of decimals, or of zeros at the end, of a number that counts as decimal."""
+ROUNDING = 2
+"""Largest difference of a decimal from its number, in units of the last binary digit."""
 SAMPLE = 64
 """Number of values that are tried first, before all values."""
-WHOLE = 2.0**53
-"""Bound below which whole numbers are exact."""
+WHOLE = 2.0**47
+"""Bound of decimals in units of their last digit, which leaves digits to tell them from others."""
 MISSING = 1.5
 """Contribution of a missing value to distances, in standard deviations of a column."""
 BITS = 20
 """Number of binary digits to which a column's deviation is known, and its mean in deviations."""
+FINE = 26
+"""Number of binary digits to which a value is known in deviations, if that is finer than BITS."""
 
 Chunks = Callable[[], Iterable[Data]]
 
@@ -43,7 +48,7 @@ class SiteTable:
     columns : tuple of Column
         The d columns; text columns with their disclosed levels.
     mean, deviation : ndarray of shape (d,)
-        Mean and standard deviation of the present numbers.
+        Mean and standard deviation of the present numbers; 0 in columns without any.
     missing : ndarray of shape (d,)
         Whether the column has missing values.
     hiding : tuple of int
@@ -56,9 +61,12 @@ class SiteTable:
         Mean and deviation of the logarithm of the rows' weights, if these differ.
     dtype : dtype
         The type of the rows.
-    digits, weight_digits : tuple of int, or int
-        The largest number of decimals in each column, and in the weights; -1 for numbers that are
-        not decimal.
+    digits, weight_digits : tuple of int or None, or int or None
+        The largest number of decimals in each column, and in the weights, below 0 if all are
+        multiples of ten; None for numbers that are not decimal.
+    steps : tuple of float
+        The largest number of which all values are multiples, in each column and in the weights; 0
+        for numbers that are not decimal.
     flags : ndarray of shape (d,), bool
         Whether a column has only the values 0 and 1, so that its sums are counts of rows.
     """
@@ -72,8 +80,9 @@ class SiteTable:
     classes: tuple[str, ...] | None
     log_weight: tuple[float, float] | None
     dtype: np.dtype[Any]
-    digits: tuple[int, ...]
-    weight_digits: int
+    digits: tuple[int | None, ...]
+    weight_digits: int | None
+    steps: tuple[float, ...]
     flags: NDArray[np.bool_]
 
     def shown(self, chunk: Data) -> Data:
@@ -131,14 +140,33 @@ class SiteTable:
     def _points_of(self, chunk: Data, j: int, scale: str) -> Floats:
         """Return the coordinates of the rows in one column, with a flag for missing values."""
         column, values = self.columns[j], chunk.X[:, j].astype(np.float64)
-        unit = self.deviation[j] if scale == "none" and column.kind == "number" else 1.0
+        unit = 1.0 if scale == "standard" else self._unit(j)
         flag = [MISSING * unit * np.isnan(values)[:, None]] if self.missing[j] else []
         if column.kind == "number":
-            apart = np.nan_to_num((values - self.mean[j]) / self.deviation[j]) * unit
-            return np.column_stack([apart, *flag])
+            own = self.deviation[j] or 1.0
+            apart = _known(np.nan_to_num((values - self.mean[j]) / own), abs(self.mean[j] / own))
+            return np.column_stack([apart * unit, *flag])
         if column.kind == "text" and len(column.levels) <= FEW_LEVELS:
-            return np.column_stack([one_hot(chunk, j, column), *flag])
+            return np.column_stack([one_hot(chunk, j, column) * unit, *flag])
         return np.empty((len(chunk), 0))
+
+    def _unit(self, j: int) -> float:
+        """Return what a deviation of a column counts, relative to the largest of all columns."""
+        numbers = np.array([column.kind == "number" for column in self.columns])
+        largest = self.deviation[numbers].max(initial=0.0) or 1.0
+        own = (self.deviation[j] or largest) if numbers[j] else 1.0
+        return float(significant(own / largest, BITS))
+
+
+def _known(apart: Floats, offset: float) -> Floats:
+    """Return distances (n,) from the mean in deviations, as far as any unit shows them alike.
+
+    Groups depend on all digits of the points, and the last ones on the unit: all the more of
+    values far from 0, and of those whose mean is ``offset`` deviations from 0.
+    """
+    power = np.minimum(np.frexp(np.abs(apart) + offset)[1] - FINE, -BITS)
+    points: Floats = np.ldexp(np.rint(np.ldexp(apart, -power)), power)
+    return points
 
 
 def disclosed_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
@@ -203,6 +231,7 @@ class _Numbers:
     def __init__(self) -> None:
         self._first: Floats | None = None
         self._sums, self._squares, self._n = np.zeros((3, 1))
+        self._low, self._high = np.array([[np.inf], [-np.inf]])
 
     def add(self, values: NDArray[Any]) -> None:
         """Add values (n, d), with NaN for missing ones."""
@@ -215,60 +244,105 @@ class _Numbers:
         self._sums = self._sums + apart.sum(axis=0)
         self._squares = self._squares + (apart**2).sum(axis=0)
         self._n = self._n + there.sum(axis=0)
+        self._low = np.minimum(self._low, np.where(there, values, np.inf).min(axis=0))
+        self._high = np.maximum(self._high, np.where(there, values, -np.inf).max(axis=0))
 
     def mean_and_deviation(self) -> tuple[Floats, Floats]:
-        """Return mean and deviation, (d,) each, with 1 in place of a deviation of 0.
+        """Return mean and deviation, (d,) each.
 
         They are rounded, as the order of the rows decides their last digits, and groups depend on
-        all digits of the points.
+        all digits of the points: relative to the range, so that the unit decides nothing.
         """
         n = np.maximum(self._n, 1.0)
         apart = self._sums / n
         deviation = np.sqrt(np.maximum(self._squares / n - apart**2, 0.0))
         first = np.zeros_like(n) if self._first is None else self._first
-        deviation = np.where(deviation > 0, deviation, 1.0)
-        unit = np.ldexp(1.0, np.frexp(deviation)[1] - BITS)
-        return np.rint((first + apart) / unit) * unit, np.rint(deviation / unit) * unit
+        varies = (deviation > 0) & (self._high > self._low)
+        low = np.where(self._n > 0, self._low, 0.0)
+        side = np.where(varies, self._high - low, 1.0)
+        deviation = side * significant(np.where(varies, deviation / side, 1.0), BITS)
+        steps = np.rint(np.ldexp((first - low + apart) / deviation, BITS))
+        return low + np.ldexp(steps, -BITS) * deviation, np.where(varies, deviation, 0.0)
 
 
 class _Decimals:
-    """Counter of the decimals of a series of numbers, over chunks."""
+    """Counter of the decimals of a series of numbers, and their step, over chunks."""
 
     def __init__(self) -> None:
-        self._digits, self._largest = 0, 0.0
+        self._digits: int | None = None
+        self._largest, self._step = 0.0, 0
 
     def add(self, values: NDArray[Any]) -> None:
         """Add values (n,), with NaN for missing ones."""
-        values = values[~np.isnan(values)]
-        few = values[:SAMPLE]
-        while self._digits >= 0 and not (_have(few, self._digits) and _have(values, self._digits)):
-            self._digits = self._digits + 1 if self._digits < MOST_DIGITS else -1
+        values = values[~np.isnan(values) & (values != 0)]
         self._largest = max(self._largest, float(np.abs(values).max(initial=0.0)))
+        if not len(values):
+            return
+        if self._digits is None:  # no number has its last digit before its first one
+            self._digits = -int(np.floor(np.log10(self._largest)))
+        few = values[:SAMPLE]
+        while self._fits and not (_have(few, self._digits) and _have(values, self._digits)):
+            self._digits, self._step = self._digits + 1, 10 * self._step
+        for some in (few, values):
+            if self._fits and self._step != 1:
+                numbers = np.abs(whole(some, self._digits)).astype(np.int64)
+                self._step = int(np.gcd.reduce(numbers, initial=self._step))
 
     @property
-    def digits(self) -> int:
-        """Return the number of decimals; -1 if the numbers are not decimal."""
-        fits = self._digits >= 0 and self._largest * 10.0**self._digits < WHOLE
-        return self._digits if fits else -1
+    def _fits(self) -> bool:
+        digits = self._digits or 0
+        return abs(digits) <= MOST_DIGITS and float(in_units(self._largest, digits)) < WHOLE
+
+    @property
+    def digits(self) -> int | None:
+        """Return the number of decimals; None if the numbers are not decimal."""
+        return (self._digits or 0) if self._fits else None
+
+    @property
+    def step(self) -> float:
+        """Return the largest number of which all are multiples; 0 if they are not decimal."""
+        return float(back(self._step or 1, self.digits)) if self._fits else 0.0
 
 
 def _have(values: NDArray[Any], digits: int) -> bool:
-    """Return whether numbers (n,) are the nearest ones to decimals with this many digits."""
-    with np.errstate(over="ignore"):
-        decimals = whole(values, digits) / 10.0**digits
-        return bool((decimals.astype(values.dtype) == values).all())
+    """Return whether numbers (n,) are, but for rounding, decimals with this many digits.
+
+    A column in another unit is often multiplied by it, which rounds.
+    """
+    decimals = back(whole(values, digits), digits)
+    slack = ROUNDING * np.finfo(values.dtype).eps * np.abs(values)
+    return bool((np.abs(decimals.astype(values.dtype) - values) <= slack).all())
 
 
-def whole(values: NDArray[Any], digits: int) -> Floats:
+def whole(values: NDArray[Any], digits: int | None) -> Floats:
     """Return decimals (n,) in units of their last digit; other numbers unchanged.
 
     Examples
     --------
     >>> whole(np.array([0.1, 0.2]), 1).sum() / 10, 0.1 + 0.2
     (np.float64(0.3), 0.30000000000000004)
+    >>> whole(np.array([3e9, 5e9]), -9)
+    array([3., 5.])
     """
-    numbers = values.astype(np.float64)
-    return numbers if digits < 0 else np.rint(numbers * 10.0**digits)
+    numbers: Floats = values.astype(np.float64)
+    if digits is not None:
+        numbers = np.rint(in_units(numbers, digits))
+    return numbers
+
+
+def in_units(numbers: Any, digits: int | None) -> Any:
+    """Return numbers in units of a digit; unchanged if there is none.
+
+    A power of ten that is whole is exact up to 1e22, so it multiplies or divides.
+    """
+    if digits is None:
+        return numbers
+    return numbers * 10.0**digits if digits >= 0 else numbers / 10.0**-digits
+
+
+def back(numbers: Any, digits: int | None) -> Any:
+    """Return numbers in units of a digit as they were."""
+    return in_units(numbers, None if digits is None else -digits)
 
 
 class _Survey:
@@ -333,10 +407,11 @@ class _Survey:
             hiding,
             units,
             None if first.y is None else self._classes(p, disclosed_levels(self.labels)),
-            None if first.sample_weight is None else (float(log_mean), float(log_deviation)),
+            None if first.sample_weight is None else (float(log_mean), float(log_deviation) or 1.0),
             first.X.dtype,
             tuple(each.digits for each in self.decimals),
             self.of_weights.digits,
+            tuple(each.step for each in (*self.decimals, self.of_weights)),
             self.flags,
         )
 
@@ -445,7 +520,6 @@ class GroupMeans:
         self._group[member >= 0] = group
         self._table, self._chunks = table, chunks
         self._weight_digits = table.weight_digits
-        self._unit = 10.0 ** max(table.weight_digits, 0)
         g, d = len(self.numbers), len(table.columns)
         self._counts, self._exact = np.zeros(g), [ExactSums(g) for _ in range(d)]
         shape = g, d if table.missing.any() else 1
@@ -459,7 +533,7 @@ class GroupMeans:
         for part in self._parts():
             self._add(part)
         self._weights = np.column_stack([each.total for each in self._exact_weights])
-        self._weights /= self._unit
+        self._weights = back(self._weights, self._weight_digits)
         self._count_units()
         self.disclosed = (self._there >= partition.p) & (self._largest <= DOMINATES * self._weights)
         self.partition = self._with_scatter(partition)
@@ -541,7 +615,19 @@ class GroupMeans:
         if len(np.setdiff1d(self.numbers, partition.scatter_groups)) < ENOUGH:
             return partition
         every = np.union1d(partition.scatter_groups, self.numbers)
-        return replace(partition, scatter=Scatter().add(self.squares).told, scatter_groups=every)
+        scatter = Scatter(partition.scatter_units).add(self.squares, self.means)
+        return replace(
+            partition,
+            scatter=scatter.told,
+            scatter_units=scatter.units,
+            scatter_groups=every,
+        )
+
+    @property
+    def means(self) -> dict[str, Floats]:
+        """The mean of each group for each numeric column, (g,), as it is told; else NaN."""
+        columns = enumerate(self._table.columns)
+        return {column.name: self._mean(j) for j, column in columns if column.kind == "number"}
 
     @cached_property
     def squares(self) -> dict[str, Floats]:
@@ -566,14 +652,14 @@ class GroupMeans:
         return np.where(self._is_disclosed(j), self._weights[:, j % self._weights.shape[1]], 1.0)
 
     def _mean(self, j: int) -> Floats:
-        sums = self._exact[j].total / 10.0 ** max(self._table.digits[j], 0) / self._unit
+        sums = back(back(self._exact[j].total, self._table.digits[j]), self._weight_digits)
         return np.where(self._is_disclosed(j), sums / self._weight(j), np.nan)
 
     def _shares(self, j: int) -> scipy.sparse.csr_array:
         """Return the share of each level in each group, 0 if the column is not disclosed."""
         return scipy.sparse.csr_array(
             self._levels[j].multiply(
-                (self._is_disclosed(j) / (self._weight(j) * self._unit))[:, None]
+                (self._is_disclosed(j) / in_units(self._weight(j), self._weight_digits))[:, None]
             )
         )
 
@@ -591,7 +677,7 @@ class GroupMeans:
             self._counts,
             {j: self._shares(j) for j in self._levels},
             self._table.classes,
-            self._labels.toarray() / self._unit if has_labels else None,
+            back(self._labels.toarray(), self._weight_digits) if has_labels else None,
             self.partition.scatter,
             np.where(self.disclosed, self._there, np.inf).min(axis=1),
             even=not (self._of_unit.size or self._table.log_weight),
@@ -605,22 +691,37 @@ class Scatter:
     """Scatter of columns within groups, as far as it may be disclosed.
 
     It could reveal a few groups that vary, or the one that varies most, because a sum and a sum of
-    squares determine whole numbers.
+    squares determine whole numbers. So it is rounded, to steps of the squared range of the groups'
+    means, which these tell: in any unit alike.
+
+    Parameters
+    ----------
+    units : mapping of str to float, optional
+        The units of the columns whose scatter was told before. They stay, because what is rounded
+        in several ways is known better.
 
     Examples
     --------
-    >>> Scatter().add({"a": np.array([1.0, 1.0, 2.0, 0.0])}).told
-    {'a': 0.0}
-    >>> Scatter().add({"a": np.full(63, 4.0)}).add({"a": np.array([1e9])}).told
+    >>> few = Scatter().add({"a": np.array([1.0, 1.0, 2.0, 0.0])}, {"a": np.arange(4.0)})
+    >>> few.told, few.units
+    ({'a': 0.0}, {})
+    >>> many = Scatter().add({"a": np.full(63, 4.0)}, {"a": np.arange(63.0)})
+    >>> many.add({"a": np.array([1e9])}, {"a": np.array([64.0])}).told
     {'a': 256.0}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, units: Mapping[str, float] | None = None) -> None:
         self._known: dict[str, tuple[int, float, Floats]] = {}
+        self._ends: dict[str, tuple[float, float]] = {}
+        self._units = dict(units or {})
 
-    def add(self, squares: Mapping[str, Floats]) -> Self:
-        """Add the scatter of some groups, by column, (g,) each."""
+    def add(self, squares: Mapping[str, Floats], means: Mapping[str, Floats]) -> Self:
+        """Add the scatter of some groups, and their means, by column, (g,) each."""
         for name, each in squares.items():
+            low, high = self._ends.get(name, (np.inf, -np.inf))
+            there = means[name][~np.isnan(means[name])]
+            low, high = float(there.min(initial=low)), float(there.max(initial=high))
+            self._ends[name] = low, high
             n, rest, largest = self._known.get(name, (0, 0.0, np.empty(0)))
             varied = np.sort(np.append(largest, each[each > 0]))
             first = max(len(varied) - LARGEST, 0)
@@ -631,11 +732,23 @@ class Scatter:
     @property
     def told(self) -> dict[str, float]:
         """Return the scatter that may be disclosed, by column."""
-        return {name: self._disclosed(*known) for name, known in self._known.items()}
+        units = self.units
+        return {
+            name: self._rounded(known, units[name]) if name in units else 0.0
+            for name, known in self._known.items()
+        }
 
-    def _disclosed(self, n: int, rest: float, largest: Floats) -> float:
+    @property
+    def units(self) -> dict[str, float]:
+        """Return the unit of each column whose scatter is told, or was."""
+        enough = {name for name, (n, _, _) in self._known.items() if n >= ENOUGH}
+        ranges = {name: (high - low) ** 2 for name, (low, high) in self._ends.items()}
+        return {name: ranges[name] or 1.0 for name in enough} | self._units
+
+    def _rounded(self, known: tuple[int, float, Floats], unit: float) -> float:
+        n, rest, largest = known
         if n < ENOUGH:
             return 0.0
-        total = rest + len(largest) * largest[0]
+        total = (rest + len(largest) * float(largest[0])) / unit
         step = 2.0 ** np.round(np.log2(total * DIGITS))
-        return float(np.round(total / step) * step)
+        return float(np.round(total / step) * step) * unit

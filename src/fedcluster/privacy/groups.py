@@ -179,7 +179,7 @@ class Grouping:
             here = replace(table, units=reader.units())
             holder = Holder(here, partial(iter, block), self.groups, label)
             means = GroupMeans(here, _with_new_groups(empty, holder), holder.chunks)
-            scatter.add(means.squares)
+            scatter.add(means.squares, means.means)
             last = means.data().with_scatter({})
             yield last
         yield last.take(slice(0)).with_scatter(scatter.told)
@@ -447,8 +447,8 @@ class Holder:
 
     def compared(self, contents: Contents) -> Contents:
         """Return the content of units, with values that many of them share taken for known."""
-        digits = [self.table.digits[j] for j in self.sums.values()]
-        return contents.compared(self.groups.p, [*digits, self.table.weight_digits])
+        steps = [self.table.steps[j] for j in self.sums.values()]
+        return contents.compared(self.groups.p, [*steps, self.table.steps[-1]])
 
     def contents(self) -> Contents:
         """Return the content of all units."""

@@ -19,7 +19,7 @@ the p%-rule:
     sum of a_i over the units with another value than the largest >= 10 % of the largest a_i
 
 where the largest is among the values that are not shared. If shared values are neighbours on the
-column's last digit (ages, small counts), a group's sum can be made up of them in many ways: a value
+column's grid (ages, small counts), a group's sum can be made up of them in many ways: a value
 between the smallest and the largest of them is then compared with the median alone, and shared
 values hide it by their distances from the median, too.
 
@@ -51,7 +51,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Limit, Summary
 from fedcluster.core.exact import exact_group_sums, exact_sum
@@ -148,7 +148,8 @@ class Dominance:
         total, first = ordered.sum(axis=0), ordered[: self.largest].sum(axis=0)
         rest = ordered[2:].sum(axis=0)
         dominated: NDArray[np.bool_] = (total > 0) & (
-            (first > self.share * total) | (rest < self.rest * ordered[0])
+            (first > self.share * total * (1 + SLACK))
+            | (rest < self.rest * ordered[0] * (1 - SLACK))
         )
         return dominated
 
@@ -161,6 +162,8 @@ class Dominance:
         return f"{self.largest} below {100 * self.share:g} %, rest {100 * self.rest:g} %"
 
 
+SLACK = 1e-9
+"""Share by which a sum may miss a rule: shares that are equal to it differ by rounding."""
 SINGLE = "single values"
 """What does not dominate a sum if the owner names no rule of dominance."""
 HIDES = 0.1
@@ -331,10 +334,10 @@ class Contents:
             adds, weights, tuple(holds), np.full(adds.shape, np.inf), np.zeros(adds.shape, np.bool_)
         )
 
-    def compared(self, p: int, digits: Sequence[int]) -> Contents:
+    def compared(self, p: int, steps: Sequence[float]) -> Contents:
         """Return the content, with values that p of the units share taken for known.
 
-        ``digits`` are the numbers of decimals in each sum, -1 for numbers that are not decimal.
+        ``steps`` are the numbers of which all values of each sum are multiples; 0 if there is none.
         """
         values = _values(self.adds, self.weights)
         apart, shared = np.full(values.shape, np.inf), np.zeros(values.shape, np.bool_)
@@ -342,12 +345,11 @@ class Contents:
             there = np.flatnonzero(self.weights[:, j] > 0)
             each, place, n = np.unique(column[there], return_inverse=True, return_counts=True)
             shared[there, j], known = n[place] >= p, each[n >= p]
-            next_to = 1.5 * 10.0 ** -digits[j] if digits[j] >= 0 else 0.0
             if len(known):
                 ends = np.concatenate([[-np.inf], known, [np.inf]])
                 above = np.searchsorted(ends, column[there])
                 near = np.minimum(column[there] - ends[above - 1], ends[above] - column[there])
-                if (np.diff(known) < next_to).any():
+                if (np.diff(known) < 1.5 * steps[j]).any():
                     near[(column[there] >= known[0]) & (column[there] <= known[-1])] = np.inf
                 apart[there, j] = self.weights[there, j] * near
         return replace(self, apart=apart, shared=shared)
@@ -397,9 +399,21 @@ BITS = 40
 
 def _values(adds: Floats, weights: Floats) -> Floats:
     """Return the value of each unit, the mean of its rows', (u, c); infinite if it has none."""
-    part, power = np.frexp(np.divide(adds, weights, np.full(adds.shape, np.inf), where=weights > 0))
-    values: Floats = np.ldexp(np.rint(np.ldexp(part, BITS)), power - BITS)
-    return values
+    means = np.divide(adds, weights, np.full(adds.shape, np.inf), where=weights > 0)
+    return significant(means, BITS)
+
+
+def significant(values: ArrayLike, bits: int) -> Floats:
+    """Return numbers rounded to a number of significant binary digits.
+
+    Examples
+    --------
+    >>> significant([7.0, 0.7], 2)
+    array([8.  , 0.75])
+    """
+    part, power = np.frexp(values)
+    rounded: Floats = np.ldexp(np.rint(np.ldexp(part, bits)), power - bits)
+    return rounded
 
 
 def members_of(labels: NDArray[np.integer[Any]]) -> list[Places]:
@@ -475,7 +489,8 @@ class Rules:
     def alone(self, members: Sequence[Places]) -> Places:
         """Return the unit whose value is alone in each sum of each group, (g, c); -1 if none is."""
         largest, rest, who = self.singles(members)
-        alone: Places = np.where((largest > 0) & (rest < HIDES * largest), who, -1)
+        few = rest < HIDES * largest * (1 - SLACK)
+        alone: Places = np.where((largest > 0) & few, who, -1)
         return alone
 
     def singles(self, members: Sequence[Places]) -> tuple[Floats, Floats, Places]:

@@ -82,6 +82,8 @@ class Partition:
         The number of each unit's group; -1 if that was dissolved, -2 if the unit is gone for good.
     scatter : mapping of str to float
         As in `fedcluster.core.Grouped`, for the groups numbered ``scatter_groups``.
+    scatter_units : mapping of str to float
+        The unit in which the scatter of a column is rounded, since it was first told.
     n_groups : int
         The number of groups that were ever made.
     generation : int
@@ -114,6 +116,7 @@ class Partition:
     told: Told = field(default_factory=Told)
     members: Numbers = field(default_factory=_no_numbers)
     scatter: Mapping[str, float] = field(default_factory=dict)
+    scatter_units: Mapping[str, float] = field(default_factory=dict)
     scatter_groups: Numbers = field(default_factory=_no_numbers)
     n_groups: int = 0
     generation: int = 1
@@ -457,6 +460,9 @@ class Partition:
             Told(told, sums, known),
             arrays["members"],
             scatter=head["scatter"],
+            scatter_units=head.get(
+                "scatter_units", {name: 1.0 for name, told in head["scatter"].items() if told}
+            ),
             scatter_groups=arrays["scatter_groups"],
             n_groups=head["n_groups"],
             generation=head["generation"],
@@ -476,8 +482,8 @@ class Partition:
         It is on the disk when this returns, as the line of the log that tells the digest will be.
         """
         head = {"format": FORMAT, "p": self.p, "columns": self.columns, "previous": self.digest}
-        named = ("layout", "scatter", "n_groups", "generation", "log", "source", "names")
-        head |= {name: getattr(self, name) for name in (*named, "n_versions", "version")}
+        named = ("layout", "scatter", "scatter_units", "n_groups", "generation", "log", "source")
+        head |= {name: getattr(self, name) for name in (*named, "names", "n_versions", "version")}
         parts = ("units", "members", "cells")
         arrays = {name: getattr(self, name) for name in parts}
         arrays |= {"told": self.told.values, "sums": self.told.sums, "known": self.told.known}
