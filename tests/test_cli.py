@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,9 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans
-from fedcluster.cli import _progress as progress
-from fedcluster.cli import _reading as reading
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
-from fedcluster.cli._options import FileOptions
-from fedcluster.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, readable, silent
+from fedcluster.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
 from fedcluster.io.outputs import write_labels
@@ -199,14 +196,12 @@ def test_every_option_reaches_the_estimator(rows, files):
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
     options = {each.name: each.metadata for each in fields(Fit)}
-    named = re.findall(r"(\w+)[:,;] ", options["algorithm"]["help"])
+    first, _, explained = options["algorithm"]["help"].partition(", or MODULE.NAME, your own. ")
+    assert first.split(", ") == list({**ALGORITHMS, **FUZZY_ALGORITHMS})
+    named = re.findall(r"(\w+)[:,;] ", explained)
     assert [name for name in named if name in {*ALGORITHMS, *FUZZY_ALGORITHMS}] == [
         *ALGORITHMS,
         *FUZZY_ALGORITHMS,
-    ]
-    assert options["algorithm"]["metavar"][1:-1].split("|")[:-1] == [
-        *ALGORITHMS,
-        *list(FUZZY_ALGORITHMS)[1:],
     ]
     assert options["init"]["choices"] == INITS
 
@@ -371,7 +366,7 @@ def every_option(command):
 
 def test_an_option_given_twice_keeps_all_values_or_says_that_they_differ():
     every = typer.main.get_command(app)
-    readable([every])
+    prepare([every])
     lists = set()
     for command, option in every_option(every):
         parser, name = command.make_parser(typer.Context(command)), option.opts[0]
@@ -715,59 +710,9 @@ def test_without_a_terminal_a_line_says_every_ten_seconds_what_is_done(capsys, m
     monkeypatch.setattr("fedcluster.cli._screen.time.monotonic", lambda: next(now))
     with Screen(as_json=False, quiet=False) as screen:
         for i in range(5):
-            screen.doing(f"round {i} done", i / 5)
+            screen.doing(f"round {i} done")
     assert capsys.readouterr().err == "11 seconds: round 1 done …\n22 seconds: round 3 done …\n"
     monkeypatch.undo()
-    with Screen(as_json=False, quiet=True) as screen:
-        screen.doing("Provisional: 3 clusters.", keep=True)
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    "command", [("fit", "-k", "2-4"), ("select-k", "--k-max", 4), ("fit", "-k", 3)]
-)
-def test_a_trial_on_a_sample_says_how_far_a_long_job_is_and_changes_nothing(
-    files, monkeypatch, command
-):
-    name, *options = command
-    plain = run(name, *files, *options, "--out", "plain")
-    assert plain.stderr == ""
-    shown = []
-    monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
-    monkeypatch.setattr(progress, "SAMPLE", 30)
-    monkeypatch.setattr(progress, "FEWEST", 12)
-    monkeypatch.setattr(Screen, "doing", lambda _, what, done=None, **more: shown.append(what))
-    tried = run(name, *files, *options, "--out", "tried")
-    assert tried.stdout.replace("tried/", "plain/") == plain.stdout
-    for path in Path("plain").rglob("*.json"):
-        assert (Path("tried") / path.relative_to("plain")).read_bytes() == path.read_bytes()
-    assert "trying a sample of 30 of 50 rows" in shown
-    if 3 not in options:
-        assert any(
-            re.fullmatch(r"Provisional, from a sample of 30 of 50 rows: \d clusters?\.", line)
-            for line in shown
-        )
-    of_all = [line for line in shown if line.startswith("round ")]
-    assert re.fullmatch(r"round 1 of about \d+ done, about \d+ (seconds|minutes?) left", of_all[0])
-    assert of_all[-1].startswith(f"round {len(of_all)} ")
-
-
-def test_a_trial_that_fails_leaves_the_job_alone(files, monkeypatch):
-    monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
-    monkeypatch.setattr(progress, "FEWEST", 2)
-    monkeypatch.setattr(progress, "SAMPLE", 4)
-    assert run("fit", *files, "-k", 5, "--out", "out").exit_code == 0
-
-
-def test_no_trial_is_made_of_short_jobs_or_of_the_rows_of_a_site_file(files, monkeypatch):
-    read = reading.read(files, FileOptions(), silent)
-    assert progress.sample_of(Fit(3), read.tables) is None
-    monkeypatch.setattr(progress, "LONG", {"given": 50, "chosen": 50})
-    sample = progress.sample_of(Fit(3), read.tables)
-    assert sample is not None
-    assert {site: len(table) for site, table in sample.items()} == {"north": 30, "south": 20}
-    limited = {site: replace(table, limits=()) for site, table in read.tables.items()}
-    assert progress.sample_of(Fit(3), limited) is None
 
 
 def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):
@@ -793,7 +738,7 @@ def test_help_shows_an_example_of_each_command():
     shown = run().stdout
     assert run("--help").stdout == shown
     for command in ("fit", "predict", "demo"):
-        assert f"\n  {command} " in shown
+        assert f"\n│ {command} " in shown
         assert "\\[" not in run(command, "--help").stdout
         assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
     assert "--install-completion" in shown
@@ -801,8 +746,8 @@ def test_help_shows_an_example_of_each_command():
 
 @pytest.mark.parametrize("group", [(), ("federation",), ("site",), ("flare",)])
 def test_help_lists_commands_in_the_order_of_use_and_advanced_ones_apart(group):
-    shown = run(*group, "--help").stdout.partition("Commands:")[2]
-    usual, advanced = (re.findall(r"^  (\S+)", part, re.M) for part in shown.split("\nAdvanced:"))
+    shown = run(*group, "--help").stdout.partition("─ Commands ")[2]
+    usual, advanced = (re.findall(r"^│ (\S+)", part, re.M) for part in shown.split("─ Advanced "))
     assert usual == sorted(usual, key=IN_ORDER_OF_USE.index)
     assert advanced == sorted(advanced, key=ADVANCED.index)
     assert usual[0] in ("demo", "new", "start", "kit")

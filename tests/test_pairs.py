@@ -104,7 +104,7 @@ def test_every_option_has_values() -> None:
     assert undeclared() == {}
 
 
-SHOWN = {"--out", "--overwrite", "--report", "--json", "--quiet", "--keep-names"}
+SHOWN = {"--out", "--overwrite", "--no-report", "--json", "--quiet", "--keep-names"}
 """Options of what is shown and written of a result."""
 
 ELSEWHERE = {job: {"--engine"} for job in ("fit", "select-k", "evaluate", "profile")}

@@ -202,9 +202,11 @@ def test_the_reference_of_the_command_line_has_every_option_that_help_shows():
     sections = dict(part.split("\n", 1) for part in made.split("## ")[1:])
     assert len(sections) > 40
     for name, section in sections.items():
-        shown = CliRunner().invoke(app, [*name.split()[1:], "--help"], terminal_width=200).output
-        told = re.findall(r"^  (-[-\w]+(?:, -[-\w]+)*)", shown.partition("\nOptions:")[2], re.M)
-        options = {each for line in told for each in re.findall(r"-[-\w]+", line)}
+        arguments = [*name.split()[1:], "--help"]
+        shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).output
+        lines = re.findall(r"^│ +\*? *(-.*)", shown.partition("─ Options ")[2], re.MULTILINE)
+        told = [re.match(r"(-[-\w]+ +)+", line) for line in lines]
+        options = {each for line in told if line for each in line[0].split()}
         assert {"-h", "--help"} <= options, name
         missing = [each for each in options - {"-h", "--help"} if f"`{each}`" not in section]
         assert missing == [], name

@@ -17,7 +17,6 @@ from fedcluster.cli._screen import OneLine
 app = typer.Typer(
     name="fedcluster",
     cls=OneLine,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,  # they would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -33,7 +33,9 @@ def fit(
     min_cluster_size: cli.MinClusterSize = None,
     engine: cli.Engine = None,
     out: cli.Out = Path("result"),
-    report: Annotated[bool, typer.Option(help="Write report.html, a page about the run.")] = True,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Write no report.html, the page about the run.")
+    ] = False,
     join: cli.JoinOptions,
     show: cli.ShowOptions,
 ) -> None:
@@ -69,10 +71,12 @@ def fit(
             from fedcluster.cli import _runs as runs
 
             fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
-            fitted, content, written = runs.write_fit(out, fitted, joining=joined, report=report)
+            fitted, content, written = runs.write_fit(
+                out, fitted, joining=joined, report=not no_report
+            )
         else:
             address = cli.check_engine(
-                engine, rows, min_cluster_size, append=join.append, report=report
+                engine, rows, min_cluster_size, append=join.append, report=not no_report
             )
             from fedcluster.cli import _dask as on_dask
             from fedcluster.cli import _runs as runs

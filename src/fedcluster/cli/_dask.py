@@ -14,10 +14,9 @@ import numpy as np
 
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._progress import TimedEngine, watching
 from fedcluster.cli._reading import roles_of
 from fedcluster.cli._runs import Counts, Evaluation, FittedSites, write_fit
-from fedcluster.cli._screen import Doing
+from fedcluster.cli._screen import Doing, watching
 from fedcluster.core import Data, Floats, Labels
 from fedcluster.core.threads import thread_count
 from fedcluster.engines import DaskEngine
@@ -148,10 +147,9 @@ def _partitions(
 
 def _executed(job: Job, engine: DaskEngine, doing: Doing) -> JobReport:
     """Run a job on partitions."""
-    timed = TimedEngine(engine)
     told = isinstance(job, Fit | SelectK)
     columns = [column.name for column in engine.introduce(columns=True)[0].columns] if told else ()
-    return jobs.execute(job, timed, columns=columns, watch=watching(doing, timed))
+    return jobs.execute(job, engine, columns=columns, watch=watching(doing))
 
 
 def _engine(

@@ -57,7 +57,6 @@ run_app = typer.Typer(
     cls=Commands,
     help="Run a job at the sites of a federation.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 app.add_typer(run_app, name="run")
 app.add_typer(operator_app, name="operator")

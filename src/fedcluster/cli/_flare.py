@@ -16,7 +16,6 @@ app = typer.Typer(
     help="Cluster over a network by NVIDIA FLARE.",
     callback=private,
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 Kit = Annotated[Path, argument("KIT", "Startup kit of a site or of the server.")]

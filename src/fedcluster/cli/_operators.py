@@ -35,7 +35,6 @@ app = typer.Typer(
     help="Cluster over a network: for the coordinator.",
     callback=private,
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 Folder = Annotated[Path, argument("DIR", "Folder of the federation.")]
@@ -105,9 +104,7 @@ def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], o
     screen.result(outcome, shown(outcome, screen.width), file_of(outcome))
 
 
-operator_app = typer.Typer(
-    cls=Commands, help="Say who may start runs.", no_args_is_help=True, rich_markup_mode=None
-)
+operator_app = typer.Typer(cls=Commands, help="Say who may start runs.", no_args_is_help=True)
 
 SOON = 60
 """Days before its end from which on an expiring certificate is reported."""

@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ import numpy as np
 
 from fedcluster import jobs
 from fedcluster.cli._options import FileOptions
-from fedcluster.cli._progress import TimedEngine, Trial, sample_of, watching
 from fedcluster.cli._reading import TABLES, Joining, Reading, read
-from fedcluster.cli._screen import Doing, silent
+from fedcluster.cli._screen import Doing, silent, watching
 from fedcluster.core import Data, Filter, Labels, RowStream
 from fedcluster.core.files import plain
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.errors import HeldBackError, InputError
+from fedcluster.errors import InputError
 from fedcluster.io.columns import SourceSummary, label_counts
 from fedcluster.io.outputs import atomic_folder, label_files, write_labels
 from fedcluster.io.rows import SiteRows, chunks_of, error_prefix
@@ -87,30 +85,13 @@ def run_job(
         job = _within_rows(job, rows)
     procedure = jobs.procedure_of(job)
 
-    def run(
-        tables: Mapping[str, SiteRows], trial: Trial | None = None
-    ) -> tuple[JobReport, list[Client], TimedEngine]:
-        clients = clients_of(tables, _limits_of(job, tables, min_cluster_size))
-        if (most := procedure.rows_per_person) is not None:
-            for client in clients:
-                client.disclosure = replace(client.disclosure, rows_per_person=most)
-        engine = TimedEngine(LocalEngine(clients))
-        watch = watching(doing if tables is rows.tables else silent, engine, trial)
-        return jobs.execute(job, engine, columns=columns, watch=watch), clients, engine
-
-    trial = None
-    if (sample := sample_of(job, rows.tables)) is not None:
-        some, every = (sum(map(len, tables.values())) for tables in (sample, rows.tables))
-        of_all = f"a sample of {some:,} of {every:,} rows"
-        doing(f"trying {of_all}")
-        with suppress(InputError, HeldBackError):  # all rows may be enough
-            report, _, engine = run(sample)
-            trial = Trial.of(engine)
-            if isinstance(chosen := report.outcome.value, Selection):
-                k = counted(chosen.n_clusters, "cluster")
-                doing(f"Provisional, from {of_all}: {k}.", keep=True)
+    clients = clients_of(rows.tables, _limits_of(job, rows.tables, min_cluster_size))
+    if (most := procedure.rows_per_person) is not None:
+        for client in clients:
+            client.disclosure = replace(client.disclosure, rows_per_person=most)
     doing("asking the sites")
-    report, clients, _ = run(rows.tables, trial)
+    engine = LocalEngine(clients)
+    report = jobs.execute(job, engine, columns=columns, watch=watching(doing))
     return report.with_decisions(rows.left_out, rows.notes, rows.warnings), clients
 
 

@@ -1,4 +1,4 @@
-"""Screen of the command line: help, one-line errors, progress on stderr, results on stdout.
+"""Screen of the command line: one-line errors, progress on stderr, results on stdout.
 
 Lines are never broken within words or cut off, whatever the width.
 """
@@ -6,10 +6,10 @@ Lines are never broken within words or cut off, whatever the width.
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -25,10 +25,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar
 
 import typer
-import typer.core
 from typer.core import TyperGroup
 
 from fedcluster.texts.untrusted import replace_unknown_signs
@@ -38,124 +37,36 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table as RichTable
 
+    from fedcluster.rounds import CommunicationRound
     from fedcluster.site.doctor import Finding
     from fedcluster.texts.html import Table
 
-WIDEST, NARROW = 80, 60
-"""Largest number of characters in a line of help, and width below which terms are above their
-explanations."""
-UNBROKEN = "\u2011"
-"""Non-breaking hyphen that replaces those in names."""
-EXAMPLE = "Example: "
-ARGUMENT = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
-"""A word of a command, including quoted text."""
+
+Doing = Callable[[str], None]
+"""Function that shows the current activity."""
 
 
-class Doing(Protocol):
-    """Function that shows the current activity."""
-
-    def __call__(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
-        """Show a line.
-
-        Parameters
-        ----------
-        what : str
-            The activity.
-        done : float, optional
-            The finished share of the activity, between 0 and 1.
-        keep : bool
-            Whether the line stays on the screen.
-        """
-
-
-def silent(what: str, done: float | None = None, *, keep: bool = False) -> None:
+def silent(what: str) -> None:
     """Show nothing."""
 
 
-def pasted(command: str, width: int, indent: int = 0) -> list[str]:
-    r"""Return a command, broken into lines that a shell reads as one.
+def watching(doing: Doing) -> Callable[[CommunicationRound], None]:
+    """Return a function that shows each finished round of a job."""
+    from fedcluster.texts.words import counted
 
-    Examples
-    --------
-    >>> print(*pasted("fedcluster fit north.csv south.csv -k 3", 24), sep="\n")
-    fedcluster fit \
-      north.csv south.csv \
-      -k 3
-    """
-    lines = [" " * indent]
-    for word in ARGUMENT.findall(command):
-        if lines[-1].strip() and len(lines[-1]) + len(word) + len(" ") > width - len(" \\"):
-            lines[-1] += " \\"
-            lines.append(" " * (indent + 2))
-        lines[-1] += f" {word}" if lines[-1].strip() else word
-    return lines
+    number, sites = itertools.count(1), partial(counted, what="site")
+    return lambda done: doing(f"round {next(number)} done with {sites(len(done.answered))}")
 
 
-class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
-    """Formatter of help that breaks lines between words only, at any width."""
-
-    def __init__(self, *_given: Any, **_more: Any) -> None:
-        super().__init__(width=max(min(shutil.get_terminal_size().columns, WIDEST) - 2, 20))
-
-    def write(self, string: str) -> None:
-        """Write a text with its original hyphens."""
-        super().write(string.replace(UNBROKEN, "-"))
-
-    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write the usage of a command, in which an argument has its own marks only."""
-        args = re.sub(r"(?:\{(\S+?)\}|\[(\[\S+?\](?:\.\.\.)?)\])(?:\.\.\.)?", r"\1\2", args)
-        usage = f"{prefix or 'Usage: '}{prog} {args}"
-        lines = wrap(
-            usage, self.width, subsequent_indent=" " * len("Usage: "), break_on_hyphens=False
-        )
-        self.write("\n".join(lines) + "\n")
-
-    def write_text(self, text: str) -> None:
-        """Write paragraphs; examples are written so that they can be pasted."""
-        if not text.startswith(EXAMPLE):
-            super().write_text(text.replace("-", UNBROKEN))
-            return
-        start = " " * self.current_indent
-        example = pasted(text.removeprefix(EXAMPLE), self.width, self.current_indent + 2)
-        self.write("\n".join([start + EXAMPLE.strip(), *example]) + "\n")
-
-    def write_dl(
-        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
-    ) -> None:
-        """Write terms with explanations beside them or, on a narrow screen, below."""
-        unbroken = [(self._term(first), what.replace("-", UNBROKEN)) for first, what in rows]
-        if self.width < NARROW:
-            col_max = min(col_max, 4)
-        super().write_dl(unbroken, col_max, col_spacing)
-
-    def getvalue(self) -> str:
-        """Return the text without blanks at the ends of lines."""
-        return re.sub(r" +$", "", str(super().getvalue()), flags=re.MULTILINE)
-
-    def _term(self, term: str) -> str:
-        """Return an option, with its choices on several lines if one is too short."""
-        lines, most = [""], self.width - self.current_indent
-        for part in re.split(r"(?<=\|)", term):
-            if len(lines[-1]) + len(part) > most and lines[-1].strip():
-                lines.append(" " * (self.current_indent + 4))
-            lines[-1] += part
-        return "\n".join(lines)
-
-
-class HelpContext(typer.Context):
-    """Context of a command that uses this formatter of help."""
-
-    formatter_class = Help
-
-
-def readable(commands: Sequence[Any]) -> None:
-    """Give this help and parser to commands and subcommands, and list them with full sentences."""
+def prepare(commands: Sequence[Any]) -> None:
+    """Give commands and subcommands this parser, and help whose lines are those of the screen."""
     for command in commands:
-        command.context_class = HelpContext
+        paragraphs = (command.help or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
         command.make_parser = partial(_parser, command)
-        if command.help and not command.short_help:
-            command.short_help = " ".join(command.help.split("\n\n")[0].split())
-        readable(list(getattr(command, "commands", {}).values()))
+        if command.name in ADVANCED:
+            command.rich_help_panel = "Advanced"
+        prepare(list(getattr(command, "commands", {}).values()))
 
 
 def _parser(command: Any, context: Any) -> Any:
@@ -299,8 +210,6 @@ INTERRUPTED = 130
 
 T = TypeVar("T")
 
-typer.core.HAS_RICH = False  # else help shows "\\[default: 0]", escaped for a markup that is off
-
 
 HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 """Objects that a command keeps until it ends; None outside a command."""
@@ -327,17 +236,6 @@ class Commands(TyperGroup):
         order = (*IN_ORDER_OF_USE, *ADVANCED)
         return sorted(super().list_commands(ctx), key=lambda name: (*order, name).index(name))
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a line for each command."""
-        names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
-        least = formatter.width - 6 - max(map(len, names))
-        for heading, advanced in (("Commands", False), ("Advanced", True)):
-            chosen = [name for name in names if (name in ADVANCED) is advanced]
-            lines = [(name, self.commands[name].get_short_help_str(least)) for name in chosen]
-            if lines:
-                with formatter.section(heading):
-                    formatter.write_dl(lines)
-
 
 class OneLine(Commands):
     """Group of commands that shows a user's error in one line and exits with its status."""
@@ -345,7 +243,7 @@ class OneLine(Commands):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit."""
         extra["standalone_mode"] = False
-        readable([self])
+        prepare([self])
         replace_unknown_signs()
         held = HELD.set({})
         try:
@@ -521,20 +419,11 @@ class Screen:
         """The number of characters in a line of the screen."""
         return self._out.width
 
-    def doing(self, what: str, done: float | None = None, *, keep: bool = False) -> None:
-        """Show the current activity; see `Doing`."""
-        if keep:
-            if not self.quiet:
-                write_line(self._err, what)
-            return
+    def doing(self, what: str) -> None:
+        """Show the current activity."""
         self._doing = what
         if self._bar:
-            self._bar.update(
-                self._bar.task_ids[0],
-                description=f"{what} …",
-                total=1 if done else None,
-                completed=done or 0,
-            )
+            self._bar.update(self._bar.task_ids[0], description=f"{what} …")
         self._show_if_due()
 
     def _show_if_due(self) -> None:
@@ -545,11 +434,11 @@ class Screen:
             write_line(self._err, f"{seconds:.0f} seconds: {self._doing} …")
 
     def _progress_bar(self) -> Progress:
-        """Return the progress bar for a terminal: the activity, its duration and its share."""
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        """Return what a terminal shows of the progress: the activity and its duration."""
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         text = TextColumn("{task.description}", markup=False)
-        shown = SpinnerColumn(), BarColumn(20), TimeElapsedColumn(), text
+        shown = SpinnerColumn(), TimeElapsedColumn(), text
         bar = Progress(
             *shown, console=self._err, transient=True, redirect_stdout=False, redirect_stderr=False
         )

@@ -43,7 +43,6 @@ app = typer.Typer(
     help="Cluster over a network: for a site.",
     callback=private,
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 SiteToml = Annotated[Path, cli.argument("SITE.TOML", "The site file.")]
@@ -375,7 +374,6 @@ permit_app = typer.Typer(
     cls=Commands,
     help="Permits of studies: show, accept, revoke.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 app.add_typer(permit_app, name="permit")
 

@@ -126,10 +126,11 @@ class FitSpec:
     )
     algorithm: str | Algorithm = parameter(
         "auto",
+        f"{', '.join({**ALGORITHMS, **FUZZY_ALGORITHMS})}, or MODULE.NAME, your own. "
         "auto: exact, best of many starts. lloyd: exact, from --init. fkm: Garst & Reinders. kfed: "
         "one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: auto; fcm: exact, from "
-        "--init; ffcm: Stallmann & Wilbik. MODULE.NAME: your own.",
-        metavar=f"[{'|'.join({**ALGORITHMS, **FUZZY_ALGORITHMS})}|MODULE.NAME]",
+        "--init; ffcm: Stallmann & Wilbik.",
+        metavar="NAME",
     )
     init: str | Floats | Any = parameter("auto", "How to find the start.", choices=INITS)
     n_init: int | None = parameter(
