@@ -27,16 +27,22 @@ every_type = pytest.mark.parametrize("kind", COVARIANCES)
 
 
 def rows(seed: int = 0, n: int = 240, offset: float = 0.0) -> np.ndarray:
-    """Three correlated clouds that overlap; the offset is a multiple of all digits of a row."""
+    """Three correlated clouds that overlap; the offset is a multiple of all digits of a row.
+
+    Columns have variance 1 but for the last digits, by which ``reg_covar`` is scikit-learn's.
+    """
     rng = np.random.default_rng(seed)
     clouds = [
         rng.normal(size=(n // K, D)) @ rng.normal(size=(D, D)) + 2 * rng.normal(size=D)
         for _ in range(K)
     ]
-    return np.round(rng.permutation(np.concatenate(clouds)) * 1024) / 1024 + offset
+    X = rng.permutation(np.concatenate(clouds))
+    return np.round((X - X.mean(axis=0)) / X.std(axis=0) * 2**30) / 2**30 + offset
 
 
-def pooled(kind: str, X: np.ndarray, means: np.ndarray, n_iter: int) -> PooledMixture:
+def pooled(
+    kind: str, X: np.ndarray, means: np.ndarray, n_iter: int, reg_covar: float = 1e-6
+) -> PooledMixture:
     model = PooledMixture(
         K,
         covariance_type=kind,
@@ -45,6 +51,7 @@ def pooled(kind: str, X: np.ndarray, means: np.ndarray, n_iter: int) -> PooledMi
         precisions_init=PRECISIONS[kind],
         max_iter=n_iter,
         tol=1e-300,
+        reg_covar=reg_covar,
     )
     return model.fit(X)
 
@@ -97,12 +104,12 @@ def test_rows_far_from_0_lose_no_digits(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @every_type
 def test_a_weight_is_a_repetition(kind: str) -> None:
-    X, em = rows(6), GaussianMixture(kind, tol=0)  # type: ignore[arg-type]
+    X, em = rows(6), GaussianMixture(kind, tol=0, reg_covar=0.0)  # type: ignore[arg-type]
     weight = np.random.default_rng(0).integers(0, 4, len(X)).astype(float)
     means, repeated = X[:K] + 0.25, np.repeat(X, weight.astype(int), axis=0)
     parts = [Data(X[i::3], weight[i::3]) for i in range(3)]
     ours = run(em, sites(*parts), start(em, means, 240.0), max_rounds=10).state
-    assert_same(ours, pooled(kind, repeated, means, 10))
+    assert_same(ours, pooled(kind, repeated, means, 10, 0.0))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -119,6 +126,35 @@ def test_a_start_without_precisions_takes_rows_for_their_nearest_centres(kind: s
     model = FromLabels(K, covariance_type=kind, max_iter=5, tol=1e-300)
     ours = run(em, sites(Data(X[::2]), Data(X[1::2])), State.at(X[:K]), max_rounds=6).state
     assert_same(ours, model.fit(X))
+
+
+@every_type
+@pytest.mark.parametrize("unit", [1e-12, 1e-4, 1e12])
+def test_the_amount_that_is_added_to_variances_has_the_unit_of_a_column(
+    kind: str, unit: float
+) -> None:
+    """A column that says nothing in its cluster has the same part of its variance in each unit."""
+    X = rows(8)
+    X[::3] = X[:1]  # a third of the rows is alike
+    em = GaussianMixture(kind, reg_covar=1e-4)  # type: ignore[arg-type]
+    factor = np.array([unit] * D if kind == "spherical" else [1.0, unit, 1.0, unit**0.5])
+
+    def after(f: np.ndarray) -> State:
+        factors = np.sqrt(PRECISIONS[kind])
+        factors = factors / (f if kind == "diag" else f[0] if kind == "spherical" else f[:, None])
+        begun = em.start(X[:K] * f, SHARES * 240.0, precisions_cholesky=factors)
+        return run(em, sites(Data(X[::2] * f), Data(X[1::2] * f)), begun, max_rounds=4).state
+
+    one, other = after(np.ones(D)), after(factor)
+    np.testing.assert_allclose(other.centers, one.centers * factor, rtol=1e-6)
+    np.testing.assert_allclose(other.weights, one.weights, rtol=1e-6)
+
+
+def test_a_covariance_that_rounding_makes_singular_is_mended_in_any_unit() -> None:
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.normal(size=(80, 1)), 3, axis=1) * [1e6, 1e-6, 1.0]
+    fit = run(GaussianMixture(reg_covar=1e-17), sites(Data(X)), State.at(X[:2]), max_rounds=3)
+    assert np.isfinite(fit.state.inertia)
 
 
 def by_hand(em: Algorithm, state: State, *parts: Data) -> State:

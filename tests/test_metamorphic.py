@@ -164,13 +164,12 @@ def test_prepared_rows_are_of_no_unit(kind: str, scale: Any) -> None:
 @pytest.mark.parametrize("power", [-12, 12])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_unit_changes_a_label(kind: str, power: int) -> None:
-    """A mixture of rows as they are adds ``reg_covar`` in their unit to variances."""
     sites = rows()
     small = {
         name: each.assign(**{n: 10.0**power * each[n] for n in "xyz"})
         for name, each in sites.items()
     }
-    for scale in ("standard",) if kind == "mixture" else ("none", "standard"):
+    for scale in ("none", "standard"):
         labels, _ = found(kind, sites, scale)
         others, _ = found(kind, small, scale)
         assert others == labels

@@ -51,8 +51,8 @@ def test_from_a_given_start_all_is_scikit_learns(kind: Covariance) -> None:
         "means_init": own.means_,
         "precisions_init": own.precisions_,
     }
-    pooled = PooledMixture(3, covariance_type=kind, **start, max_iter=7, tol=1e-9).fit(IRIS)
-    ours = fitted(kind, **start, max_iter=7, tol=1e-9)
+    how = {**start, "max_iter": 7, "tol": 1e-9, "reg_covar": 0.0}
+    pooled, ours = PooledMixture(3, covariance_type=kind, **how).fit(IRIS), fitted(kind, **how)
     for name in NAMES:
         one, other = getattr(ours, name), getattr(pooled, name)
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-9, err_msg=name)

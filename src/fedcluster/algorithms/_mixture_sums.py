@@ -13,7 +13,7 @@ from fedcluster.algorithms.merging import means
 from fedcluster.core import Floats, State, Summary
 from fedcluster.errors import InputError
 from fedcluster.kernels.em import Moments
-from fedcluster.metrics.gaussians import Kind, texts_of
+from fedcluster.metrics.gaussians import DIGITS, Kind, texts_of
 
 NO_SPREAD = (
     "a component of the mixture has no spread, its rows are all alike in some direction: "
@@ -255,19 +255,44 @@ def covariances(kind: Kind, sums: ComponentSums, moved: Floats, shrinkage: float
     return own.reshape(scatter.shape)
 
 
-def regularised(kind: Kind, covariance: Floats, floors: Floats, reg_covar: float) -> Floats:
-    """Return covariances with ``reg_covar`` added to the variances and floors (p,) applied.
+def variances_of_rows(kind: Kind, sums: ComponentSums, centers: Floats, moved: Floats) -> Floats:
+    """Return the variance of all rows in each numeric column, (p,), or their mean, (1,), spherical.
 
-    Spherical ones have no floor.
+    Noise does not count. The variance of a column that is constant is 1.
+
+    Parameters
+    ----------
+    centers, moved : ndarray of shape (k, p)
+        The new means, and how far they have moved.
+    """
+    scatter, p = scatters(kind, sums, moved), max(centers.shape[1], 1)
+    share = sums.weights[:, None] / sums.weights.sum()
+    mean, size = (share * centers).sum(axis=0), np.abs(centers).max(axis=0)
+    between = (share * (centers - mean) ** 2).sum(axis=0)
+    if kind.covariance_type == "spherical":
+        within, between = scatter.sum(axis=0) / p, between.sum(keepdims=True) / p
+        size = size.max(initial=0.0)
+    elif kind.covariance_type == "diag":
+        within = scatter.sum(axis=0)
+    else:
+        within = np.einsum("...jj->...j", scatter).reshape(-1, p).sum(axis=0)
+    variances: Floats = np.maximum(within / sums.pooled + between, 0.0)
+    return np.where(variances > (DIGITS * size) ** 2, variances, 1.0)
+
+
+def regularised(kind: Kind, covariance: Floats, floors: Floats, least: Floats) -> Floats:
+    """Return covariances with ``least`` (p,) added to the variances and floors (p,) applied.
+
+    Spherical ones have no floor, and one least variance, (1,).
     """
     if kind.covariance_type == "spherical":
-        return np.maximum(covariance, 0.0) + reg_covar
+        return np.maximum(covariance, 0.0) + least
     if kind.covariance_type == "diag":
-        return np.maximum(np.maximum(covariance, 0.0) + reg_covar, floors)
+        return np.maximum(np.maximum(covariance, 0.0) + least, floors)
     p = len(floors)
     diagonal = np.arange(p)
     matrices = covariance.copy()
-    variances = matrices[..., diagonal, diagonal] + reg_covar
+    variances = matrices[..., diagonal, diagonal] + least
     matrices[..., diagonal, diagonal] = np.maximum(variances, floors)
     return matrices
 
@@ -298,12 +323,16 @@ def precision_factors(kind: Kind, covariance: Floats, reg_covar: float) -> Float
 
 
 def _factor(covariance: Floats, least: float) -> Floats:
-    """Return L with S = L L^T, (p, p), after raising small eigenvalues to ``least`` if need be."""
+    """Return L with S = L L^T, (p, p), after raising small eigenvalues if need be.
+
+    That is to ``least``, or what rounding leaves, where all variances are 1.
+    """
     try:
         return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     except np.linalg.LinAlgError:
-        if not least > 0:
+        if not (least > 0 and (covariance.diagonal() > 0).all()):
             raise InputError(NO_SPREAD) from None
-        values, vectors = np.linalg.eigh(covariance)
-        raised = (vectors * np.maximum(values, least)) @ vectors.T
-        return np.asarray(np.linalg.cholesky(raised), dtype=np.float64)
+        unit = np.sqrt(covariance.diagonal())
+        values, vectors = np.linalg.eigh(covariance / unit / unit[:, None])
+        raised = (vectors * np.maximum(values, max(least, DIGITS))) @ vectors.T
+        return np.asarray(unit[:, None] * np.linalg.cholesky(raised), dtype=np.float64)

@@ -32,6 +32,7 @@ from fedcluster.algorithms._mixture_sums import (
     covariances,
     precision_factors,
     regularised,
+    variances_of_rows,
 )
 from fedcluster.algorithms.merging import by_weight, means, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, Rows, State, Summary
@@ -71,7 +72,8 @@ class GaussianMixture:
     tol : float, default=1e-3
         Converged when the mean log likelihood of a row changes by less than ``tol``.
     reg_covar : float, default=1e-6
-        Added to the variances, that is to the diagonals of S_j.
+        Added to the variances, that is to the diagonals of S_j, in units of the variance of all
+        rows in the column (spherical: of all columns); scikit-learn adds it as it is.
     log_noise : float, optional
         If given, one more component is noise with this log density everywhere (-log V for a box of
         volume V), times the density of the levels' overall shares.
@@ -226,13 +228,15 @@ class GaussianMixture:
         self, state: State, sums: ComponentSums, moved: Floats, layout: Layout
     ) -> Floats:
         """Return the factors of the precisions; components without weight keep theirs."""
+        centers = state.centers + moved
         shape = [{"k": layout.k, "d": layout.d}[name] for name in SHAPES[self.covariance_type]]
         before = state.memory.get("precisions_cholesky", np.zeros(shape))
         if not sums.pooled > 0:
             return before
         numeric, floors = layout.numeric, state.memory.get("floors", np.zeros(layout.d))
         covariance = covariances(self, sums, moved[:, numeric], self.shrinkage)
-        covariance = regularised(self, covariance, floors[numeric], self.reg_covar)
+        of_rows = variances_of_rows(self, sums, centers[:, numeric], moved[:, numeric])
+        covariance = regularised(self, covariance, floors[numeric], self.reg_covar * of_rows)
         factors = precision_factors(self, covariance, self.reg_covar)
         if self.covariance_type == "spherical":
             now = factors[:, 0]

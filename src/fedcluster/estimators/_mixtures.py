@@ -45,7 +45,8 @@ class FederatedGaussianMixture(DensityMixin, Federated):
     tol : float, default=1e-3
         Converged when the mean log likelihood of a row changes by less than ``tol``.
     reg_covar : float, default=1e-6
-        Added to the variances.
+        Added to the variances, as a share of the variance of all rows in the column, so that the
+        unit decides nothing. scikit-learn adds it as it is: the same at variance 1.
     max_iter : int, default=100
         The largest number of rounds of expectation and maximisation.
     n_init : int or "auto", default="auto"

@@ -140,11 +140,10 @@ class Table:
         """Return the step that fits mixtures of a kind to these rows."""
         shape, noise = kind
         d = self.n_numbers
-        spread = float(self.variance[self.texts == 0].mean()) if d else 1.0
         return GaussianMixture(
             shape,
             tol=SETTLED,
-            reg_covar=REGULARISED * spread or REGULARISED,
+            reg_covar=REGULARISED,
             log_noise=self.log_noise if noise else None,
             levels=bool((self.texts > 0).any()),
             shrinkage=self.rows_each * (d / 2 + 1),

@@ -88,7 +88,7 @@ ENOUGH, SAME = 4, 0.1
 """Runs that reach the best likelihood after which there are no children, and the difference that
 is none, as a share of ``tol``."""
 ALIKE = 1e-6
-"""Relative difference of the likelihood below which two runs are the same."""
+"""Difference of a row's log likelihood below which two runs are the same, in any unit."""
 
 
 def search(
@@ -166,7 +166,7 @@ def supported(step: GaussianMixture, state: State) -> float:
 
 def _alike(one: State, other: State) -> bool:
     """Return whether two runs have the same likelihood."""
-    return bool(abs(one.inertia - other.inertia) <= ALIKE * abs(one.inertia))
+    return bool(abs(one.inertia - other.inertia) <= ALIKE * one.weights.sum())
 
 
 def distinct(
@@ -484,10 +484,9 @@ def _likely(
     rows: LeafRows, step: GaussianMixture, k: int, labels: Sequence[Labels]
 ) -> tuple[list[State], list[State]]:
     """Return likely mixtures of leaves, likeliest first, and clusters if leaves hardly tell."""
-    finer, table = rows.finer(), rows.table
+    finer = rows.finer()
     n = float(rows.leaves.weights.sum())
-    least = step.reg_covar or REGULARISED * float(table.variance.mean())
-    step = replace(step, floors=True, tol=SETTLED, reg_covar=least)
+    step = replace(step, floors=True, tol=SETTLED, reg_covar=step.reg_covar or REGULARISED)
 
     def carried_on(states: Sequence[State], most: int) -> list[State]:
         each = [finer.iterated(step, state, most)[0] for state in states]

@@ -162,7 +162,7 @@ class FitSpec:
         choices=COVARIANCES,
     )
     reg_covar: float = parameter(
-        1e-6, "Value added to the variances of a mixture.", metavar="V", least=0
+        1e-6, "Share of its variance added to each variance of a mixture.", metavar="V", least=0
     )
     noise: bool | float = parameter(False, "Add a noise component to a mixture.", "--noise")
     seed: int = parameter(0, SEED, metavar="N")
