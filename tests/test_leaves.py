@@ -188,7 +188,7 @@ def test_groups_bound_the_parameters_of_what_is_judged() -> None:
     engine = LocalEngine(Client(str(i), Data(X[i::3]), (), Groups(5)) for i in range(3))
     found = execute(Fit("auto", prepare=PreprocessingSpec()), engine).outcome.value
     assert found.n_clusters in (2, 3)
-    assert any("23 rows or groups of rows are few for" in each for each in found.warnings)
+    assert any("22 rows or groups of rows are few for" in each for each in found.warnings)
 
 
 @pytest.mark.parametrize("sizes", [(300, 300, 300, 300), (90, 200, 360, 550)])
