@@ -168,6 +168,7 @@ def measure_groups(folder: Path, n: int) -> None:
     site = folder / "site.toml"
     site.write_text('name = "north"\nprotection = "groups"\n\n[source]\npath = "rows.parquet"\n')
     begin = time.process_time()
+    SiteFile.load(site).confirm()
     n_groups, _, n_rows = group_once(SiteFile.load(site))
     seconds, size = time.process_time() - begin, SiteFile.load(site).means_file.stat().st_size
     print(

@@ -68,7 +68,10 @@ def site_of(folder: Path, name: str = "north", more: str = "", seed: int = 0) ->
         pa.parquet.write_table(rows(seed), folder / "t.parquet", row_group_size=700)
     path = folder / "site.toml"
     path.write_text(TOML.format(name=name, more="values_in_memory = 0\n" + more))
-    return SiteFile.load(path)
+    site = SiteFile.load(path)
+    if site.columns is None:
+        site.confirm()
+    return site
 
 
 def same(a: Data, b: Data) -> None:
@@ -237,6 +240,37 @@ def test_rows_in_groups_get_no_means_and_rows_with_means_no_groups(tmp_path) -> 
         len(SiteFile.load(second).grouped_client().data)
 
 
+def test_means_have_the_columns_whose_names_somebody_at_the_site_has_seen(tmp_path) -> None:
+    """They may go to a node of vantage6, which tells the names of what it is given."""
+    site = site_of(tmp_path)
+    site.columns_file.unlink()
+    with pytest.raises(InputError, match=r"nobody at this site has seen .* write columns = ") as no:
+        group_once(site)
+    assert "\n" not in str(no.value)
+    assert ("fedcluster check" in str(no.value)) == bool(site.federation)
+    assert not site.means_file.exists()
+    site.columns_file.write_text('{"columns": ["c", "a"]}')
+    group_once(site)
+    assert {column.name for column in read_means(site.means_file)[0].columns} == {"a", "c"}
+
+
+def test_no_other_rows_of_a_folder_are_grouped_beside_means(tmp_path) -> None:
+    """They may be the same, in a copy, a later export or the file of another study."""
+    group_once(site_of(tmp_path))
+    table = pa.parquet.read_table(tmp_path / "t.parquet")
+    pa.parquet.write_table(table.slice(1), tmp_path / "u.parquet")
+    second = tmp_path / "second.toml"
+    second.write_text((tmp_path / "site.toml").read_text().replace("t.parquet", "u.parquet"))
+    SiteFile.load(second).confirm()
+    for use in (group_once, lambda site: len(site.grouped_client().data)):
+        with pytest.raises(
+            InputError, match=r"in the groups of site\.means\.parquet.* of their own"
+        ):
+            use(SiteFile.load(second))
+    assert [path.name for path in tmp_path.glob("*.means.parquet")] == ["site.means.parquet"]
+    assert not [*tmp_path.rglob("*.groups")]
+
+
 def test_an_interrupted_run_leaves_no_file_and_starts_over(tmp_path, monkeypatch) -> None:
     site = site_of(tmp_path)
     made: list[tuple[object, ...]] = []
@@ -251,7 +285,8 @@ def test_an_interrupted_run_leaves_no_file_and_starts_over(tmp_path, monkeypatch
         patch.setattr("fedcluster.io.means_file.means_table", interrupted)
         with pytest.raises(KeyboardInterrupt):
             group_once(site)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["site.toml", "t.parquet"]
+    there = ["site.columns", "site.toml", "t.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == there
     assert group_once(site)[2] == N
 
 

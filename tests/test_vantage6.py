@@ -65,7 +65,8 @@ def means_frame(frame: Any) -> Any:
     with TemporaryDirectory() as name:
         frame.to_parquet(Path(name, "rows.parquet"))
         toml = Path(name, "site.toml")
-        toml.write_text('name = "north"\n[source]\npath = "rows.parquet"\n')
+        names = json.dumps([*frame.columns])
+        toml.write_text(f'name = "north"\ncolumns = {names}\n[source]\npath = "rows.parquet"\n')
         group_once(SiteFile.load(toml))
         return functions.table_means({"uri": str(toml.with_suffix(".means.parquet"))}).to_pandas()
 

@@ -325,10 +325,10 @@ class SiteFile:
         if self.columns is not None:
             return self
         if not self.columns_file.exists():
+            check = f"run fedcluster check {self.path.name}, which shows them and lets them leave, "
             raise InputError(
                 f"{self.path}: nobody at this site has seen which names of columns others would be "
-                f"told: run fedcluster check {self.path.name}, which shows them and lets them "
-                "leave, or write columns = [...] there"
+                f"told: {f'{check}or ' if self.federation else ''}write columns = [...] there"
             )
         return replace(self, confirmed=load_record(self.columns_file, _Confirmed).columns)
 
@@ -449,13 +449,17 @@ class SiteFile:
         return Grouping(groups, self.groups_file, named, self._groups_log, self._where)
 
     def _check_means(self) -> None:
-        """Raise an error if another site file of the folder has means of the same source."""
-        for path in self.path.absolute().parent.glob("*.means.parquet"):
-            if not self.has_means and read_means(path)[1]["made"]["source"][0] == self._where:
-                raise InputError(
-                    f"{self.path}: the rows are in the groups of {path.name}, and a second "
-                    "grouping would tell of single ones: answer from that file"
-                )
+        """Raise an error if another site file of the folder has means, perhaps of these rows.
+
+        A file of means does not tell which rows are in its groups.
+        """
+        others = sorted(self.path.absolute().parent.glob("*.means.parquet"))
+        if others and not self.has_means:
+            raise InputError(
+                f"{self.path}: the rows may be in the groups of {others[0].name}, and a second "
+                "grouping would tell of single ones: answer from that file; the rows of others "
+                "need a folder of their own"
+            )
 
     @property
     def _groups_log(self) -> GroupsLog | None:

@@ -31,7 +31,8 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     ------
     InputError
         If the rows were grouped otherwise or lost their means, must not be grouped, are too few,
-        change meanwhile, or are being grouped by another process.
+        change meanwhile, or are being grouped by another process, or if nobody has said which names
+        of columns may leave with the means.
     """
     where, path = f"{site.path}: ", site.means_file
     if not site.is_grouped:
@@ -41,6 +42,7 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     if site.groups_file.exists():
         raise refused("means-partition", where=where)
     made = site.means_made_of()
+    site = site.for_network()
     rows = site.opened(raw=True)
     if path.exists():
         data = site.means()
