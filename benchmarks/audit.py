@@ -44,11 +44,11 @@ def main(seeds: int) -> int:
     for seed in range(seeds):
         for kind, data in kinds(seed).items():
             for each in audit(data, PROTECTIONS, n_clusters=3, seed=seed):
-                reading = max(each.readings, key=lambda r: r.score.read * r.protected)
+                reading = max(each.readings, key=lambda r: r.score.read * r.promised)
                 by = f"by {reading.attack}" if each.worst else ""
                 print(
                     f"{seed} {kind:15} {each.protection:10} {each.worst:4} of {each.n_rows} rows, "
-                    f"members {each.membership.value:5.2f}, J {each.quality:.4f} {by}",
+                    f"members {each.membership.value:5.2f}, J {each.quality or 0:.4f} {by}",
                     flush=True,
                 )
                 worst = max(worst, each.worst if "groups" in each.protection else 0)

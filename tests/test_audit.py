@@ -14,6 +14,7 @@ from test_federation import invoke
 
 from benchmarks.audit import kinds
 from fedcluster import __version__
+from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.attacks import _asking as asking
 from fedcluster.attacks import audit as auditing
 from fedcluster.attacks._combining import solved
@@ -30,6 +31,7 @@ from fedcluster.attacks._site import (
 from fedcluster.attacks.audit import (
     ATTACKS,
     PROTECTIONS,
+    Advantage,
     Attack,
     Audit,
     audit,
@@ -40,13 +42,21 @@ from fedcluster.attacks.audit import (
     sentences,
     signed,
 )
-from fedcluster.core import Data
+from fedcluster.core import Data, Sensitivity
+from fedcluster.engines.client import Client
+from fedcluster.io import sources
+from fedcluster.jobs import release
 from fedcluster.privacy import Groups
+from fedcluster.privacy import groups as grouping
+from fedcluster.privacy._means import SiteTable
 from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.limits import Rules
 from fedcluster.privacy.partition import Partition
 from fedcluster.secure import site as secure_site
 from fedcluster.secure.site import SecureSite
+from fedcluster.site import permits
+from fedcluster.site.file import SiteFile
+from fedcluster.site.groups_log import GroupsLog
 
 LIMITS, _, GROUPS, _ = PROTECTIONS
 STRONG = {
@@ -99,7 +109,7 @@ LARGER = pytest.param(GROUPS, marks=pytest.mark.long)
 
 @pytest.mark.parametrize("protection", [PROTECTIONS[1], LARGER], ids=lambda p: p.name)
 def test_no_attack_reads_a_row_of_a_site_with_groups(protection, few_seeds, tmp_path) -> None:
-    protected = [attack for attack in ATTACKS if attack.protected]
+    protected = [attack for attack in ATTACKS if attack.promised]
     assert set(reads(simulated(200, 1), protection, tmp_path, protected).values()) == {0}
 
 
@@ -109,12 +119,44 @@ LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("codes", "much m
 @pytest.mark.parametrize("kind", ["persons", *LATE])
 def test_groups_keep_rows_of_other_kinds(kind, few_seeds, tmp_path) -> None:
     """`make audit` plays against more."""
-    protected = [attack for attack in ATTACKS if attack.protected]
+    protected = [attack for attack in ATTACKS if attack.promised]
     assert set(reads(kinds(5, 100)[kind], GROUPS, tmp_path, protected).values()) == {0}
 
 
 COHORTS = "secure sums without it"
 BREAKS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
+    "who is known again": (
+        "persons renamed",
+        [
+            (Partition, "following", lambda kept, units: kept),
+            (Partition, "check_rows", lambda *_: None),
+            (Partition, "doubtful", lambda kept, units: (np.zeros(len(units), bool), 0)),
+        ],
+    ),
+    "what the log tells of groups": (
+        "older groups put back",
+        [(GroupsLog, "check", lambda *_: None)],
+    ),
+    "which rows other groups hold": (
+        "a second study",
+        [(grouping, "known_rows", lambda kept, chunks, _: np.zeros(sum(map(len, chunks())), bool))],
+    ),
+    "means in the folder": (
+        "means for each session",
+        [(SiteFile, "_check_means", lambda _: None)],
+    ),
+    "rows in groups alone": ("a row that waits", [(SiteTable, "of_grouped", lambda t, *_: t)]),
+    "the header": (
+        "rows as names of columns",
+        [(sources, "_check_header", lambda *_: None), (SiteFile, "for_network", lambda s: s)],
+    ),
+    "rounding": ("rounded counts undone", [(release, "must_round", lambda _: False)]),
+    "records of a person": ("swaps under a budget", [(Client, "bounded", lambda _, data: data)]),
+    "a sensitivity": (
+        "swaps under a budget",
+        [(RelativeLloyd, "sensitivity", lambda *_: Sensitivity(1.0, 0.5))],
+    ),
+    "steps within": ("steps in preparations", [(permits, "_within", lambda _: [])]),
     "rules": (
         "values alone in a sum",
         [(Rules, "mended", lambda _rules, labels, _points: labels)],
@@ -129,6 +171,9 @@ BREAKS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     ),
     "who has rows": (COHORTS, [(secure_site, "_empty", lambda _: ())]),
 }
+
+
+QUIET = Audit("groups 5", 320, (), Advantage(0.0, 0.0), Advantage(0.0, 0.0), 1.0)
 
 
 @pytest.mark.parametrize("what", BREAKS)
@@ -147,6 +192,36 @@ def test_attacks_read_rows_of_a_site_that_lacks_what_stops_them(
     for rule in rules:
         monkeypatch.setattr(*rule)
     assert played(attack, site(data, GROUPS, folders[1]), public).score.read > 0
+
+
+def test_a_rule_tells_one_correction_in_a_group_at_most(tmp_path) -> None:
+    """Which nothing is promised of; tables and sentences say so."""
+    attack = next(each for each in ATTACKS if each.name == "a rule and corrections")
+    data, public = simulated(400, 3), public_of(simulated(400, 3))
+    subject = site(data, GROUPS, tmp_path)
+    reading = played(attack, subject, public)
+    assert not attack.promised
+    assert 5 < reading.score.read <= len(data) // 5
+    [row] = audit_table([replace(QUIET, readings=(reading,))]).rows[:1]
+    assert row[0] == "a rule and corrections (no promise)"
+    said = signed(replace(QUIET, readings=(reading,)), date(2026, 1, 2))
+    n = reading.score.read
+    assert said.endswith(f"row; {attack.name}, against which groups promise nothing, read {n}.")
+
+
+def test_a_site_under_a_budget_is_attacked_as_it_is(tmp_path) -> None:
+    """It answers nothing without noise, and the groups that it does not have are not attacked."""
+    data = simulated(120, 2)
+    lines = [",".join("" if np.isnan(x) else f"{x:g}" for x in row[:3]) for row in data.X]
+    (tmp_path / "rows.csv").write_text("\n".join(["age,weight,pressure", *lines, ""]))
+    source = '[source]\npath = "rows.csv"\n[privacy]\nepsilon = 1.0\ndelta = 1e-6\n'
+    (tmp_path / "site.toml").write_text(f'name = "north"\n{source}')
+    rows, (now, *_) = auditing.rows_of(tmp_path / "site.toml", 500, 0)
+    asked = [each for each in ATTACKS if each.name in STRONG]
+    [found] = audit(rows, [now], n_clusters=2, attacks=asked[:3])
+    assert [each.asked for each in found.readings] == [each.refused for each in found.readings]
+    assert (found.worst, found.quality) == (0, None)
+    assert {row[1] for row in audit_table([found]).rows[:3]} == {"refused"}
 
 
 def test_persons_that_are_named_later_are_refused(tmp_path) -> None:
@@ -184,7 +259,7 @@ def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:
     seeds, *_, known = ATTACKS
     refused = played(seeds, site(data, default, tmp_path), public)
     assert refused.refused == refused.asked > 100
-    assert not known.protected  # what groups do not promise is played all the same
+    assert not known.promised  # what groups do not promise is played all the same
     assert played(known, site(data, default, tmp_path), public).score.read > 0
 
 
@@ -220,9 +295,9 @@ def test_claims_are_counted_beyond_chance() -> None:
 def test_rows_are_solved_for_where_a_combination_of_sums_is_one_row() -> None:
     rows = np.arange(5.0)[:, None] ** 2
     behind = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0]], dtype=float)
-    assert np.allclose(np.sort(solved(behind, behind @ rows), axis=0), [[9.0], [16.0]])
+    assert np.allclose(np.sort(solved(behind, behind @ rows)[1], axis=0), [[9.0], [16.0]])
     groups = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]], dtype=float)
-    assert not len(solved(groups, groups @ rows))
+    assert not len(solved(groups, groups @ rows)[0])
 
 
 def test_the_command_plays_against_a_site_file_and_touches_nothing(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedcluster.attacks._combining import solved
+from fedcluster.attacks._histories import renamed
+from fedcluster.attacks._site import Play, Protection, Subject, public_of
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
@@ -314,96 +317,26 @@ KINDS = {
 }
 
 
-class Renamed:
-    """Persons whose identities are written otherwise, who come, go, come back and are corrected."""
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.rng = rng = np.random.default_rng(seed)
-        self.draw = KINDS[sorted(KINDS)[int(rng.integers(3))]]
-        self.d, n, most = int(rng.choice([1, 2, 5])), 70, int(rng.choice([1, 3]))
-        self.X = [self.draw(rng, int(rng.integers(1, most + 1)), self.d) for _ in range(2 * n)]
-        self.ids, self.there = rng.permutation(10**6)[: 2 * n], np.arange(2 * n) < n
-        self.ever, self.rates = self.there.copy(), rng.choice([0.0, 0.05, 0.2], 5)
-        self.whole, self.site = rng.random() < 0.5, Grouping(Groups(5), folder / "s.groups")
-        self.sums: list[dict[Any, dict[Unknown, int]]] = [{} for _ in range(self.d)]
-        self.n_told = 0
-
-    def some(self, rate: int, of: np.ndarray) -> np.ndarray:
-        return of[self.rng.random(len(of)) < self.rates[rate]]
-
-    def change(self) -> None:
-        """Correct values, let persons go, come and come back, and write identities otherwise."""
-        rng, n = self.rng, len(self.ids)
-        for i in self.some(0, np.flatnonzero(self.there)):
-            self.X[i] = self.X[i].copy()
-            self.X[i][0, rng.integers(self.d)] = self.draw(rng, 1, 1)[0, 0]
-        self.there[self.some(1, np.flatnonzero(self.there))] = False
-        self.there[self.some(2, np.flatnonzero(~self.there & self.ever))] = True
-        new = self.some(3, np.flatnonzero(~self.ever))
-        self.there[new] = self.ever[new] = True
-        if self.whole:
-            here = np.flatnonzero(self.there)
-            self.ids = rng.permutation(10**6)[:n] if rng.random() < 0.5 else self.ids
-            self.ids[here] = (
-                rng.permutation(self.ids[here]) if rng.random() < 0.3 else self.ids[here]
-            )
-        part = self.some(4, np.flatnonzero(self.there))
-        self.ids[part] = rng.choice(np.arange(10**6, 10**7), len(part), replace=False)
-
-    def open(self, opened: list[GroupMeans]) -> None:
-        """Open the rows as they are now; note which sums of whom are told, each once."""
-        here = np.flatnonzero(self.there)
-        who = np.repeat(here, [len(self.X[i]) for i in here])
-        rows = Data(np.concatenate([self.X[i] for i in here]), groups=self.ids[who])
-        try:
-            self.site.grouped(rows)
-        except InputError:  # most persons are unknown
-            return
-        means = opened[-1]
-        group = means._group[means._table.units.of_rows]  # noqa: SLF001
-        for g, number in enumerate(means.numbers.tolist()):
-            for j in np.flatnonzero(np.broadcast_to(means.disclosed[g], self.d)).tolist():
-                members = np.unique(who[group == g])
-                values = {(int(i), self.X[i][:, j].sum()): 1 for i in members}
-                told = number, len(values), round(sum(value for _, value in values), 6)
-                self.n_told += told not in self.sums[j]
-                self.sums[j].setdefault(told, values)
-
-
-def solved(lines: list[dict[Unknown, int]]) -> int:
-    """Return how many values follow from sums of them."""
-    place: dict[Unknown, int] = {}
-    pairs = [(k, place.setdefault(u, len(place))) for k, line in enumerate(lines) for u in line]
-    if not pairs:
-        return 0
-    sums = np.zeros((len(lines), len(place)))
-    sums[tuple(np.transpose(pairs))] = 1.0
-    _, size, basis = np.linalg.svd(sums, full_matrices=False)
-    inside = (basis[size > 1e-9 * size[0]] ** 2).sum(axis=0)
-    return int(np.count_nonzero(inside > 1 - 1e-9))
+def drawn(seed: int) -> Data:
+    """Rows of a kind, with one to three rows of a person, and one to five columns."""
+    rng = np.random.default_rng(seed)
+    draw, d = KINDS[sorted(KINDS)[int(rng.integers(3))]], int(rng.choice([1, 2, 5]))
+    whose = np.repeat(np.arange(140), rng.integers(1, int(rng.choice([2, 4])), 140))
+    return Data(draw(rng, len(whose), d), groups=whose)
 
 
 @pytest.mark.parametrize("many", [8, pytest.param(200, marks=pytest.mark.long)])
-def test_no_person_follows_whatever_becomes_of_the_identities(tmp_path, monkeypatch, many) -> None:
-    opened: list[GroupMeans] = []
-
-    class Spy(GroupMeans):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            opened.append(self)
-
-    monkeypatch.setattr(grouping, "GroupMeans", Spy)
-    found, n_told = [], 0
+def test_no_person_follows_whatever_becomes_of_the_identities(tmp_path, many) -> None:
+    """By what `fedcluster audit` plays, of fresh rows."""
+    found, n_groups = [], 0
     for seed in range(many):
         (folder := tmp_path / str(seed)).mkdir()
-        site = Renamed(folder, seed)
-        for _ in range(8):
-            site.open(opened)
-            site.change()
-        found.append(sum(solved(list(lines.values())) for lines in site.sums))
-        n_told += site.n_told
+        subject = Subject(drawn(seed), drawn(seed), Protection("groups", Groups(5)), folder)
+        play = Play(subject, public_of(subject.rows))
+        found.append(int(np.isfinite(renamed(play, seed)).sum()))
+        n_groups += len({*chain(*(each.units.tolist() for each in (play, *play.versions)))})
     assert found == [0] * many
-    assert n_told > 25 * many
+    assert n_groups > 10 * many
 
 
 @pytest.mark.parametrize("how", ["written otherwise", "given to others"])
@@ -485,5 +418,7 @@ def test_what_follows_is_what_can_be_solved_for(seed) -> None:
     values = np.concatenate(lines).astype(np.uint64)
     sums = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
     told = Told().adding(values, sums, np.arange(1, 10, dtype=np.uint64))
-    expected = solved([{(int(u), 0): 1 for u in line} for line in lines])
-    assert told.n_following == expected
+    behind = np.array([np.isin(np.arange(14), line) for line in lines], dtype=float)
+    place, found = solved(behind, behind @ np.arange(14.0)[:, None])
+    assert told.n_following == len(place)
+    assert np.allclose(found[:, 0], place)

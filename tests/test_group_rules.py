@@ -298,7 +298,7 @@ def test_no_attack_reads_a_row_of_a_site_with_rules(groups, kind, tmp_path) -> N
     data = kinds(3, 250)[kind]
     mine, others = split(data, np.random.default_rng(0))
     subject, public = Subject(mine, others, Protection("n", groups), tmp_path), public_of(data)
-    scores = {a.name: played(a, subject, public).score.read for a in ATTACKS if a.protected}
+    scores = {a.name: played(a, subject, public).score.read for a in ATTACKS if a.promised}
     assert set(scores.values()) == {0}
 
 

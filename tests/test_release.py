@@ -133,3 +133,17 @@ def test_an_officer_checks_a_file(tmp_path, monkeypatch) -> None:
     said = run("site", "release-check", "nothing.json")
     assert said.exit_code == 2
     assert "is damaged" in said.stderr
+
+
+@pytest.mark.parametrize("column", ["weight", "rows", "missing", "age"])
+def test_rounded_means_are_no_finding_whatever_the_column_is_called(column) -> None:
+    """2500 is known to hundreds; 0.9 may come with the error of a sum; few digits tell no n."""
+    content: dict[str, Any] = {"weights": [25.0, 85.0, 165.0]}
+    rounded_ones = {column: [2500.0, 0.8999999999999999, 66.0]}
+    profile = {"cluster": 0, "columns": [{"column": "sex", "weight": 25, "shares": {column: 0.4}}]}
+    assert findings({**content, "centers_in_units": rounded_ones, "profile": profile}) == []
+    [found] = findings({**content, "centers_in_units": {column: [0.0, 7 / 83, 0.0]}})
+    assert (
+        found
+        == f"{column} of cluster 1 is a mean of 83 rows, and the sum is 7: 85 rows are published"
+    )

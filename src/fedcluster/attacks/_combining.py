@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.attacks._asking import total_of
 from fedcluster.attacks._site import DECIMALS, Coordinator, Play, Public, Subject, values_of
-from fedcluster.core import Answers, Data, Floats, SiteInfo, State, Summary, Task
+from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, SelectK, plan_of
 from fedcluster.metrics.clusters import Scatter
-from fedcluster.metrics.moments import Means, Moments
+from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan, with_preprocessing
@@ -142,8 +142,8 @@ def equations(play: Play) -> Floats:
     return _solved(play, [(t, a) for t, a in answers if a is not None])
 
 
-def solved(behind: Floats, sums: Floats) -> Floats:
-    """Return the rows that are determined by sums over known sets of rows, (r, d).
+def solved(behind: Floats, sums: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Return the rows that are determined by sums over known sets of rows, as (r,) and (r, d).
 
     Rows in the same sums form one unknown; a row with its own set of sums is determined if some
     combination of the sums is that row (arXiv 2511.07073).
@@ -158,22 +158,25 @@ def solved(behind: Floats, sums: Floats) -> Floats:
     Examples
     --------
     >>> solved(np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]), np.array([[9.0], [4.0]]))
-    array([[5.]])
+    (array([2]), array([[5.]]))
     """
-    if not len(behind):
-        return np.empty((0, sums.shape[1]))
-    patterns, times = np.unique(behind, axis=1, return_counts=True)
+    takes_part = np.ones(len(behind), bool)
+    while (
+        takes_part.any()
+    ):  # no combination that is one row has a sum with two that are in no other
+        alone = behind[takes_part].sum(axis=0) == 1
+        stays = takes_part & (behind[:, alone].sum(axis=1) < 2)
+        if (stays == takes_part).all():
+            break
+        takes_part = stays
+    if not takes_part.any():
+        return np.empty(0, np.intp), np.empty((0, sums.shape[1]))
+    behind, sums = behind[takes_part], sums[takes_part]
+    patterns, row, times = np.unique(behind, axis=1, return_index=True, return_counts=True)
     inverse = np.linalg.pinv(patterns * times, rcond=1e-9)
     known = np.abs(np.diag(inverse @ (patterns * times)) - 1.0) < 1e-6
     alone = known & (times == 1) & patterns.any(axis=0)
-    rows: Floats = (inverse @ sums)[alone]
-    return rows
-
-
-def _determined(public: Public, behind: Sequence[Floats], sums: Sequence[Floats]) -> Floats:
-    """Return claims of the rows that are determined by sums over known sets of rows."""
-    lines, places = np.unique(np.concatenate(behind), axis=0, return_index=True)
-    return public.records(solved(lines, np.concatenate(sums)[places]))
+    return row[alone], (inverse @ sums)[alone]
 
 
 def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
@@ -183,7 +186,8 @@ def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
         sent = answer.weights > 0
         behind.append(play.lines(task.state.centers)[sent].astype(float))
         sums.append(answer.sums[sent, :d])
-    return _determined(play.public, behind, sums)
+    lines, places = np.unique(np.concatenate(behind), axis=0, return_index=True)
+    return play.public.records(solved(lines, np.concatenate(sums)[places])[1])
 
 
 def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
@@ -271,110 +275,6 @@ def _that_differ(dumps: Sequence[Floats]) -> list[Floats]:
     return [np.array([*each - same]).reshape(-1, dumps[0].shape[1]) for each in every]
 
 
-# Versions of the rows
-
-
-def _over(play: Play, versions: Iterable[Data]) -> tuple[list[Play], Floats]:
-    """Return the site in each version, and the differences of its totals and all its lines."""
-    plays, lines = [play], []
-    for rows in versions:
-        try:
-            plays.append(play.version(rows))
-        except InputError:  # the site refuses to open rows most of which are others
-            play.coordinator.refused += 1
-            break
-    for each in plays:
-        total = total_of(each.coordinator)
-        lines += [] if total is None else [total[None, :]]
-        lines.append(dump(each.coordinator))
-    return plays, subtracted(lines, play.public)
-
-
-def removed_rows(play: Play) -> Floats:
-    """Ask for the total and all groups before and after single rows are removed."""
-    versions, rows = [], play.subject.rows
-    for _ in range(min(TARGETS, len(rows) // 4)):
-        rows = rows.take(slice(1, None))
-        versions.append(rows)
-    return _over(play, versions)[1]
-
-
-def added_rows(play: Play) -> Floats:
-    """Ask for the total and all groups before and after single rows are added."""
-    every, n = play.subject.rows, len(play.subject.rows)
-    first = min(TARGETS, n // 4)
-    play.subject = replace(play.subject, rows=every.take(slice(first, n)))
-    return _over(play, [every.take(slice(first - 1 - i, n)) for i in range(first)])[1]
-
-
-def changed_rows(play: Play) -> Floats:
-    """Ask for the total and all groups before and after single rows change in one column."""
-    rows, versions = play.subject.rows, []
-    column = play.public.widest[-1]
-    for row in range(min(TARGETS, len(rows) // 4)):
-        rows = play.public.changed(rows, np.array([row]), column, float(play.public.step[column]))
-        versions.append(rows)
-    plays, claims = _over(play, versions)
-    claims[:, column] = np.nan
-    return np.concatenate([claims, _moved(plays, column)])
-
-
-def _moved(plays: Sequence[Play], column: int) -> Floats:
-    """Return values before they changed, from the sums of a column and of its squares."""
-    public, places = plays[0].public, [column, len(plays[0].public.numbers) + column]
-    answers = [p.coordinator.ask_one(Moments(), how=public.plain()) for p in plays]
-    values = [[*a.sums[0, places], a.weights[0]] for a in answers if a is not None]
-    apart = np.diff(np.array(values).reshape(-1, 3), axis=0)
-    moved = apart[(abs(apart[:, 0]) > 1e-9) & (apart[:, 2] == 0)]  # else a group has left
-    claims = public.claims(len(moved))
-    claims[:, column] = (moved[:, 1] / moved[:, 0] - moved[:, 0]) / 2
-    return claims
-
-
-def many_versions(play: Play) -> Floats:
-    """Solve for rows over twenty versions with rows added and removed, given the groups."""
-    every, rng = play.subject.rows, np.random.default_rng(0)
-    n = len(every)
-    waiting, here = list(range(n - min(100, n // 3), n)), list(range(n - min(100, n // 3)))
-    play.subject = replace(play.subject, rows=every.take(np.array(here)))
-    kept, versions = [np.array(here)], list[Data]()
-    while len(waiting) >= 5 and len(versions) < 20:
-        gone = set(rng.choice(here, 3, replace=False).tolist())
-        here = [row for row in here if row not in gone] + [waiting.pop() for _ in range(5)]
-        kept.append(np.array(here))
-        versions.append(every.take(np.array(here)))
-    plays, claims = _over(play, versions)
-    return np.concatenate([claims, _solved_over(plays, kept[: len(plays)], n)])
-
-
-def edited_rows(play: Play) -> Floats:
-    """Solve for rows of which two in five change in one column each time, given the groups."""
-    rows, column = play.subject.rows, play.public.widest[-1]
-    rng, every, versions = np.random.default_rng(0), np.arange(len(rows)), list[Data]()
-    for _ in range(EDITS):
-        some = rng.choice(every, 2 * len(every) // 5, replace=False)
-        rows = play.public.changed(rows, some, column, float(play.public.step[column]))
-        versions.append(rows)
-    plays, claims = _over(play, versions)
-    claims = np.concatenate([claims, _solved_over(plays, [every] * len(plays), len(rows))])
-    claims[:, column] = np.nan
-    return claims
-
-
-def _solved_over(plays: Sequence[Play], kept: Sequence[np.ndarray], n: int) -> Floats:
-    """Return rows solved for from the groups of all versions, given their members."""
-    behind, sums = [np.empty((0, n))], [np.empty((0, len(plays[0].public.numbers)))]
-    for play, rows in zip(plays, kept, strict=True):
-        if play.subject.protection.groups is None:
-            continue
-        line = _lines(play)
-        here = np.zeros((len(line), n))
-        here[:, rows] = line
-        behind.append(here)
-        sums.append(line @ play.numbers)
-    return _determined(plays[0].public, behind, sums)
-
-
 def all_rows_but_one(play: Play) -> Floats:
     """Find one row by subtracting all other rows, which are known, from a sum."""
     total = total_of(play.coordinator)
@@ -390,69 +290,8 @@ def all_rows_but_one(play: Play) -> Floats:
     return play.public.records(np.array(claims).reshape(-1, rows.shape[1]))
 
 
-CHANGED = 10
-"""One row in this many has another value in the last of three versions."""
 OTHERS = 4
 """Number of other sites in secure sums with the attacked one."""
-
-
-def three_versions(play: Play) -> Floats:
-    """Subtract groups of persons in the first and third of three versions.
-
-    In the second, a column has another unit. The members of each group, all unchanged values and
-    the changed persons are known: if a group has one of these, the difference is that person's.
-    """
-    rows, column = play.subject.rows, play.public.widest[-1]
-    rows = replace(rows, groups=_persons(rows))
-    few = np.random.default_rng(0).choice(len(rows), max(1, len(rows) // CHANGED), replace=False)
-    earlier = play.public.changed(rows, few, column, -3.0 * float(play.public.step[column]))
-    all_rows, place = np.arange(len(rows)), play.public.place(column)
-    wrong = play.public.changed(earlier, all_rows, column, earlier.X[:, place])
-    play.subject = replace(play.subject, rows=earlier)
-    try:
-        plays = [play, *map(play.version, (wrong, rows))]
-    except InputError:
-        play.coordinator.refused += 1
-        return play.public.claims(0)
-    if total_of(play.coordinator) is None or play.subject.protection.groups is None:
-        return play.public.claims(0)
-    known, claims = play.numbers, []
-    first, last = ({frozenset(g.tolist()) for g in p.groups} for p in (plays[0], plays[-1]))
-    for members in first & last:
-        some = sorted(set(few.tolist()) & members)
-        if len(some) == 1:
-            mine = sorted(members)
-            claim = known[some[0]].copy()
-            claim[column] += (plays[-1].numbers[mine] - known[mine])[:, column].sum()
-            claims.append(claim)
-    return play.public.records(np.array(claims).reshape(-1, known.shape[1]))
-
-
-def persons_named_later(play: Play) -> Floats:
-    """Solve for rows from groups of rows and of persons, given the members of each."""
-    rows = play.subject.rows
-    if play.subject.protection.groups is None:
-        return play.public.claims(0)
-    play.subject = replace(play.subject, rows=replace(rows, groups=None))
-    lines = [_lines(play)]
-    try:
-        lines.append(_lines(play.version(replace(rows, groups=_persons(rows)))))
-    except InputError:
-        play.coordinator.refused += 1
-    behind = np.concatenate(lines)
-    return play.public.records(solved(behind, behind @ play.numbers))
-
-
-def _persons(rows: Data) -> NDArray[Any]:
-    """Return the person of each row, (n,), or a separate one for each if there are none."""
-    return np.arange(len(rows)) if rows.groups is None else rows.groups
-
-
-def _lines(play: Play) -> Floats:
-    """Return the rows in each group, (g, n), as a mask."""
-    units = play.units
-    lines: Floats = (units == np.unique(units[units >= 0])[:, None]).astype(np.float64)
-    return lines
 
 
 def smaller_cohort(play: Play) -> Floats:

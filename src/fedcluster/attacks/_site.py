@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from fedcluster.core import (
     Column,
     Data,
-    Filter,
     Floats,
     Rows,
     RowTransform,
@@ -28,20 +27,26 @@ from fedcluster.core import (
     Summary,
     Task,
 )
+from fedcluster.core.files import has_locks
 from fedcluster.engines.client import Client
 from fedcluster.engines.remote import Question
 from fedcluster.engines.responder import Responder, SecureSums
 from fedcluster.engines.wire import read_summaries, steps_by_name, unpack
+from fedcluster.errors import InputError
 from fedcluster.io.columns import chosen_columns, columns_of
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
+from fedcluster.privacy.disclosure import Disclosure, SiteRules
 from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.privacy.partition import Partition, person_ids, row_ids
 from fedcluster.privacy.persons import unique_ids
 from fedcluster.privacy.policy import Policy
+from fedcluster.site.groups_log import GroupsLog
+
+Ids = NDArray[np.int64]
 
 EXACT = 1e-3
 """Difference, in steps of a column, up to which a claim is exact."""
@@ -306,6 +311,19 @@ class Coordinator:
         reply, arrays = unpack(self.responder.reply(Question(header, tasks).message))
         return None if {"refused", "failed"} & reply.keys() else read_summaries(arrays)
 
+    def facts(self) -> set[tuple[str, str]]:
+        """Return the kinds, texts and labels that the site tells."""
+        header: dict[str, Any] = {"run": f"audit {self._runs}", "exchange": self._exchanges}
+        header |= {"described": [], "labels": True, "raw": True}
+        self._exchanges += 1
+        reply, _ = unpack(self.responder.reply(Question(header, ()).message))
+        columns = reply.get("described", ())
+        return {
+            *(("label", name) for name in reply.get("labels") or ()),
+            *((name, kind) for name, kind, _ in columns),
+            *((name, level) for name, _, levels in columns for level in levels),
+        }
+
 
 PREPARATION = (Histogram, Covariance, Missing)
 STEPS = steps_by_name(f"{step.__module__}.{step.__name__}" for step in PREPARATION)
@@ -330,7 +348,7 @@ class Protection:
         Its name in tables.
     groups : Groups, optional
         The grouping of rows.
-    filters : tuple of Filter
+    filters : tuple of Filter, or Disclosure
         The limits; if rows are grouped, on sums over groups.
     policy : PolicyLimits, optional
         What the site may be asked; by default, anything that is understood.
@@ -340,7 +358,7 @@ class Protection:
 
     name: str
     groups: Groups | None = None
-    filters: tuple[Filter, ...] = ()
+    filters: SiteRules = ()
     policy: PolicyLimits | None = None
     label: str | None = None
 
@@ -349,7 +367,8 @@ class Protection:
         """The smallest number of rows in a group, or in a sum that leaves."""
         if self.groups is not None:
             return self.groups.p
-        return max((f.p for f in self.filters if isinstance(f, MinClusterSize)), default=1)
+        limits = Disclosure.of(self.filters).filters
+        return max((f.p for f in limits if isinstance(f, MinClusterSize)), default=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -383,7 +402,8 @@ class Subject:
         """The protection of the client, if rows are grouped."""
         groups, label = self.protection.groups, self.protection.label
         roles = {} if label is None else {"label_column": label}
-        return None if groups is None else Grouping(groups, self.file, roles)
+        log = GroupsLog("north", self.folder, {}) if has_locks() else None
+        return None if groups is None else Grouping(groups, self.file, roles, log)
 
     def coordinator(
         self, public: Public, name: str = "north", secure: SecureSums | None = None
@@ -414,8 +434,7 @@ class Subject:
         """Return the sum that each row is in, (n,): its group's number, its own, or -1."""
         if self.protection.groups is None:
             return np.arange(len(self.rows))
-        names = [column.name for column in columns_of(self.rows)]
-        kept = Partition.load(self.file, self.protection.groups.p, names)
+        kept = Partition.read(self.file)
         if self.rows.groups is None:
             ids = unique_ids(row_ids(self.rows, kept.key))
         else:
@@ -429,6 +448,14 @@ class Subject:
         step = np.append(public.step, 1.0)
         rows, others = (values_of(data, public) for data in (self.rows, self.others))
         return Truth(rows, others, step, max(self.protection.smallest, 3))
+
+
+def owners(rows: Data) -> Ids:
+    """Return the index of the person of each row, (n,), or of the row if there are none."""
+    if rows.groups is None:
+        return np.arange(len(rows))
+    whose: Ids = np.unique(rows.groups, return_inverse=True)[1]
+    return whose
 
 
 def values_of(data: Data, public: Public) -> Floats:
@@ -499,24 +526,46 @@ class Play:
         the members of each sum, or all rows except one.
     public : Public
         The public knowledge.
+    whose : ndarray of shape (n,), optional
+        The person of each row (or the row itself), as numbered in all versions.
+    versions : list of Play
+        The site in later versions of its rows.
     """
 
     subject: Subject
     public: Public
+    whose: Ids = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
     versions: list[Play] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        if not len(self.whose):
+            self.whose = owners(self.subject.rows)
+
+    def begin(self, rows: Data, whose: Ids | None = None) -> None:
+        """Let the site have other rows from the start."""
+        self.subject = replace(self.subject, rows=rows)
+        self.whose = owners(rows) if whose is None else whose
 
     @cached_property
     def coordinator(self) -> Coordinator:
         """The coordinator of the site."""
         return self.subject.coordinator(self.public)
 
-    def version(self, rows: Data) -> Play:
-        """Return the site with other rows and its groups kept; it is opened now."""
+    def tried(
+        self, rows: Data, whose: Ids | None = None, protection: Protection | None = None
+    ) -> Play | None:
+        """Return the site with other rows and its groups kept, opened now; None if it refuses."""
         _ = self.units  # of now: later versions change the site's file
-        after = Play(replace(self.subject, rows=rows), self.public)
-        _ = after.units
-        self.versions.append(after)
-        return after
+        after = replace(self.subject, rows=rows, protection=protection or self.subject.protection)
+        opened = Play(after, self.public, owners(rows) if whose is None else whose)
+        try:
+            _ = opened.units
+        except InputError:
+            self.coordinator.refused += 1
+            self.coordinator.asked += 1
+            return None
+        self.versions.append(opened)
+        return opened
 
     @property
     def refused(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,7 +15,9 @@ from numpy.random import Generator
 
 from fedcluster import __version__
 from fedcluster.attacks import _asking as asking
+from fedcluster.attacks import _besides as besides
 from fedcluster.attacks import _combining as combining
+from fedcluster.attacks import _histories as histories
 from fedcluster.attacks._asking import seeds_that_are_rows
 from fedcluster.attacks._combining import dump
 from fedcluster.attacks._site import (
@@ -38,6 +40,7 @@ from fedcluster.errors import InputError, listed
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.privacy import Groups
+from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.privacy.ledger import PolicyLimits
 from fedcluster.site.file import SiteFile
 from fedcluster.texts.html import Table
@@ -125,14 +128,14 @@ class Attack:
     name : str
         Its name in tables.
     play : callable
-        Returns claims, (m, d + 1).
-    protected : bool, default=True
-        Whether groups guarantee that it reads nothing.
+        Returns claims of rows, (m, d + 1), or how many values it read.
+    promised : bool, default=True
+        Whether groups promise that it reads nothing.
     """
 
     name: str
-    play: Callable[[Play], Floats]
-    protected: bool = True
+    play: Callable[[Play], Floats | int]
+    promised: bool = True
 
 
 def _asked(name: str, attack: Callable[[Coordinator], Floats]) -> Attack:
@@ -160,15 +163,25 @@ ATTACKS = (
     Attack("trajectories of a run", combining.trajectories),
     Attack("random equations", combining.equations),
     Attack("other columns and scales", combining.other_columns),
-    Attack("a row removed", combining.removed_rows),
-    Attack("a row added", combining.added_rows),
-    Attack("a row changed", combining.changed_rows),
-    Attack("twenty versions", combining.many_versions),
-    Attack("a column edited often", combining.edited_rows),
-    Attack("a unit wrong, mended", combining.three_versions),
-    Attack("persons named later", combining.persons_named_later),
+    Attack("a row removed", histories.removed_rows),
+    Attack("a row added", histories.added_rows),
+    Attack("a row changed", histories.changed_rows),
+    Attack("twenty versions", histories.many_versions),
+    Attack("a column edited often", histories.edited_rows),
+    Attack("a unit wrong, mended", histories.three_versions),
+    Attack("persons named later", histories.persons_named_later),
+    Attack("persons renamed", histories.renamed_persons),
+    Attack("older groups put back", histories.older_groups),
+    Attack("a second study", histories.second_study),
+    Attack("means for each session", besides.means_of_sessions),
+    Attack("a row that waits", besides.a_row_that_waits),
+    Attack("rows as names of columns", besides.names_that_are_values),
+    Attack("rounded counts undone", besides.rounded_counts),
+    Attack("swaps under a budget", besides.beyond_the_noise),
+    Attack("steps in preparations", besides.steps_in_preparations),
     Attack("secure sums without it", combining.smaller_cohort),
-    Attack("all rows but one known", combining.all_rows_but_one, protected=False),
+    Attack("a rule and corrections", histories.a_rule_and_corrections, promised=False),
+    Attack("all rows but one known", combining.all_rows_but_one, promised=False),
 )
 """All attacks, by their names in tables."""
 
@@ -190,8 +203,8 @@ class Reading:
     ----------
     attack : str
         Its name.
-    protected : bool
-        Whether groups guarantee that it reads nothing.
+    promised : bool
+        Whether groups promise that it reads nothing.
     score : Score
         The score.
     asked, refused : int
@@ -199,7 +212,7 @@ class Reading:
     """
 
     attack: str
-    protected: bool
+    promised: bool
     score: Score
     asked: int
     refused: int
@@ -222,7 +235,8 @@ class Audit:
     canaries : Advantage
         The same for made-up rows, far from most others, half of which the site was given.
     quality : float
-        Exact inertia of the centres found on groups, relative to that of an exact fit.
+        Exact inertia of the centres found on groups, relative to that of an exact fit; None
+        under a privacy budget, where a fit needs public bounds.
     """
 
     protection: str
@@ -230,12 +244,12 @@ class Audit:
     readings: tuple[Reading, ...]
     membership: Advantage
     canaries: Advantage
-    quality: float
+    quality: float | None
 
     @property
     def worst(self) -> int:
         """The largest number of rows read by an attack against which groups give a guarantee."""
-        return max((each.score.read for each in self.readings if each.protected), default=0)
+        return max((each.score.read for each in self.readings if each.promised), default=0)
 
 
 def audit(
@@ -304,8 +318,8 @@ def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protec
         raise InputError(f"site {site.name!r} has no column of numbers, which attacks read")
     if len(data) > most:
         data = data.take(np.sort(np.random.default_rng(seed).permutation(len(data))[:most]))
-    groups = None if site.protection == "limits" else site.groups
-    now = Protection("as it is", groups, site.limits.filters, site.policy, site.label_column)
+    groups = site.groups if site.is_grouped else None
+    now = Protection("as it is", groups, site.disclosure, site.policy, site.label_column)
     return data, (now, *PROTECTIONS)
 
 
@@ -313,8 +327,10 @@ def played(attack: Attack, subject: Subject, public: Public) -> Reading:
     """Return the result of an attack on a site that has not answered any request before."""
     subject = _apart(subject, attack.name)
     play = Play(subject, public)
-    score = subject.truth(public).score(attack.play(play))
-    return Reading(attack.name, attack.protected, score, play.asked, play.refused)
+    found = attack.play(play)
+    is_count = isinstance(found, int)
+    score = Score(found, found) if is_count else subject.truth(public).score(found)
+    return Reading(attack.name, attack.promised, score, play.asked, play.refused)
 
 
 def _apart(subject: Subject, name: str) -> Subject:
@@ -323,12 +339,14 @@ def _apart(subject: Subject, name: str) -> Subject:
     return Subject(subject.rows, subject.others, subject.protection, folder)
 
 
-def quality(data: Data, public: Public, protection: Protection, k: int, seed: int) -> float:
+def quality(data: Data, public: Public, protection: Protection, k: int, seed: int) -> float | None:
     """Return the exact inertia of centres found under a protection, relative to an exact fit.
 
     It is for numbers in standard deviations, with missing values filled in by the mean, without
     columns in which nearly all rows agree; the median over five restarts.
     """
+    if Disclosure.of(protection.filters).budget is not None:
+        return None
     X = data.X[:, [c.name in public.numbers for c in public.columns]].astype(np.float64)
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     X = X[:, (np.median(X, axis=0) != X).mean(axis=0) > VARIED]
@@ -354,19 +372,28 @@ def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
 
 
 def audit_table(audits: Sequence[Audit]) -> Table:
-    """Return a table of rows read by each attack under each protection, membership, and J."""
+    """Return a table of what each attack reads under each protection, membership, and J."""
     by_attack = zip(*(each.readings for each in audits), strict=True)
-    rows = [(readings[0].attack, *map(_cell, readings)) for readings in by_attack]
+    rows = [(shown_name(readings[0]), *map(_cell, readings)) for readings in by_attack]
     rows += [
         ("advantage, members", *(_shown(each.membership) for each in audits)),
         ("advantage, canaries", *(_shown(each.canaries) for each in audits)),
-        ("J / J of an exact fit", *(f"{a.quality:.4f}" for a in audits)),
+        ("J / J of an exact fit", *(_ratio(each.quality) for each in audits)),
     ]
     return Table(
         f"Rows that each attack reads, of {audits[0].n_rows:,}",
         ("attack", *(each.protection for each in audits)),
         tuple(rows),
     )
+
+
+def shown_name(reading: Reading) -> str:
+    """Return the name of an attack, with a note if groups promise nothing against it."""
+    return reading.attack + ("" if reading.promised else " (no promise)")
+
+
+def _ratio(quality: float | None) -> str:
+    return "none" if quality is None else f"{quality:.4f}"
 
 
 def _shown(advantage: Advantage) -> str:
@@ -394,17 +421,24 @@ def sentences(audits: Sequence[Audit]) -> Iterator[str]:
 
 def signed(audit: Audit, day: date) -> str:
     """Return the findings of a site's audit in a sentence that a person can sign."""
-    protected = [each for each in audit.readings if each.protected]
-    attacks = f"{len(protected)} attack{'s' * (len(protected) != 1)}"
+    promised = [each for each in audit.readings if each.promised]
+    attacks = f"{len(promised)} attack{'s' * (len(promised) != 1)}"
     n_questions = sum(each.asked for each in audit.readings)
     found = "none of them read a row"
-    if reading := [each.attack for each in protected if each.score.read]:
+    if reading := [each.attack for each in promised if each.score.read]:
         found = f"{listed(reading)} read up to {audit.worst:,} rows"
     return (
         f"On {day}, fedcluster {__version__} played {attacks} against {audit.n_rows:,} "
         f"rows of this site with its protection ({audit.protection}), in {n_questions:,} "
-        f"questions: {found}."
+        f"questions: {found}{''.join(unpromised(asdict(audit)))}."
     )
+
+
+def unpromised(audit: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what attacks of an audit read against which groups promise nothing, as clauses."""
+    for each in audit["readings"]:
+        if (n := each["score"]["read"]) and not each["promised"]:
+            yield f"; {each['attack']}, against which groups promise nothing, read {n:,}"
 
 
 def content(audits: Sequence[Audit]) -> dict[str, Any]:

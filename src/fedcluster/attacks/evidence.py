@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster import __version__
-from fedcluster.attacks.audit import Audit, sentences
+from fedcluster.attacks.audit import Audit, sentences, unpromised
 from fedcluster.attacks.audit import content as audit_content
 from fedcluster.core.files import atomic_write, json_text
 from fedcluster.options.refusals import refused
@@ -247,6 +247,7 @@ def statement(content: Mapping[str, Any]) -> str:
         parts.append(
             f"known attacks read {read:,} of {rows:,} rows, and tell members from others with an "
             f"advantage of {members['value']:.2f} ± {members['margin']:.2f}"
+            f"{''.join(unpromised(content['audit']))}"
         )
     if "log" in content:
         log = content["log"]
@@ -301,6 +302,7 @@ def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
 
 
 SIGNED = "Name, date and signature: ________________________________________"
+ATTACKS = ("attack", "read", "promised", "questions", "refused")
 HEADER = ("column", "one", "two", "single value", *RULES)
 
 
@@ -340,7 +342,13 @@ def evidence_page(content: Mapping[str, Any]) -> str:
     ]
     columns = [_column_row(column) for column in content.get("columns", ())]
     attacks = [
-        (each["attack"], f"{each['score']['read']:,}", f"{each['asked']:,}", f"{each['refused']:,}")
+        (
+            each["attack"],
+            f"{each['score']['read']:,}",
+            "nothing" if each["promised"] else "",
+            f"{each['asked']:,}",
+            f"{each['refused']:,}",
+        )
         for each in content.get("audit", {}).get("readings", ())
     ]
     caption = "Largest share of one group's sum, and groups that each rule finds"
@@ -352,7 +360,7 @@ def evidence_page(content: Mapping[str, Any]) -> str:
         "attacks": section(
             "attacks",
             "Attacks",
-            Table("Rows read", ("attack", "rows read", "questions", "refused"), attacks).html(),
+            Table("What attacks read", ATTACKS, attacks).html(),
         ),
     }
     there = {key: part for key, part in parts.items() if part}

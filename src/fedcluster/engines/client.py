@@ -516,14 +516,14 @@ class Client:
             raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
         rng = stream(task.seed, task.state.round, self.name)
         if task.noise is not None:
-            data = self._bounded(data)
+            data = self.bounded(data)
         summary = task.step.client_step(task.state, data, rng)
         if data.grouped is None:
             return summary, len(data)
         behind = behind_groups(summary, data, data.grouped)
         return behind, int(data.grouped.smallest_first[-1])
 
-    def _bounded(self, data: Data) -> Data:
+    def bounded(self, data: Data) -> Data:
         """Return at most as many rows per person as the noise allows for; refuse unfit rows."""
         if key := self._unfit_for_noise(data):
             raise refused(key)

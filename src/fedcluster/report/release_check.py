@@ -22,8 +22,18 @@ from fedcluster.report.run import FILES, damaged
 
 COUNTS = frozenset({"weight", "weights", "rows", "rows_held_back", "clusters", "sizes", "missing"})
 """Keys of files whose numbers count rows."""
-SKIPPED = frozenset({"communication_rounds", "algorithm", "memory", "limits", "influence"})
-"""Keys of files below which no number counts rows."""
+SKIPPED = frozenset(
+    [
+        "algorithm",
+        "centers_in_units",
+        "communication_rounds",
+        "influence",
+        "limits",
+        "memory",
+        "shares",
+    ]
+)
+"""Keys of files below which no number counts rows, though columns may be called as if one did."""
 DIGITS = [m * 10.0**e for e in range(6, -10, -1) for m in (5.0, 2.5, 2.0, 1.0)]
 """Last digits that values may have, largest first."""
 CHANCE = 1e-3
@@ -156,11 +166,16 @@ def _of_profile(content: Mapping[str, Any]) -> Iterator[Mean]:
 
 
 def _error(value: float | None) -> float:
-    """Return by how much a number may err that is written with few digits."""
+    """Return by how much a number may err that is known to its last digit, of twelve at most.
+
+    Examples
+    --------
+    >>> _error(2500.0), _error(0.8999999999999999)
+    (50.0, 0.05)
+    """
     if not value or not math.isfinite(value):
         return 0.0
-    digits = -int(Decimal(repr(value)).as_tuple().exponent)
-    return max(0.5 * 10.0**-digits if len(repr(value)) < 15 else 0.0, 4 * math.ulp(value))
+    return 0.5 * 10.0 ** int(Decimal(f"{value:.12g}").normalize().as_tuple().exponent)
 
 
 def _undone(

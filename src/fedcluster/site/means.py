@@ -42,8 +42,7 @@ def group_once(site: SiteFile) -> tuple[int, int, int]:
     if site.groups_file.exists():
         raise refused("means-partition", where=where)
     made = site.means_made_of()
-    site = site.for_network()
-    rows = site.opened(raw=True)
+    rows = site.for_network().opened(raw=True)
     if path.exists():
         data = site.means()
         return len(data), round(data.n_rows), len(rows)
