@@ -36,8 +36,9 @@ test: .venv/ready ## Check style, types, behaviour and the papers' experiments
 warm: .venv/ready
 	@$(BIN)/python -c 'from fedcluster.engines.warming import ensure_warmed; ensure_warmed(print)'
 
-lint: .venv/ready ## Check the style
+lint: .venv/ready ## Check the style, and who imports whom
 	@$(BIN)/ruff check --quiet
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/ruff format --check --quiet || { echo "Some files are not formatted: make format"; exit 1; }
 
 types: .venv/ready ## Check the types

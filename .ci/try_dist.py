@@ -64,7 +64,7 @@ def try_wheel(wheel: Path, version: str) -> None:
         venv.create(folder / "venv", with_pip=True)
         python, command = folder / "venv/bin/python", folder / "venv/bin/fedcluster"
         ran(folder, python, "-m", "pip", "install", "-qq", wheel.resolve())
-        for start in ([command], [python, "-m", "fedcluster"]):
+        for start in ([command], [python, "-m", "fedcluster_app"]):
             said = ran(folder, *start, "--version")
             assert said == f"fedcluster {version}\n", said
         assert ran(folder, python, "-c", FIT) == "[1.5, 10.5]\n"

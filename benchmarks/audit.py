@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcluster.attacks._site import simulated
-from fedcluster.attacks.audit import PROTECTIONS, audit
 from fedcluster.core import Column, Data
+from fedcluster_app.audit._site import simulated
+from fedcluster_app.audit.audit import PROTECTIONS, audit
 
 
 def kinds(seed: int = 0, n: int = 300) -> Mapping[str, Data]:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = "src/fedcluster"
+PACKAGE = "src"
 NUMBER = re.compile(r"(?<![\w.])(?:\d[\d,]*)?\.?\d+(?![\w])|\d+(?=[a-z%])")
 RAISED = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
 LOWERED = str.maketrans(RAISED, "-0123456789")
@@ -110,7 +110,7 @@ class Claim:
     measured : str
         The commit that it ran at.
     rests_on : tuple of str
-        Patterns of files below ``src/fedcluster``.
+        Patterns of files below ``src``.
     places : tuple of Place
     checks : tuple of Check
     script : str

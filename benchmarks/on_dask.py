@@ -131,7 +131,7 @@ def unlike() -> None:
     from sklearn.datasets import load_digits
 
     from fedcluster import FederatedKMeans
-    from fedcluster.datasets import sites_by_label
+    from fedcluster_app.datasets import sites_by_label
 
     X, y = load_digits(return_X_y=True)
     best = min(KMeans(10, n_init=10, random_state=seed).fit(X).inertia_ for seed in range(3))

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
-from fedcluster.io import open_rows
+from fedcluster_app.tables import open_rows
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 ROWS, COLUMNS, CLUSTERS = 20, 8, 8
 
@@ -161,8 +161,8 @@ def measure_memory(folder: Path, n: int, group: int) -> None:
 
 def measure_groups(folder: Path, n: int) -> None:
     """Group a table of n rows in blocks, and tell what it takes."""
-    from fedcluster.site.file import SiteFile
-    from fedcluster.site.means import group_once
+    from fedcluster_app.site.file import SiteFile
+    from fedcluster_app.site.means import group_once
 
     write_rows(folder / "rows.parquet", n)
     site = folder / "site.toml"

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Data, State, Task
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.secure.engine import SecureEngine
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.wire.remote import RemoteEngine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from secure_sites import Wire, federation

@@ -32,10 +32,10 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.io import open_rows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize
 from fedcluster.rounds import run
+from fedcluster_app.tables import open_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.datasets import plane16

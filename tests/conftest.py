@@ -71,7 +71,9 @@ if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new ver
 
 if find_spec("fcntl") is None:  # Windows, where no site and no coordinator runs
     needs = "a site or a coordinator needs Linux or macOS"
-    outputs = import_module("fedcluster.io.outputs")  # before what takes the function from it
+    outputs = import_module(
+        "fedcluster_app.tables.outputs"
+    )  # before what takes the function from it
     vars(outputs)["check_system"] = lambda: pytest.skip(needs)
 
 os.environ.pop("COLUMNS", None)  # of those who run tests in parallel: it would break lines
@@ -90,8 +92,8 @@ def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_job_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command shows of its progress every ten seconds depends on the machine."""
-    if "fedcluster.cli._screen" in sys.modules:
-        monkeypatch.setattr("fedcluster.cli._screen.EVERY", float("inf"))
+    if "fedcluster_app.cli._screen" in sys.modules:
+        monkeypatch.setattr("fedcluster_app.cli._screen.EVERY", float("inf"))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -105,7 +107,7 @@ def _commands_are_built_once() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def _processes_of_sites_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each would take a second to start."""
-    process = sys.modules.get("fedcluster.site.process")
+    process = sys.modules.get("fedcluster_app.site.process")
     if process is None or find_spec("fcntl") is None or request.module.__name__ == "test_worker":
         yield
         return

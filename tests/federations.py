@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from introductions import disclosed_columns
 
-from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
@@ -26,13 +25,14 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import Groups
-from fedcluster.privacy.site_state import STATE_FILE, SiteState, state_folder
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.site.file import SiteFile
-from fedcluster.site.worker import ReceivedModels
-from fedcluster.transports.flower._programs import free_port
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.worker import ReceivedModels
+from fedcluster_app.transports.flower._programs import free_port
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState, state_folder
 
-COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
+COMMAND = [sys.executable, "-c", "from fedcluster_app.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
 PATIENCE = 900.0
 """Seconds that anything may take beside heavy work; without it none takes a tenth of them."""

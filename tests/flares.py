@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from federations import PATIENCE, Command, RunningFederation
 
-from fedcluster.coordinator import runs
-from fedcluster.coordinator.runs import Carrier
 from fedcluster.core.files import write_json
 from fedcluster.jobs import Job
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.transports.flare.coordinator import FlareCarrier, make_kits
+from fedcluster_app.coordinator import runs
+from fedcluster_app.coordinator.runs import Carrier
+from fedcluster_app.transports.flare.coordinator import FlareCarrier, make_kits
 
 
 class RunningFlare(RunningFederation):

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from fedcluster.site.process import serve
+from fedcluster_app.site.process import serve
 
 
 class Forked:
@@ -68,7 +68,7 @@ def run_command(*arguments: str, folder: Path | None = None, path: str = "") -> 
 
 
 def _command(arguments: Sequence[str], folder: str, path: str, said: Sequence[str]) -> None:
-    from fedcluster.cli import app
+    from fedcluster_app.cli import app
 
     for stream, name in enumerate(said, 1):
         os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY, 0o600), stream)

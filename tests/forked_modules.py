@@ -8,9 +8,8 @@ import numpy as np
 import scipy.optimize
 import scipy.spatial  # noqa: F401
 
-import fedcluster.jobs
-import fedcluster.site.file
-import fedcluster.site.worker  # noqa: F401
+import fedcluster_app.site.file
+import fedcluster_app.site.worker  # noqa: F401
 from fedcluster.kernels import hard_pass, nearest
 
 for _n in (4, 4000):

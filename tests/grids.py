@@ -15,10 +15,10 @@ from peer import KNOWN as KNOWN
 from peer import STEPS as STEPS
 
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
-from fedcluster.transports import flower
-from fedcluster.transports.flower._transport import client_app
+from fedcluster_app.transports import flower
+from fedcluster_app.transports.flower._transport import client_app
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 
 @contextmanager

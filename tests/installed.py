@@ -25,7 +25,8 @@ def installed(
     home, kernels = folder / version, SOURCE / "kernels" / "__pycache__"
     package = home / "fedcluster"
     if commit is None:
-        shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        for each in (SOURCE, SOURCE.with_name("fedcluster_app")):
+            shutil.copytree(each, home / each.name, ignore=shutil.ignore_patterns("__pycache__"))
     elif not _unpacked(commit, home):
         return None
     if kernels.is_dir():

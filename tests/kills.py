@@ -13,9 +13,9 @@ from pathlib import Path
 
 from federations import RunningFederation
 
-from fedcluster.coordinator.folder import Federation
-from fedcluster.coordinator.runs import GOING, runs
-from fedcluster.site.owned_files import ORPHAN
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.runs import GOING, runs
+from fedcluster_app.trust.owned_files import ORPHAN
 
 WAYS = {
     "a shell": (),

@@ -72,7 +72,7 @@ def main() -> None:
     warnings.filterwarnings("error", category=EncodingWarning, module="fedcluster")
     from typer.testing import CliRunner
 
-    from fedcluster.cli import app
+    from fedcluster_app.cli import app
 
     _hurry()
     for command in [*COMMANDS, *REFUSED]:
@@ -87,9 +87,9 @@ def _hurry() -> None:
     """Let what takes long do only a part of it."""
     from searches import shorten
 
-    from fedcluster import datasets
-    from fedcluster.attacks import audit
-    from fedcluster.cli import _warming as warming
+    from fedcluster_app import datasets
+    from fedcluster_app.audit import audit
+    from fedcluster_app.cli import _warming as warming
 
     shorten(setattr)
     played, jobs = partial(audit.audit, attacks=audit.ATTACKS[:4]), warming.jobs

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from fedcluster.coordinator import runs as queues
-from fedcluster.coordinator.folder import Federation
-from fedcluster.coordinator.operators import operators_log, own_token
-from fedcluster.coordinator.run_job import RESULT
-from fedcluster.coordinator.service import Health, Service
+from fedcluster_app.coordinator import runs as queues
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.operators import operators_log, own_token
+from fedcluster_app.coordinator.run_job import RESULT
+from fedcluster_app.coordinator.service import Health, Service
 
 FIT = {"job": "fit", "parameters": {"n_clusters": 2}, "options": {}}
 PATIENCE = 60.0

@@ -15,14 +15,14 @@ import numpy as np
 
 from fedcluster.core import Column, Data
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import steps_by_name
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 STEPS = steps_by_name(PREPARATION)
 KNOWN: dict[str, Any] = {"steps": STEPS, "preprocessors": partial(row_transform, steps=STEPS)}

@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedcluster.core import Data
 from fedcluster.engines.client import Client
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import steps_by_name, unpack
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy.disclosure import USUAL, SiteRules
-from fedcluster.privacy.site_state import SiteState
-from fedcluster.secure.cohort import Terms
-from fedcluster.secure.site import SecureSite
+from fedcluster_app.secure.cohort import Terms
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.trust.site_state import SiteState
+from fedcluster_app.wire.responder import Responder
 
 STEPS = steps_by_name(PREPARATION)
 

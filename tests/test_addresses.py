@@ -12,13 +12,13 @@ from cryptography import x509
 from federations import RunningFederation, federation, read_json
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
-from fedcluster.coordinator import renewal
-from fedcluster.coordinator import renewal as expiry
-from fedcluster.coordinator.certificates import Authority
-from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.site.identity import Address
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator import renewal
+from fedcluster_app.coordinator import renewal as expiry
+from fedcluster_app.coordinator.certificates import Authority
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.trust.identity import Address
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) for name in ("north", "south", "west")}

@@ -22,7 +22,7 @@ from fedcluster import (
     select_k,
 )
 from fedcluster.algorithms import FKM
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

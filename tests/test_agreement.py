@@ -20,11 +20,11 @@ from peer import ROWS, ByHand, asking, received, sent, site, spoken
 from fedcluster import __version__
 from fedcluster.algorithms import FFCM, Lloyd
 from fedcluster.core import SiteInfo, State, Task
-from fedcluster.engines.remote import Question, RemoteEngine, read_reply
 from fedcluster.engines.wire import PROTOCOL, pack, read_tasks, unpack
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.wire.remote import Question, RemoteEngine, read_reply
 
 RECORDED = Path(__file__).with_name("protocol_1.json")
 """Questions, and the replies of a site of 12 whole numbers, as protocol 1 began."""

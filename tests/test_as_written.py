@@ -16,12 +16,12 @@ from test_cli import fails, run
 from fedcluster import FederatedKMeans
 from fedcluster.core import Data, RowStream
 from fedcluster.errors import InputError, ReadingNote
-from fedcluster.io import table_rows
-from fedcluster.io.cells import Notation, notation_of
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.cells import Notation, notation_of
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.kernels.runtime import announcer
-from fedcluster.site.file import SiteFile
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables import table_rows
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -147,7 +147,7 @@ def test_a_frame_is_read_alike() -> None:
 def test_a_column_that_agrees_is_read(cells, decimal, values, said) -> None:
     body = "\n".join(f'"{cell}";1.5' if "," in cell else f"{cell};1.5" for cell in cells.split("|"))
     Path("a.csv").write_text(f"x;y\n{body}\n")
-    from fedcluster.cli._reading import named_sources, read_sites
+    from fedcluster_app.cli._reading import named_sources, read_sites
 
     Path("a.csv").write_text(Path("a.csv").read_text().replace("1.5\n", "1\n"))
     with pytest.warns(ReadingNote) as noted:
@@ -249,7 +249,7 @@ def parts(first: list[str], then: list[str]) -> Data:
     n = 2 * len(first)
     frame = pd.DataFrame({"x": [*first, *then], "y": np.arange(n) / 2})
     frame.to_parquet("a.parquet", row_group_size=len(first))
-    from fedcluster.io.sources import open_rows
+    from fedcluster_app.tables.sources import open_rows
 
     return open_rows("a.parquet", ColumnRoles(("x", "y"), raw=True), chunk_rows=len(first)).load()
 
@@ -270,7 +270,9 @@ def test_no_part_of_a_table_is_read_in_another_way_than_those_before_it() -> Non
 
 
 def test_a_clean_column_of_numbers_takes_no_look_at_its_cells(monkeypatch) -> None:
-    monkeypatch.setattr("fedcluster.io.reader.notation_in", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(
+        "fedcluster.frames.reader.notation_in", lambda *_: pytest.fail("it was read")
+    )
     write("north.csv", rows(0)[["price", "rate"]])
     assert run("fit", "north.csv", "-k", 2).exit_code == 0
 
@@ -538,7 +540,7 @@ def test_titles_of_a_sheet_are_skipped_too(titles) -> None:
     ],
 )
 def test_what_is_no_title_is_the_header(text) -> None:
-    from fedcluster.io._files import CsvFile
+    from fedcluster_app.tables._files import CsvFile
 
     Path("a.csv").write_text(text)
     assert CsvFile.open(Path("a.csv")).header_lines == 1

@@ -20,8 +20,6 @@ from fedcluster.algorithms import FedAvg, Lloyd, VarianceTree
 from fedcluster.core import Assigns, Column, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, Array, Real
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, execute
@@ -31,12 +29,14 @@ from fedcluster.model import Model
 from fedcluster.model.assigned_rows import AssignedRows, row_transform
 from fedcluster.model.assignment import Assignment
 from fedcluster.privacy import Groups
-from fedcluster.privacy.ledger import PolicyLimits
-from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.fit import canonical
-from fedcluster.site import worker
-from fedcluster.site.worker import keep_results
 from fedcluster.testing import check_laws
+from fedcluster_app.site import worker
+from fedcluster_app.site.worker import keep_results
+from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

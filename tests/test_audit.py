@@ -15,10 +15,18 @@ from test_federation import invoke
 from benchmarks.audit import kinds
 from fedcluster import __version__
 from fedcluster.algorithms.private import RelativeLloyd
-from fedcluster.attacks import _asking as asking
-from fedcluster.attacks import audit as auditing
-from fedcluster.attacks._combining import solved
-from fedcluster.attacks._site import (
+from fedcluster.core import Data, Sensitivity
+from fedcluster.engines.client import Client
+from fedcluster.jobs import release
+from fedcluster.privacy import Groups
+from fedcluster.privacy import groups as grouping
+from fedcluster.privacy._means import SiteTable
+from fedcluster.privacy.limits import Rules
+from fedcluster.privacy.partition import Partition
+from fedcluster_app.audit import _asking as asking
+from fedcluster_app.audit import audit as auditing
+from fedcluster_app.audit._combining import solved
+from fedcluster_app.audit._site import (
     Play,
     Protection,
     Score,
@@ -28,7 +36,7 @@ from fedcluster.attacks._site import (
     simulated,
     split,
 )
-from fedcluster.attacks.audit import (
+from fedcluster_app.audit.audit import (
     ATTACKS,
     PROTECTIONS,
     Advantage,
@@ -42,21 +50,13 @@ from fedcluster.attacks.audit import (
     sentences,
     signed,
 )
-from fedcluster.core import Data, Sensitivity
-from fedcluster.engines.client import Client
-from fedcluster.io import sources
-from fedcluster.jobs import release
-from fedcluster.privacy import Groups
-from fedcluster.privacy import groups as grouping
-from fedcluster.privacy._means import SiteTable
-from fedcluster.privacy.ledger import PolicyLimits
-from fedcluster.privacy.limits import Rules
-from fedcluster.privacy.partition import Partition
-from fedcluster.secure import site as secure_site
-from fedcluster.secure.site import SecureSite
-from fedcluster.site import permits
-from fedcluster.site.file import SiteFile
-from fedcluster.site.groups_log import GroupsLog
+from fedcluster_app.secure import site as secure_site
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.groups_log import GroupsLog
+from fedcluster_app.tables import sources
+from fedcluster_app.trust import permits
+from fedcluster_app.wire.ledger import PolicyLimits
 
 LIMITS, _, GROUPS, _ = PROTECTIONS
 STRONG = {

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fedcluster.core.files import write_durably
 from fedcluster.errors import InputError
-from fedcluster.site import audit_log
-from fedcluster.site.audit_log import AuditLog, Head, parts_of, read_log, verify
+from fedcluster_app.trust import audit_log
+from fedcluster_app.trust.audit_log import AuditLog, Head, parts_of, read_log, verify
 
 
 def saying(**content: object) -> Callable[[Head], dict]:

@@ -15,15 +15,15 @@ from fedcluster.algorithms import FKM, GaussianMixture, Lloyd
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.responder import AuditEntry, Request
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
 from fedcluster.metrics import Inertia
-from fedcluster.site.audit_log import AuditLog, read_log, verify
-from fedcluster.site.logs import answer_line, answers_of, run_parts, run_records
-from fedcluster.site.membership import QuestionFolder, SiteAuditor
-from fedcluster.site.permits import SitePermits
 from fedcluster.texts.html import Table
+from fedcluster_app.site.logs import answer_line, answers_of, run_parts, run_records
+from fedcluster_app.site.membership import QuestionFolder, SiteAuditor
+from fedcluster_app.trust.audit_log import AuditLog, read_log, verify
+from fedcluster_app.trust.permits import SitePermits
+from fedcluster_app.wire.responder import AuditEntry, Request
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 STATED = {"limits": [{"name": "MinRows", "n": 20}], "streams": False}

@@ -18,14 +18,14 @@ import pytest
 from operated import operated
 from test_federation import invoke
 
-from fedcluster.coordinator.backup import back_up, restore
-from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.operators import operators_log
-from fedcluster.coordinator.renewal import CERTIFICATE, certificates
-from fedcluster.coordinator.run_job import MODEL_FILES, located
-from fedcluster.coordinator.runs import Run
 from fedcluster.errors import InputError
-from fedcluster.site.audit_log import read_log, verify
+from fedcluster_app.coordinator.backup import back_up, restore
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.operators import operators_log
+from fedcluster_app.coordinator.renewal import CERTIFICATE, certificates
+from fedcluster_app.coordinator.run_job import MODEL_FILES, located
+from fedcluster_app.coordinator.runs import Run
+from fedcluster_app.trust.audit_log import read_log, verify
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a coordinator does not run there")
 WORD = "correct horse"

@@ -22,12 +22,9 @@ from typer.testing import CliRunner
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells, RelativeLloyd
-from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary, Task
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.reply_validation import implausible
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import InputError, PolicyError
 from fedcluster.metrics.moments import SiteSize
@@ -35,14 +32,17 @@ from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget, noise_of, rho_of
 from fedcluster.privacy.disclosure import Disclosure, scales
-from fedcluster.privacy.ledger import BudgetLedger
-from fedcluster.privacy.policy import Policy
-from fedcluster.privacy.site_state import STATE_FILE, SiteState
-from fedcluster.report.messages import limits_in_words
-from fedcluster.site.audit_log import AuditLog, Head, parts_of, read_log
-from fedcluster.site.file import SiteFile
-from fedcluster.site.logs import budget_content, budget_parts
-from fedcluster.site.membership import Membership, site_responder
+from fedcluster_app.cli import app
+from fedcluster_app.report.messages import limits_in_words
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.logs import budget_content, budget_parts
+from fedcluster_app.site.membership import Membership, site_responder
+from fedcluster_app.trust.audit_log import AuditLog, Head, parts_of, read_log
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState
+from fedcluster_app.wire.ledger import BudgetLedger
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 BUDGET = Budget(2.0, 1e-6)
 ROWS = np.random.default_rng(0).uniform([0, -10], [4, 10], (60, 2))
@@ -210,8 +210,8 @@ def test_a_program_that_is_killed_has_paid(tmp_path):
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from fedcluster.privacy.budget import Budget\n"
-        "from fedcluster.privacy.site_state import SiteState\n"
-        "from fedcluster.privacy.ledger import BudgetLedger\n"
+        "from fedcluster_app.trust.site_state import SiteState\n"
+        "from fedcluster_app.wire.ledger import BudgetLedger\n"
         "(state := SiteState(Path(sys.argv[1]))).create()\n"
         "ledger = BudgetLedger(state, Budget(2.0, 1e-6))\n"
         "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"

@@ -210,10 +210,10 @@ def commits(tmp_path, monkeypatch):
 
 def test_code_that_changed_makes_a_claim_old_and_words_do_not(commits):
     first, words, code, other = commits
-    assert claims.changes(first, ("kernels/_sums.py",)) == (code,)
-    assert claims.changes(words, ("kernels/_sums.py",)) == (code,)
-    assert claims.changes(code, ("kernels/_sums.py",)) == ()
-    assert claims.changes(first, ("kernels/*.py",)) == (other, code)
+    assert claims.changes(first, ("fedcluster/kernels/_sums.py",)) == (code,)
+    assert claims.changes(words, ("fedcluster/kernels/_sums.py",)) == (code,)
+    assert claims.changes(code, ("fedcluster/kernels/_sums.py",)) == ()
+    assert claims.changes(first, ("fedcluster/kernels/*.py",)) == (other, code)
     assert claims.changes(first, ("**/*.py",)) == (other, code)
     assert claims.changes(first, ("metrics/*.py",)) == ()
     assert claims.changes(first, ()) == ()

@@ -22,20 +22,20 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans
-from fedcluster.cli import _runs as runs
-from fedcluster.cli import app
-from fedcluster.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
-from fedcluster.io.outputs import write_labels
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes.specifications import Fit
-from fedcluster.report import messages
-from fedcluster.report import records as report
-from fedcluster.report.tables import cluster_table
+from fedcluster_app.cli import _runs as runs
+from fedcluster_app.cli import app
+from fedcluster_app.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
+from fedcluster_app.report import messages
+from fedcluster_app.report import records as report
+from fedcluster_app.report.tables import cluster_table
+from fedcluster_app.tables.outputs import write_labels
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -685,7 +685,7 @@ def test_an_interrupt_does_not_wait_for_numerical_work():
     """It strikes the main thread, whose work is to wait: numba's handing over is left alone."""
     program = """
 import sys, time
-from fedcluster.cli._screen import Screen
+from fedcluster_app.cli._screen import Screen
 
 def work():
     print("at work", flush=True)
@@ -706,8 +706,8 @@ with Screen(as_json=False, quiet=False) as screen:
 
 def test_without_a_terminal_a_line_says_every_ten_seconds_what_is_done(capsys, monkeypatch):
     now = iter([0.0, 4.0, 11.0, 12.0, 22.5, 23.0])
-    monkeypatch.setattr("fedcluster.cli._screen.EVERY", 10.0)
-    monkeypatch.setattr("fedcluster.cli._screen.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("fedcluster_app.cli._screen.EVERY", 10.0)
+    monkeypatch.setattr("fedcluster_app.cli._screen.time.monotonic", lambda: next(now))
     with Screen(as_json=False, quiet=False) as screen:
         for i in range(5):
             screen.doing(f"round {i} done")
@@ -817,7 +817,7 @@ def test_a_screen_of_few_signs_gets_question_marks_and_a_program_all_signs(files
 
 def test_help_loads_nothing_slow():
     code = (
-        "import sys\nfrom fedcluster.cli import app\n"
+        "import sys\nfrom fedcluster_app.cli import app\n"
         "try: app(['fit', '--help'])\n"
         "except SystemExit: pass\n"
         "print(*sys.modules.keys() & {'numba', 'numpy', 'pyarrow', 'sklearn'})"

@@ -24,9 +24,9 @@ from fedcluster.core import (
 )
 from fedcluster.core.data import lexicographic
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import MinRows
+from fedcluster_app.wire.remote import RemoteEngine
 
 
 def summary(sums: list[float], weights: list[float], support: list[float] | None = None) -> Summary:

@@ -20,11 +20,11 @@ from fedcluster.model.assigned_rows import AssignedRows, CrossedRows, row_transf
 from fedcluster.model.crossing import Crossing
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.privacy.ledger import PolicyLimits
-from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.profiling import assigned_rows, crossed
-from fedcluster.report.job_files import content_of
 from fedcluster.rounds import run_plan
+from fedcluster_app.report.job_files import content_of
+from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -13,10 +13,10 @@ import pyarrow.csv
 import pytest
 
 from fedcluster.errors import InputError
-from fedcluster.io import ColumnRoles
-from fedcluster.io._files import BLOCK, LARGE, BlockReader, CsvFile, read_blocks
-from fedcluster.io.columns import extremes
-from fedcluster.io.reader import Reader
+from fedcluster.frames import ColumnRoles
+from fedcluster.frames.columns import extremes
+from fedcluster.frames.reader import Reader
+from fedcluster_app.tables._files import BLOCK, LARGE, BlockReader, CsvFile, read_blocks
 
 SIZE = 1 << 10
 """Bytes of a block, for files that are soon written."""

@@ -26,20 +26,20 @@ from typer.testing import CliRunner
 from benchmarks.shapes import KINDS as SHAPES
 from fedcluster import Client, FederatedKMeans, LocalEngine, Model, PreprocessingSpec, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.cli import app
 from fedcluster.core import Engine
 from fedcluster.engines import DaskEngine
 from fedcluster.engines._dask import Opening
 from fedcluster.engines.batched import BatchedAnswers
 from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of
 from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.report.job_files import content_of
+from fedcluster_app.cli import app
+from fedcluster_app.report.job_files import content_of
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

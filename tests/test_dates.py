@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, PreprocessingSpec
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

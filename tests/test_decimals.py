@@ -21,17 +21,18 @@ from hypothesis import strategies as st
 from test_cli import fails, run
 
 from fedcluster import FederatedKMeans
-from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io import WarehouseSource, open_rows
-from fedcluster.io import table_rows as spool
-from fedcluster.io._files import CsvFile
-from fedcluster.io.cells import as_floats, is_number, parsed
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.table_rows import cached_rows
-from fedcluster.site.file import SiteFile
+from fedcluster.frames import WarehouseSource
+from fedcluster.frames.cells import as_floats, is_number, parsed
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster_app.cli._reading import named_sources, read_sites
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables import open_rows
+from fedcluster_app.tables import table_rows as spool
+from fedcluster_app.tables._files import CsvFile
+from fedcluster_app.tables.table_rows import cached_rows
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note

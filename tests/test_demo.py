@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
-from fedcluster import datasets as demo
-from fedcluster.cli import app
-from fedcluster.datasets import compare, digits_by_site, seen
 from fedcluster.model import Model
-from fedcluster.report.records import Comparison
+from fedcluster_app import datasets as demo
+from fedcluster_app.cli import app
+from fedcluster_app.datasets import compare, digits_by_site, seen
+from fedcluster_app.report.records import Comparison
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,7 +91,7 @@ def test_the_demo_ends_with_what_to_do_next(shown):
     said, _, steps = text.partition("Then try files, one for each site:\n")
     assert said.endswith(f"Open {folder}/report.html and {folder}/centers.png.\n")
     assert [line.split()[:3] for line in steps.splitlines()] == [
-        ["python", "-m", "fedcluster.datasets"],
+        ["python", "-m", "fedcluster_app.datasets"],
         ["fedcluster", "fit", "clinics/north.csv"],
     ]
 

@@ -17,15 +17,15 @@ from fedcluster.core import Answers, Data, Filter, Floats, Limit, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import BatchedAnswers, Stacked
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.errors import InputError, PolicyError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import LEAST_NOISE, Disclosure
-from fedcluster.privacy.policy import Policy
-from fedcluster.secure.engine import SecureEngine
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 LEAST = 12
 COUNTS = np.array([1, LEAST - 1, LEAST, 41])

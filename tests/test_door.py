@@ -35,10 +35,10 @@ from flwr.superlink.main import create_app as create_superlink
 from flwr.supernode.main import create_app as create_supernode
 from strangers import listening, stranger
 
-from fedcluster.coordinator.folder import ADDRESS, create
 from fedcluster.errors import InputError
-from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import coordinator
+from fedcluster_app.coordinator.folder import ADDRESS, create
+from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower import coordinator
 
 pytestmark = [
     pytest.mark.network,

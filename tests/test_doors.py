@@ -11,12 +11,12 @@ import pytest
 from sklearn.base import clone
 
 from fedcluster import FederatedKMeans
-from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.site.file import SiteFile
+from fedcluster_app.cli._reading import named_sources, read_sites
+from fedcluster_app.site.file import SiteFile
 
 RAW = ColumnRoles(raw=True)
 

@@ -15,9 +15,7 @@ from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries,
 from fedcluster.core import Column, Data, Engine, Filter, Limit, Result, RowStream, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.errors import SiteError
-from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
@@ -26,6 +24,8 @@ from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import Plan, gather, iterate, run_plan, with_preprocessing
 from fedcluster.selection.sweep import select_k_plan
+from fedcluster_app.tables import open_rows
+from fedcluster_app.wire.recorder import RecordedEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -31,15 +31,15 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.io.inputs import by_site as by_site_of
-from fedcluster.io.inputs import read_table
+from fedcluster.frames.inputs import by_site as by_site_of
+from fedcluster.frames.inputs import read_table
 from fedcluster.options.choices import (
     ALGORITHMS,
     FUZZY_ALGORITHMS,
     AlgorithmName,
     FuzzyAlgorithmName,
 )
+from fedcluster_app.wire.recorder import RecordedEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

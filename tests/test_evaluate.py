@@ -12,10 +12,10 @@ import pytest
 from sklearn import metrics as sk
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
 from fedcluster.kernels.runtime import announcer
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
+from fedcluster_app.cli import app
 
 COLUMNS = ["age", "bmi"]
 SITES = ("north", "south", "west")

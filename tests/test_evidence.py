@@ -10,14 +10,15 @@ import pytest
 from test_permits_cli import invoke
 from test_protection import hold
 
-from fedcluster import Data, SiteFile
-from fedcluster.attacks import audit as auditing
-from fedcluster.attacks.audit import ATTACKS
-from fedcluster.attacks.evidence import evidence, evidence_page, evidence_parts, statement
+from fedcluster import Data
 from fedcluster.core import Column
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.groups import Examined
-from fedcluster.site.audit_log import AuditLog
+from fedcluster_app import SiteFile
+from fedcluster_app.audit import audit as auditing
+from fedcluster_app.audit.audit import ATTACKS
+from fedcluster_app.audit.evidence import evidence, evidence_page, evidence_parts, statement
+from fedcluster_app.trust.audit_log import AuditLog
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fedcluster.engines import exchange
-from fedcluster.engines.exchange import NoReplyError, Reply, RetryingTransport, ThreadedCarrier
 from fedcluster.errors import CancelledError
+from fedcluster_app.wire import exchange
+from fedcluster_app.wire.exchange import NoReplyError, Reply, RetryingTransport, ThreadedCarrier
 
 SITES = ("east", "north", "west")
 DEADLINE = 120.0

@@ -41,7 +41,7 @@ Path("added/_still.py").write_text(FILE)  # file 1: the algorithm; it stops afte
 choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its row
 
 from fedcluster import FederatedKMeans
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 from fedcluster.engines.wire import STEPS
 
 assert STEPS["Still"].__module__ == "fedcluster.algorithms._still", "sites know it"
@@ -91,7 +91,7 @@ ADDED = {{  # by file: after what a line is added, and the line
     "fedcluster.options.choices": ('    "inertia",', '    "tightness",'),
 }}
 {EDITING}
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 
 app(sys.argv[1:])
 """
@@ -114,11 +114,11 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster import Client, Data, LocalEngine
-from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
-from fedcluster.site.audit_log import AuditLog, read_log
-from fedcluster.site.membership import QuestionFolder, SiteAuditor
+from fedcluster_app.wire.recorder import RecordedEngine
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
+from fedcluster_app.trust.audit_log import AuditLog, read_log
+from fedcluster_app.site.membership import QuestionFolder, SiteAuditor
 
 rows = Data(np.eye(3))
 folder = tempfile.TemporaryDirectory()

@@ -35,34 +35,34 @@ from cryptography.hazmat.primitives.serialization import (
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
-from fedcluster.coordinator import runs
-from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.run_job import run_job
-from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.core.files import plain
 from fedcluster.engines import LocalEngine, wire
-from fedcluster.engines.exchange import RetryingTransport
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.report.messages import shown
 from fedcluster.rounds import run_plan
-from fedcluster.site.audit_log import read_log
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_auditor
-from fedcluster.site.worker import keep_results
 from fedcluster.texts.html import Table
-from fedcluster.transports.flower import _app as apps
-from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import coordinator, flower_engine
-from fedcluster.transports.flower import supernode as member
-from fedcluster.transports.flower._launcher import SECRET, FleetOnly
-from fedcluster.transports.flower._programs import Access, ManagedProcess, free_port, is_healthy
-from fedcluster.transports.flower._transport import client_app, discover_nodes
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator import runs
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.coordinator.service_client import Coordinator
+from fedcluster_app.report.messages import shown
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_auditor
+from fedcluster_app.site.worker import keep_results
+from fedcluster_app.transports.flower import _app as apps
+from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower import coordinator, flower_engine
+from fedcluster_app.transports.flower import supernode as member
+from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
+from fedcluster_app.transports.flower._programs import Access, ManagedProcess, free_port, is_healthy
+from fedcluster_app.transports.flower._transport import client_app, discover_nodes
+from fedcluster_app.trust.audit_log import read_log
+from fedcluster_app.wire.exchange import RetryingTransport
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -582,7 +582,7 @@ def test_a_supernode_that_lost_its_connection_does_not_live_on() -> None:
     code = (
         "import os, sys, threading, time\n"
         "import flwr.supernode.cli as cli\n"
-        "from fedcluster.transports.flower import _launcher as launcher\n"
+        "from fedcluster_app.transports.flower import _launcher as launcher\n"
         "cli.flower_supernode = lambda: threading.Thread(target=time.sleep, args=[600]).start()\n"
         "sys.argv = ['launcher', str(os.getppid()), 'supernode']\n"
         "launcher.main()\n"

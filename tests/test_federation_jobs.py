@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls, with_limits
 
-from fedcluster.coordinator.folder import create
-from fedcluster.coordinator.run_job import run_job
-from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.coordinator.service_client import Coordinator
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core.files import atomic_write, json_text, write_durably
 from fedcluster.errors import InputError, ReadingNote
-from fedcluster.io import outputs
-from fedcluster.io._files import values_in
-from fedcluster.io.columns import column_list
-from fedcluster.io.outputs import atomic_folder, check_folder, label_files
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.site.file import SiteFile
+from fedcluster.frames.columns import column_list
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster_app.cli._reading import named_sources, read_sites
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables import outputs
+from fedcluster_app.tables._files import values_in
+from fedcluster_app.tables.outputs import atomic_folder, check_folder, label_files
 
 TWO = "x,y\n1,2\n3,4\n"
 

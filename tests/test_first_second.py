@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedcluster.io.cells import as_floats, levels_of
+from fedcluster.frames.cells import as_floats, levels_of
 
 SLOW = {"numba", "llvmlite", "sklearn", "matplotlib", "pandas", "flwr"}
 SLOW |= {
@@ -21,7 +21,7 @@ SLOW |= {
 """What takes tenths of seconds; scipy itself, without its parts, a hundredth."""
 PROGRAM = """
 import json, sys
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 try:
     app(sys.argv[1:], prog_name="fedcluster")
 except SystemExit:

@@ -31,33 +31,28 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
-from fedcluster.coordinator import run_job, runs
-from fedcluster.coordinator.folder import CANCEL, Federation, create
-from fedcluster.coordinator.renewal import expiry_notice
-from fedcluster.coordinator.service import days_of_certificate
 from fedcluster.core.files import write_json
-from fedcluster.engines import exchange
-from fedcluster.engines.exchange import NoReplyError
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.site.audit_log import has_left, read_log
-from fedcluster.site.file import SiteFile
-from fedcluster.site.owned_files import private_files
-from fedcluster.transports.flare import _server as server
-from fedcluster.transports.flare import _site as member
-from fedcluster.transports.flare import coordinator as carrying
-from fedcluster.transports.flare import locks
-from fedcluster.transports.flare.coordinator import (
-    JOB_ID,
-    FlareCarrier,
-    environment,
-    make_kits,
-)
-from fedcluster.transports.flare.locks import TOPIC, write_flare_job
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator import run_job, runs
+from fedcluster_app.coordinator.folder import CANCEL, Federation, create
+from fedcluster_app.coordinator.renewal import expiry_notice
+from fedcluster_app.coordinator.service import days_of_certificate
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.transports.flare import _server as server
+from fedcluster_app.transports.flare import _site as member
+from fedcluster_app.transports.flare import coordinator as carrying
+from fedcluster_app.transports.flare import locks
+from fedcluster_app.transports.flare.coordinator import JOB_ID, FlareCarrier, environment, make_kits
+from fedcluster_app.transports.flare.locks import TOPIC, write_flare_job
+from fedcluster_app.trust.audit_log import has_left, read_log
+from fedcluster_app.trust.owned_files import private_files
+from fedcluster_app.wire import exchange
+from fedcluster_app.wire.exchange import NoReplyError
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -265,7 +260,7 @@ def that_ends(path: Path, days: float) -> None:
 def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     """By the coordinator, and at each site's own start."""
     started: list[Path] = []
-    monkeypatch.setattr("fedcluster.transports.flare.coordinator.start_kit", started.append)
+    monkeypatch.setattr("fedcluster_app.transports.flare.coordinator.start_kit", started.append)
     federation, kit = Federation.load(trial), kits(trial)["site"]
     assert expiry_notice(federation) == ""
     assert days_of_certificate(federation) == pytest.approx(360, abs=1)
@@ -772,16 +767,16 @@ MODULES = {
 @pytest.mark.parametrize("blocked", MODULES)
 def test_a_transport_is_imported_without_the_other_s_library(blocked):
     home = {"flwr": "flare", "nvflare": "flower"}[blocked]
-    names = [f"fedcluster.transports.{home}.{name}" for name in MODULES[blocked].split()]
+    names = [f"fedcluster_app.transports.{home}.{name}" for name in MODULES[blocked].split()]
     code = f"import sys\nsys.modules[{blocked!r}] = None\n" + "\n".join(
-        f"import {name}" for name in [*names, "fedcluster.cli"]
+        f"import {name}" for name in [*names, "fedcluster_app.cli"]
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
 
 def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch):
-    from fedcluster.cli import _screen
+    from fedcluster_app.cli import _screen
 
     monkeypatch.setattr(
         _screen, "find_spec", lambda name: None if name == "flwr" else find_spec(name)

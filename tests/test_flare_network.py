@@ -20,11 +20,11 @@ from federations import PATIENCE
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from fedcluster.site.owned_files import ORPHAN
-from fedcluster.transports.flare import coordinator as kits
-from fedcluster.transports.flare import locks
-from fedcluster.transports.flare.coordinator import session
-from fedcluster.transports.flare.locks import write_flare_job
+from fedcluster_app.transports.flare import coordinator as kits
+from fedcluster_app.transports.flare import locks
+from fedcluster_app.transports.flare.coordinator import session
+from fedcluster_app.transports.flare.locks import write_flare_job
+from fedcluster_app.trust.owned_files import ORPHAN
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

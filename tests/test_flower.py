@@ -10,15 +10,16 @@ from grids import ProcessGrid, process_grid
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Data, State, Task
-from fedcluster.engines import LocalEngine, exchange
+from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import CancelledError, SiteError
 from fedcluster.rounds import run
-from fedcluster.transports.flower import _transport as flower
-from fedcluster.transports.flower import flower_engine
+from fedcluster_app.transports.flower import _transport as flower
+from fedcluster_app.transports.flower import flower_engine
+from fedcluster_app.wire import exchange
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(30, 2)) + 4 * RNG.integers(0, 3, (30, 1)) for name in "abcd"}

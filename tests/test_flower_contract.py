@@ -1,4 +1,4 @@
-"""What `fedcluster.transports.flower` relies on in Flower, thing by thing.
+"""What `fedcluster_app.transports.flower` relies on in Flower, thing by thing.
 
 A new release of Flower is allowed in pyproject.toml once all of this holds for it; what does not is
 mended in that package, and nowhere else.
@@ -43,14 +43,14 @@ from flwr.superlink.routers.control.router import router as control_router
 from flwr.superlink.routers.fleet.router import router as fleet_router
 from flwr.supernode import start_client_internal as loop
 
-from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.site.membership import Membership
-from fedcluster.transports.flower import _launcher as launcher
-from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import coordinator, supernode
-from fedcluster.transports.flower._app import RunGrid
-from fedcluster.transports.flower._programs import Access, environment
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.site.membership import Membership
+from fedcluster_app.transports.flower import _launcher as launcher
+from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower import coordinator, supernode
+from fedcluster_app.transports.flower._app import RunGrid
+from fedcluster_app.transports.flower._programs import Access, environment
 
 PACKAGE = Path(launcher.__file__).parent
 

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcluster.attacks._combining import solved
-from fedcluster.attacks._histories import renamed
-from fedcluster.attacks._site import Play, Protection, Subject, public_of
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
@@ -19,6 +16,9 @@ from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._means import GroupMeans
 from fedcluster.privacy.partition import LostRowsError, Partition, UnitReader
 from fedcluster.privacy.told import Told
+from fedcluster_app.audit._combining import solved
+from fedcluster_app.audit._histories import renamed
+from fedcluster_app.audit._site import Play, Protection, Subject, public_of
 
 P = 3
 PRIME = 2**31 - 1

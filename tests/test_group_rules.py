@@ -16,8 +16,6 @@ from test_cli import run
 from test_protection import Chunks, grouped, hold, members, questions
 
 from benchmarks.audit import kinds
-from fedcluster.attacks._site import Protection, Subject, public_of, split
-from fedcluster.attacks.audit import ATTACKS, played
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -31,7 +29,9 @@ from fedcluster.privacy import groups as grouping
 from fedcluster.privacy.limits import Contents, Rules
 from fedcluster.privacy.partition import Partition, row_ids
 from fedcluster.privacy.persons import unique_ids
-from fedcluster.site.file import SiteFile
+from fedcluster_app.audit._site import Protection, Subject, public_of, split
+from fedcluster_app.audit.audit import ATTACKS, played
+from fedcluster_app.site.file import SiteFile
 
 USUAL = Dominance()
 RULED = Groups(5, dominance=USUAL)

@@ -29,8 +29,8 @@ from fedcluster.preprocessing.moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import behind_groups
 from fedcluster.recipes import FitSpec
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_responder
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

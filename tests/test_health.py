@@ -18,14 +18,14 @@ from operated import Client, Operated, operated
 from prometheus_client.parser import text_string_to_metric_families
 from test_federation import invoke
 
-from fedcluster.coordinator import runs as queues
-from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.operators import own_token
-from fedcluster.coordinator.runs import Run
-from fedcluster.coordinator.service import Health, days_of_certificate
-from fedcluster.engines.recorder import PROGRESS
-from fedcluster.site import logs
-from fedcluster.site.logs import logged
+from fedcluster_app.coordinator import runs as queues
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.operators import own_token
+from fedcluster_app.coordinator.runs import Run
+from fedcluster_app.coordinator.service import Health, days_of_certificate
+from fedcluster_app.site import logs
+from fedcluster_app.site.logs import logged
+from fedcluster_app.wire.recorder import PROGRESS
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_the_end_of_the_certificate_is_known(federation: Federation, tmp_path: P
 
 
 def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
-    from fedcluster.coordinator.service_client import Coordinator
+    from fedcluster_app.coordinator.service_client import Coordinator
 
     site = {"connected": True, "last_answer": 0.0, "answered": 2, "missed": 1}
     told = {"seconds_of_a_round": 1.25, "seconds_of_last_round": 1.5, "queue": 2}
@@ -241,7 +241,7 @@ def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
 def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys) -> None:
     path = tmp_path / "logs" / "site.jsonl"
     with logged(path, printed=True, site="north") as logger:
-        logging.getLogger("fedcluster.coordinator.runs").info(
+        logging.getLogger("fedcluster_app.coordinator.runs").info(
             "run is %s", "done", extra={"run": "r", "round": 3, "password": "x"}
         )
         try:

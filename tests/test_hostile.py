@@ -26,7 +26,6 @@ from fedcluster.core import Column, Data, State, Step, Task
 from fedcluster.core.ranges import Array, OneOf, Texts, Whole, allowed_of
 from fedcluster.engines import wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.responder import Responder
 from fedcluster.kernels.rows import leaf_sums, next_cuts
 from fedcluster.metrics.columns import ClusterColumns
 from fedcluster.metrics.external import Contingency
@@ -34,8 +33,9 @@ from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Missing, Principal
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy.ledger import PolicyLimits
-from fedcluster.privacy.policy import Policy
+from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.responder import Responder
 
 MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "40"))
 SECONDS, MEGABYTES = 10.0, 600  # a question takes 0.4 s where nothing else runs

@@ -15,8 +15,6 @@ from test_replies import Bend, Postman, changed, numbers
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, Job, SelectK, execute
 from fedcluster.metrics import Inertia
@@ -25,6 +23,8 @@ from fedcluster.preprocessing.fitting import fit
 from fedcluster.preprocessing.spec import agree
 from fedcluster.rounds import run_plan
 from fedcluster.texts.untrusted import first_not_plain, is_plain, printable
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

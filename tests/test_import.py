@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import fedcluster
+import fedcluster_app
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, Model
 from fedcluster.errors import InputError
 
@@ -32,6 +33,7 @@ QUICK = {
     "attr",
     "click",
     "fedcluster",
+    "fedcluster_app",
     "markdown_it",
     "mdurl",
     "pygments",
@@ -52,7 +54,7 @@ def test_importing_fedcluster_loads_no_slow_library():
 @pytest.mark.parametrize("command", [[], ["fit"], ["federation", "run"], ["site", "start"]])
 def test_help_loads_no_library_but_that_of_the_command_line(command):
     code = (
-        "import sys\nbefore = set(sys.modules)\nfrom fedcluster.cli import app\n"
+        "import sys\nbefore = set(sys.modules)\nfrom fedcluster_app.cli import app\n"
         f"try: app({[*command, '--help']})\nexcept SystemExit as end: assert not end.code\n"
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before}, file=sys.stderr)"
     )
@@ -63,10 +65,10 @@ def test_help_loads_no_library_but_that_of_the_command_line(command):
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["fit"], ["frob"]])
 def test_python_dash_m_does_what_the_command_does(arguments):
-    command = "import sys; from fedcluster.cli import app; sys.argv[0] = 'fedcluster'; app()"
+    command = "import sys; from fedcluster_app.cli import app; sys.argv[0] = 'fedcluster'; app()"
     as_command, as_module = (
         subprocess.run([sys.executable, *way, *arguments], capture_output=True, text=True)
-        for way in (["-c", command], ["-m", "fedcluster"])
+        for way in (["-c", command], ["-m", "fedcluster_app"])
     )
     assert as_module.stdout + as_module.stderr
     assert (as_module.returncode, as_module.stdout, as_module.stderr) == (
@@ -83,23 +85,25 @@ def test_public_names_are_sorted_and_resolve():
 
 
 def public_modules() -> Iterator[ModuleType]:
-    """The package, its rooms, and the modules beside them: what they list is public.
+    """Both packages, their rooms, and the modules beside them: what they list is public.
 
     A module in a room, whatever its name, is for fedcluster itself.
     """
-    yield fedcluster
-    for module in walk_packages(fedcluster.__path__, "fedcluster.", onerror=lacks_an_extra):
-        is_loose = module.name.count(".") == 1
-        if (module.ispkg or is_loose) and "._" not in module.name:
-            try:
-                yield import_module(module.name)
-            except ImportError:
-                lacks_an_extra(module.name)
+    for package in (fedcluster, fedcluster_app):
+        yield package
+        start = f"{package.__name__}."
+        for module in walk_packages(package.__path__, start, onerror=lacks_an_extra):
+            is_loose = module.name.count(".") == 1
+            if (module.ispkg or is_loose) and "._" not in module.name:
+                try:
+                    yield import_module(module.name)
+                except ImportError:
+                    lacks_an_extra(module.name)
 
 
 def lacks_an_extra(name: str) -> None:
     """Only the package that needs Flower may not be there, where Flower is not installed."""
-    assert name.startswith("fedcluster.transports.flower")
+    assert name.startswith("fedcluster_app.transports.flower")
     assert find_spec("flwr") is None
 
 

@@ -18,20 +18,20 @@ from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, PreprocessingSpec, State
 from fedcluster.algorithms import GaussianMixture, IncompleteKMeans, Lloyd, MergedMixture
-from fedcluster.cli import app
 from fedcluster.core import Column, Floats, Task
 from fedcluster.errors import InputError, PolicyError
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute, model_of
 from fedcluster.metrics.gaussians import log_likelihoods
 from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.privacy.policy import Policy
 from fedcluster.rounds import run, with_preprocessing
 from fedcluster.testing import Example, check_laws
+from fedcluster_app.cli import app
+from fedcluster_app.wire.policy import Policy
 
 NAN = float("nan")
 AS_THEY_ARE = PreprocessingSpec("none", missing="ignore")

@@ -13,12 +13,12 @@ from test_cli import fails, run
 
 from fedcluster import kernels
 from fedcluster.core import State
-from fedcluster.io._files import CsvFile
-from fedcluster.io.outputs import harmless, write_joined
-from fedcluster.io.rows import FileSource
-from fedcluster.io.sources import OwnTable
+from fedcluster.frames.rows import FileSource
 from fedcluster.model import Model
 from fedcluster.model.assignment import Assignment
+from fedcluster_app.tables._files import CsvFile
+from fedcluster_app.tables.outputs import harmless, write_joined
+from fedcluster_app.tables.sources import OwnTable
 
 
 @pytest.fixture(autouse=True)

@@ -25,20 +25,20 @@ from cryptography.hazmat.primitives.serialization import (
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster import __version__
-from fedcluster.coordinator import fresh_certificate, lifecycle, renewal
-from fedcluster.coordinator.certificates import make_site_key, read_public_key
-from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.lifecycle import is_noticed
 from fedcluster.errors import InputError
-from fedcluster.site.membership import Membership
-from fedcluster.transports.flower import _launcher as launcher
-from fedcluster.transports.flower import _programs as distrusting
-from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower import coordinator as registries
-from fedcluster.transports.flower import supernode
-from fedcluster.transports.flower import supernode as member
-from fedcluster.transports.flower._programs import Access
-from fedcluster.transports.flower.coordinator import Registry, key_status, nodes_now
+from fedcluster_app.coordinator import fresh_certificate, lifecycle, renewal
+from fedcluster_app.coordinator.certificates import make_site_key, read_public_key
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.lifecycle import is_noticed
+from fedcluster_app.site.membership import Membership
+from fedcluster_app.transports.flower import _launcher as launcher
+from fedcluster_app.transports.flower import _programs as distrusting
+from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower import coordinator as registries
+from fedcluster_app.transports.flower import supernode
+from fedcluster_app.transports.flower import supernode as member
+from fedcluster_app.transports.flower._programs import Access
+from fedcluster_app.transports.flower.coordinator import Registry, key_status, nodes_now
 
 
 @pytest.fixture

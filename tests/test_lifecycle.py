@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_private_key
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
-from fedcluster.coordinator import lifecycle, renewal
-from fedcluster.coordinator import renewal as expiry
-from fedcluster.coordinator.certificates import (
+from fedcluster.errors import InputError
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator import lifecycle, renewal
+from fedcluster_app.coordinator import renewal as expiry
+from fedcluster_app.coordinator.certificates import (
     Authority,
     accepted_keys,
     former_keys,
@@ -30,14 +31,13 @@ from fedcluster.coordinator.certificates import (
     read_public_key,
     site_key,
 )
-from fedcluster.coordinator.folder import Federation, bound, create
-from fedcluster.coordinator.operators import operators_log
-from fedcluster.errors import InputError
-from fedcluster.privacy.site_state import STATE_FILE, state_folder
-from fedcluster.site import owned_files as commits
-from fedcluster.site.audit_log import read_log
-from fedcluster.site.owned_files import is_running, running
-from fedcluster.site.permits import authority_digest, public_text
+from fedcluster_app.coordinator.folder import Federation, bound, create
+from fedcluster_app.coordinator.operators import operators_log
+from fedcluster_app.trust import owned_files as commits
+from fedcluster_app.trust.audit_log import read_log
+from fedcluster_app.trust.owned_files import is_running, running
+from fedcluster_app.trust.permits import authority_digest, public_text
+from fedcluster_app.trust.site_state import STATE_FILE, state_folder
 
 HOST = "cluster.example.org"
 

@@ -21,18 +21,11 @@ from typer.testing import CliRunner
 from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
 from fedcluster.algorithms import KFed, Lloyd
-from fedcluster.cli import app
-from fedcluster.coordinator.folder import Federation, bound, create, first_rows, keep_first_rows
-from fedcluster.coordinator.run_job import located, run_job
-from fedcluster.coordinator.runs import content_without
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
 from fedcluster.core.ranges import Bounded, Box, allowed_of
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer, implausible
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError
 from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
@@ -45,8 +38,15 @@ from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.preprocessing.moments import Missing, Principal
 from fedcluster.privacy import Groups
 from fedcluster.recipes.robust import Robust, Trimmed, _spread, apart, majority, median
-from fedcluster.report.job_files import write_job
 from fedcluster.rounds import server_update
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator.folder import Federation, bound, create, first_rows, keep_first_rows
+from fedcluster_app.coordinator.run_job import located, run_job
+from fedcluster_app.coordinator.runs import content_without
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.wire.recorder import RecordedEngine
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

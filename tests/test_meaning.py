@@ -12,8 +12,8 @@ from fedcluster import Client, Data, LocalEngine, State
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.recipes import evaluation
 from fedcluster.recipes.scores import BY_CHANCE
-from fedcluster.report.messages import meaning
 from fedcluster.rounds import run_plan
+from fedcluster_app.report.messages import meaning
 
 
 def scores_of(X: np.ndarray, k: int, n_references: int = 20, n_sites: int = 2) -> dict[str, float]:

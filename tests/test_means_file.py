@@ -14,18 +14,18 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans
-from fedcluster.cli import app
 from fedcluster.core import Data
 from fedcluster.core.files import lock
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.io.means_file import means_of, means_table, read_means
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as groups_module
 from fedcluster.privacy.limits import Dominance
-from fedcluster.site.file import SiteFile
-from fedcluster.site.means import group_once
+from fedcluster_app.cli import app
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.means import group_once
+from fedcluster_app.tables.means_file import means_of, means_table, read_means
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -44,7 +44,7 @@ N = 3000
 def _small_blocks(monkeypatch) -> None:
     """Let few rows be many: chunks of hundreds, in blocks of a thousand."""
     monkeypatch.setattr(groups_module, "BATCH", 1000)
-    monkeypatch.setattr("fedcluster.io.rows.CHUNK", 75)
+    monkeypatch.setattr("fedcluster.frames.rows.CHUNK", 75)
 
 
 def rows(seed: int = 0, n: int = N) -> pa.Table:
@@ -282,7 +282,7 @@ def test_an_interrupted_run_leaves_no_file_and_starts_over(tmp_path, monkeypatch
         return means_table(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedcluster.io.means_file.means_table", interrupted)
+        patch.setattr("fedcluster_app.tables.means_file.means_table", interrupted)
         with pytest.raises(KeyboardInterrupt):
             group_once(site)
     there = ["site.columns", "site.toml", "t.parquet"]
@@ -310,7 +310,7 @@ def test_a_table_that_changes_while_it_is_grouped_is_refused(tmp_path, monkeypat
         os.utime(tmp_path / "t.parquet", ns=(1, 1))
         return means_table(*arguments)
 
-    monkeypatch.setattr("fedcluster.io.means_file.means_table", touched)
+    monkeypatch.setattr("fedcluster_app.tables.means_file.means_table", touched)
     with pytest.raises(InputError, match="has changed"):
         group_once(site)
     assert not site.means_file.exists()

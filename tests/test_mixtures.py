@@ -19,12 +19,12 @@ from sklearn.mixture import GaussianMixture as PooledMixture
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine, Model
-from fedcluster.cli import app
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.privacy import Groups
 from fedcluster.recipes import _mixtures
+from fedcluster_app.cli import app
 
 IRIS = load_iris().data
 SITES = np.random.default_rng(0).integers(0, 4, len(IRIS))

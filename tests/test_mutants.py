@@ -97,7 +97,7 @@ def test_a_seed_is_a_sample() -> None:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small project whose test knows one half of its only function."""
-    package = tmp_path / mutants.PACKAGE
+    package = tmp_path / mutants.PACKAGE / "fedcluster"
     (package / "kernels").mkdir(parents=True)
     (tmp_path / "tests").mkdir()
     (package / "__init__.py").write_text("")
@@ -110,7 +110,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    monkeypatch.setattr(mutants, "TESTS", {"rounds.py": "one"})
+    monkeypatch.setattr(mutants, "TESTS", {"fedcluster/rounds.py": "one"})
     monkeypatch.setattr(mutants, "EVERYWHERE", "")
     return tmp_path
 
@@ -133,7 +133,7 @@ def test_tests_that_fail_without_a_mutant_are_no_tests(tree: Path) -> None:
 
 
 def test_the_sample_can_be_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert mutants.main(["--list", "--n", "3", "--only", "privacy"]) == 0
+    assert mutants.main(["--list", "--n", "3", "--only", "fedcluster/privacy"]) == 0
     assert capsys.readouterr().out.count("src/fedcluster/privacy/") == 3
 
 

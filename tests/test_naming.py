@@ -7,13 +7,13 @@ import openpyxl
 import pytest
 from test_cli import run
 
-from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError, ReadingNote
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.rows import FileSource
-from fedcluster.io.sources import open_source
-from fedcluster.site.file import SiteFile
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster.frames.rows import FileSource
+from fedcluster_app.cli._reading import named_sources, read_sites
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables.sources import open_source
 
 RAW = ColumnRoles(raw=True)
 

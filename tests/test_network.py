@@ -15,15 +15,15 @@ import pytest
 from federations import RunningFederation, federation, in_one_process, labelled, read_json
 from test_federation import invoke
 
-from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data
 from fedcluster.jobs import Fit
 from fedcluster.model import Model
 from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.site.audit_log import read_log
-from fedcluster.site.file import SiteFile
-from fedcluster.site.logs import answers_of
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.logs import answers_of
+from fedcluster_app.trust.audit_log import read_log
 
 pytestmark = [
     pytest.mark.network,

@@ -22,10 +22,10 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, Model
-from fedcluster.cli import app
 from fedcluster.core import Column, Data
-from fedcluster.io.inputs import Frame
+from fedcluster.frames.inputs import Frame
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -378,8 +378,8 @@ def test_no_cell_of_a_frame_of_numbers_is_read_alone(monkeypatch: pytest.MonkeyP
     def walked(*given: Any) -> None:
         raise AssertionError("cell by cell")
 
-    monkeypatch.setattr("fedcluster.io.inputs.as_arrow", walked)
-    monkeypatch.setattr("fedcluster.io.inputs.is_blank", walked)
+    monkeypatch.setattr("fedcluster.frames.inputs.as_arrow", walked)
+    monkeypatch.setattr("fedcluster.frames.inputs.is_blank", walked)
     columns: list[str] = []
     read = Frame.column
 

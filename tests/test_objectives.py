@@ -20,16 +20,16 @@ from fedcluster import (
     FederatedKMeans,
     LocalEngine,
 )
-from fedcluster.cli import app
 from fedcluster.core import Column
 from fedcluster.jobs import Evaluate, Fit, JobReport, execute, model_of
 from fedcluster.metrics.objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.report.job_files import content_of, write_job
-from fedcluster.report.live import measured_by
-from fedcluster.report.messages import objective
 from fedcluster.texts.words import number
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator.live import measured_by
+from fedcluster_app.report.job_files import content_of, write_job
+from fedcluster_app.report.messages import objective
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

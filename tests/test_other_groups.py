@@ -14,7 +14,7 @@ from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.privacy.partition import Partition, row_ids
 from fedcluster.privacy.persons import unique_ids
-from fedcluster.site.file import SiteFile
+from fedcluster_app.site.file import SiteFile
 
 N = 120
 NAMES = ("age", "bmi", "chol", "flag")

@@ -14,15 +14,15 @@ from test_replies import Postman
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Summary
-from fedcluster.cli import app
 from fedcluster.core.ranges import CENTERS, Allowed, Array
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, execute
 from fedcluster.model import Model
 from fedcluster.testing import check_laws
+from fedcluster_app.cli import app
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 EXTENDING = Path(__file__).parents[1] / "docs" / "extending.md"
 ROWS = np.concatenate([np.random.default_rng(1).normal(c, 1.0, (40, 2)) for c in (0, 9)])

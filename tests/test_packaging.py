@@ -123,7 +123,13 @@ def declared(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-") for each in requirements}
 
 
-EXTRAS = ("coordinator", "secure", "site", "transports", "plotting")
+EXTRAS = (
+    *(
+        f"fedcluster_app/{room}"
+        for room in ("coordinator", "secure", "site", "transports", "trust")
+    ),
+    "fedcluster/plotting",
+)
 """Rooms that only those import who have an extra."""
 
 
@@ -133,10 +139,10 @@ def test_every_imported_module_is_of_a_declared_dependency() -> None:
     always = declared(project["dependencies"])
     extras = declared([e for extra in project["optional-dependencies"].values() for e in extra])
     of = {**packages_distributions(), "vantage6": ["vantage6-algorithm-tools"]}
-    own = sys.stdlib_module_names | {"fedcluster"}
+    own = sys.stdlib_module_names | {"fedcluster", "fedcluster_app"}
     strange, seen = [], set()
-    for path in (ROOT / "src" / "fedcluster").rglob("*.py"):
-        place = path.relative_to(ROOT / "src" / "fedcluster").as_posix()
+    for path in (ROOT / "src").rglob("*.py"):
+        place = path.relative_to(ROOT / "src").as_posix()
         tree = ast.parse(path.read_text("utf-8"))
         firsts = {id(node) for node in tree.body}
         for node in ast.walk(tree):

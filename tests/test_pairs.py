@@ -33,8 +33,8 @@ from pairs.worlds import World, frames, job_of
 from searches import shorten
 from typer.main import get_command
 
-from fedcluster.cli import app
 from fedcluster.options.refusals import table
+from fedcluster_app.cli import app
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
 """Draws other combinations."""

@@ -22,18 +22,18 @@ from secure_sites import Wire, federation, site
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.variance_tree import VarianceTree
-from fedcluster.coordinator.run_job import run_job
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.io.columns import columns_of
+from fedcluster.frames.columns import columns_of
 from fedcluster.jobs import Evaluate, Fit, execute, model_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
 from fedcluster.recipes._seeds import best_seeds
-from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection.verdict import _elbow
-from fedcluster.site.file import SiteFile
+from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.wire.remote import RemoteEngine
 
 ROWS = np.arange(12.0)[:, None]
 

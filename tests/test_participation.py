@@ -25,7 +25,6 @@ from fedcluster.algorithms import (
 from fedcluster.core import Algorithm, Answers, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
@@ -34,6 +33,7 @@ from fedcluster.options.choices import AlgorithmName
 from fedcluster.recipes.fit import Sampled, keeps_sums
 from fedcluster.recipes.scores import objective_value
 from fedcluster.rounds import EarlyStop, Plan, everyone, run, run_plan, server_update
+from fedcluster_app.wire.recorder import RecordedEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from fedcluster.coordinator.certificates import issue
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
-from fedcluster.site import audit_log
-from fedcluster.site.audit_log import AuditLog, verify
-from fedcluster.site.permits import (
+from fedcluster_app.coordinator.certificates import issue
+from fedcluster_app.trust import audit_log
+from fedcluster_app.trust.audit_log import AuditLog, verify
+from fedcluster_app.trust.permits import (
     GRANTED,
     Asked,
     Permit,

@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
-from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.run_job import run_job
-from fedcluster.coordinator.runs import Run, content_of, how_to_go_on
 from fedcluster.engines import wire
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.site.audit_log import read_log, verify
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_auditor, site_log, site_responder
-from fedcluster.site.permits import NO_PERMIT
-from fedcluster.transports.flower import flower_engine
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.coordinator.runs import Run, content_of, how_to_go_on
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_auditor, site_log, site_responder
+from fedcluster_app.transports.flower import flower_engine
+from fedcluster_app.trust.audit_log import read_log, verify
+from fedcluster_app.trust.permits import NO_PERMIT
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -433,6 +433,6 @@ def test_who_asked_is_the_certificate_that_was_checked(trial):
 
 
 def test_known_steps_cover_the_usual_ones():
-    from fedcluster.site.permits import LABEL_STEPS, STEPS
+    from fedcluster_app.trust.permits import LABEL_STEPS, STEPS
 
     assert set(STEPS + LABEL_STEPS) <= set(KNOWN["steps"])

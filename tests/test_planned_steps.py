@@ -17,21 +17,21 @@ from fedcluster import Client, Data, FederatedGaussianMixture, FederatedKMeans, 
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Column, State, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, OneOf
-from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.engines.remote import Question, RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError, digest, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, steps_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.privacy.ledger import PolicyLimits
-from fedcluster.privacy.policy import Policy
-from fedcluster.secure.cohort import Terms
-from fedcluster.secure.engine import SecureEngine
-from fedcluster.secure.site import SecureSite
 from fedcluster.selection import Rule
+from fedcluster_app.secure.cohort import Terms
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.recorder import RecordedEngine
+from fedcluster_app.wire.remote import Question, RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedcluster.core import State, Summary, Task
-from fedcluster.extend import CENTERS, Allowed, ArrowTable, Format, Means, Real, means, total
+from fedcluster.extend import CENTERS, Allowed, Means, Real, means, total
+from fedcluster_app.extend import ArrowTable, Format
 from fedcluster.metrics import Inertia
 
 
@@ -116,7 +117,7 @@ import numpy as np
 import party
 from fedcluster import Client, Data, FederatedKMeans
 from fedcluster.core import Column
-from fedcluster.extend import RemoteEngine, load_plugins, responder
+from fedcluster_app.extend import RemoteEngine, load_plugins, responder
 from fedcluster.preprocessing import PreprocessingSpec
 
 rows = {"north": np.arange(20.0)[:, None] % 7, "south": np.arange(30.0)[:, None] % 11 + 20}

@@ -31,8 +31,6 @@ from fedcluster.core.ranges import (
 )
 from fedcluster.engines import wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import DisclosedColumns, Responder
 from fedcluster.errors import InputError, PolicyError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.clusters import Spread
@@ -42,11 +40,13 @@ from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Histogram, Missing, Principal
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy.ledger import Ledger, PolicyLimits
-from fedcluster.privacy.policy import Policy
-from fedcluster.privacy.site_state import STATE_FILE, SiteState
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_responder
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_responder
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState
+from fedcluster_app.wire.ledger import Ledger, PolicyLimits
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import DisclosedColumns, Responder
 
 COLUMNS = ("x", "y")
 CENTERS = State.at([[0.0, 0.0], [9.0, 9.0]])

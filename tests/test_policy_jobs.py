@@ -15,15 +15,15 @@ import pytest
 from grids import KNOWN
 from test_replies import Postman
 
-from fedcluster.coordinator.run_job import run_job
 from fedcluster.core import Column, Data, Task
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy.ledger import PolicyLimits
-from fedcluster.privacy.policy import Policy
+from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 NUMBERS, SITES = ("age", "bmi", "hb"), "abc"
 

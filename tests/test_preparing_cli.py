@@ -14,15 +14,15 @@ from sklearn.cluster import KMeans
 from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
-from fedcluster.cli import app
-from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import MISSING, SCALES
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.cli import app
+from fedcluster_app.cli._options import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -22,16 +22,14 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from fedcluster import FederatedKMeans
 from fedcluster.algorithms import Lloyd
-from fedcluster.cli import app
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.io._files import values_in
-from fedcluster.io.cells import may_be_number
-from fedcluster.io.columns import common_levels
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.cells import may_be_number
+from fedcluster.frames.columns import common_levels
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.metrics.moments import Means
 from fedcluster.options.choices import Scale
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
@@ -41,6 +39,8 @@ from fedcluster.preprocessing.moments import Histogram, Principal, principal, qu
 from fedcluster.preprocessing.spec import agree, odd_sites
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
+from fedcluster_app.cli import app
+from fedcluster_app.tables._files import values_in
 
 OFFSETS = st.sampled_from([0.0, -3.0, 1e4, 1e8])
 
@@ -937,7 +937,7 @@ def test_each_cell_of_the_first_rows_is_examined_once(monkeypatch) -> None:
         seen[cell] += 1
         return may_be_number(cell)
 
-    monkeypatch.setattr("fedcluster.io._files.may_be_number", counted)
+    monkeypatch.setattr("fedcluster_app.tables._files.may_be_number", counted)
     names, rows = ["c 10", "no", "7"], [[f"x{i}", f"y{i}", str(i / 3)] for i in range(20)]
     assert values_in(names, rows) == ""
     assert set(seen.values()) == {1}

@@ -17,8 +17,6 @@ from test_replies import Postman
 from fedcluster.core import Answers, Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.options.choices import Missing
@@ -42,6 +40,8 @@ from fedcluster.preprocessing.moments import (
 from fedcluster.preprocessing.spec import FitReport, agree, in_words, noticed_in_words
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.rounds import run_plan
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 
 def engine_of(sites: Mapping[str, Data]) -> LocalEngine:

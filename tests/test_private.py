@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedcluster.coordinator.folder import Federation, create
 from fedcluster.errors import InputError
-from fedcluster.site.owned_files import check_private, private_files
-from fedcluster.transports.flower.supernode import take_part
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.transports.flower.supernode import take_part
+from fedcluster_app.trust.owned_files import check_private, private_files
 
 OTHER = 65534
 

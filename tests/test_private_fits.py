@@ -19,22 +19,22 @@ from typer.testing import CliRunner
 
 from benchmarks.canaries import Understated, lower_bound, mechanism
 from fedcluster import FederatedKMeans, Model
-from fedcluster.cli import app
-from fedcluster.coordinator.folder import create
 from fedcluster.core import Data, Sensitive, State, Task, on_grid
 from fedcluster.core.ranges import allowed_of
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
-from fedcluster.site.audit_log import read_log
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_budget, site_log, site_responder
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_budget, site_log, site_responder
+from fedcluster_app.trust.audit_log import read_log
+from fedcluster_app.wire.remote import RemoteEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -430,7 +430,7 @@ def check_spent(home: SiteFile) -> None:
 
 def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path):
     """By the ranges of columns and the rows that the federation states."""
-    from fedcluster.coordinator.run_job import run_job
+    from fedcluster_app.coordinator.run_job import run_job
 
     job = Fit(3, epsilon=2.0, bounds=None)
     content: dict[str, Any] = {
@@ -457,7 +457,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
 
 
 def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
-    from fedcluster.coordinator.run_job import run_job
+    from fedcluster_app.coordinator.run_job import run_job
 
     job = Fit(3, epsilon=0.05, bounds=BOUNDS)
     content: dict[str, Any] = {

@@ -38,10 +38,10 @@ from fedcluster.model.profiles import (
     cramers_v,
     proposed,
 )
+from fedcluster.model.run import read_run
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.recipes.profiling import profiles_of, profiling
-from fedcluster.report.run import read_run
 from fedcluster.rounds import run_plan, with_preprocessing
 
 pytestmark = pytest.mark.usefixtures("short_searches")

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -69,9 +69,9 @@ def test_no_page_sends_its_readers_to_a_private_module():
         *sorted((ROOT / "docs").glob("*/*.md")),
         *sorted((ROOT / "docs").rglob("*.ipynb")),
     ]
-    dotted = re.compile(r"\bfedcluster(?:\.\w+)*(?:\._|(?:\.\w+)* import _)(?!_)\w+")
+    dotted = re.compile(r"\bfedcluster(?:_app)?(?:\.\w+)*(?:\._|(?:\.\w+)* import _)(?!_)\w+")
     assert len(shown) > 50
-    assert dotted.search("from fedcluster.io import _csv")
+    assert dotted.search("from fedcluster_app.tables import _csv")
     assert dotted.search("`fedcluster.metrics._fuzzy`")
     for page in shown:
         assert dotted.findall(page.read_text("utf-8")) == [], page.name
@@ -182,7 +182,7 @@ def test_the_drawings_of_the_design_are_those_of_the_code():
 
 def test_files_that_the_design_names_are_there():
     text = (ROOT / "docs" / "design.md").read_text("utf-8")
-    folders = [ROOT / "src" / "fedcluster", ROOT / "tests", ROOT / "benchmarks", ROOT]
+    folders = [*(ROOT / "src").glob("fedcluster*"), ROOT / "tests", ROOT / "benchmarks", ROOT]
     there = {
         name
         for folder in folders

@@ -243,7 +243,9 @@ def test_the_scatter_keeps_the_unit_in_which_it_was_first_rounded(tmp_path: Path
     assert set(units) == {"x0", "x1"}
     n_groups = 0
     for n in (1, 2, 3):
-        told = grouping.grouped(Data(np.vstack([rows, *more[:n]]))).grouped.scatter
+        grouped = grouping.grouped(Data(np.vstack([rows, *more[:n]]))).grouped
+        assert grouped is not None
+        told = grouped.scatter
         kept = partitions.Partition.read(file)
         assert len(kept.scatter_groups) > n_groups
         n_groups = len(kept.scatter_groups)

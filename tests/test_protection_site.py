@@ -15,15 +15,15 @@ import pytest
 from test_federation import content, invoke
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.coordinator.run_job import run_job
 from fedcluster.core import State, Task
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_models, site_responder
+from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_models, site_responder
+from fedcluster_app.wire.remote import RemoteEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -13,11 +13,11 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import ALL_SITES, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine, kept_answers
 from fedcluster.errors import InputError
-from fedcluster.io import open_rows
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import run, run_plan
+from fedcluster_app.tables import open_rows
+from fedcluster_app.wire.recorder import RecordedEngine, kept_answers
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) + 3 * RNG.integers(0, 4, (40, 1)) for name in "abc"}

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fedcluster.errors import InputError
-from fedcluster.io.records import load_record, record, record_or
+from fedcluster_app.records import load_record, record, record_or
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

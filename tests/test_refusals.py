@@ -20,14 +20,9 @@ from typer.testing import CliRunner
 import fedcluster
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, select_k
 from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
-from fedcluster.attacks.evidence import evidence
-from fedcluster.cli import app
-from fedcluster.coordinator.folder import create
-from fedcluster.coordinator.runs import content_of
 from fedcluster.core import Column, Data, Engine, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.model import Model
@@ -38,11 +33,16 @@ from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.recipes.combinations import CONDITIONS
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.secure.engine import SecureEngine
 from fedcluster.selection import Rule
-from fedcluster.site.file import SiteFile
-from fedcluster.site.means import group_once
-from fedcluster.site.membership import Membership, site_permits, site_secure
+from fedcluster_app.audit.evidence import evidence
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.coordinator.runs import content_of
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.means import group_once
+from fedcluster_app.site.membership import Membership, site_permits, site_secure
+from fedcluster_app.wire.remote import RemoteEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

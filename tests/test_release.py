@@ -20,9 +20,9 @@ from fedcluster.jobs import Evaluate, Fit, Profile, execute
 from fedcluster.jobs.release import means_of, rounded, shares_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
-from fedcluster.report.job_files import write_job
-from fedcluster.report.release_check import findings
 from fedcluster.selection import Rule
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.report.release_check import findings
 
 
 def people(n: int, seed: int) -> Data:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from test_cli import run
 
-from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
-from fedcluster.io.remote import fetched
-from fedcluster.io.rows import FileSource
+from fedcluster.frames.rows import FileSource
+from fedcluster_app.cli._reading import named_sources, read_sites
+from fedcluster_app.tables.remote import fetched
 
 ROWS = "key;age\nk1;1,5\nk2;2,5\nk3;90,25\nk4;91,5\n"
 
@@ -130,7 +130,7 @@ def test_without_fsspec_one_line_says_what_it_needs(monkeypatch):
 
 def test_copies_go_when_the_process_ends(tmp_path):
     Path("a.csv").write_text("x\n1\n")
-    code = f"from fedcluster.io.remote import fetched; print(fetched('file://{tmp_path}/a.csv'))"
+    code = f"from fedcluster_app.tables.remote import fetched; print(fetched('file://{tmp_path}/a.csv'))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     copy = Path(ran.stdout.strip())
     assert copy.name == "a.csv"

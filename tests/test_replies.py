@@ -18,15 +18,15 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.reply_validation import ReplyBounds
-from fedcluster.engines.responder import AuditEntry, Auditor, Responder
 from fedcluster.engines.wire import about
 from fedcluster.errors import SiteError
-from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinRows
 from fedcluster.rounds import run
+from fedcluster_app.tables import open_rows
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import AuditEntry, Auditor, Responder
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(n, 2)) for name, n in {"a": 30, "b": 40, "c": 50, "d": 20}.items()}
@@ -205,7 +205,7 @@ def test_nothing_is_believed_of_a_step_that_does_not_tell_its_shape(monkeypatch)
         raise KeyError("basis")
 
     monkeypatch.setattr(Lloyd, "answer_shape", raises)
-    monkeypatch.setattr("fedcluster.privacy.policy._answered", lambda *_: 0)  # of sites
+    monkeypatch.setattr("fedcluster_app.wire.policy._answered", lambda *_: 0)  # of sites
     engine = RemoteEngine(Postman(responders()), ROWS)
     with pytest.raises(SiteError, match="Lloyd: the step does not tell the shape"):
         engine.ask(ASKED)

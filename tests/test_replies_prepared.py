@@ -15,15 +15,15 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
 from fedcluster.errors import SiteError
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.site.audit_log import AuditLog, read_log
-from fedcluster.site.logs import answer_line, answers_of
-from fedcluster.site.membership import QuestionFolder, SiteAuditor
+from fedcluster_app.site.logs import answer_line, answers_of
+from fedcluster_app.site.membership import QuestionFolder, SiteAuditor
+from fedcluster_app.trust.audit_log import AuditLog, read_log
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 
 RNG = np.random.default_rng(0)
 COLUMNS = (Column("age"), Column("sex", "text", ("F", "M")))

@@ -13,15 +13,15 @@ from browser import page as browser_page
 from browser import program
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
 from fedcluster.core.files import plain
 from fedcluster.metrics.external import adjusted_rand_index
+from fedcluster.model.run import Run
 from fedcluster.model.stability import Stability
-from fedcluster.report import page
-from fedcluster.report.charts import Axis, curve, plane
-from fedcluster.report.run import Run
-from fedcluster.report.tables import profiles_shown
-from fedcluster.texts.html import element
+from fedcluster.texts.html import Table, element
+from fedcluster_app.cli import app
+from fedcluster_app.report import page
+from fedcluster_app.report.charts import Axis, curve, plane
+from fedcluster_app.report.tables import profiles_shown
 
 report_page, NAMES = (
     page.report_page,
@@ -631,10 +631,12 @@ def test_counts_of_two_models_keep_the_limits_of_a_site(two, tmp_path, protectio
 def test_rows_in_no_cluster_have_a_line_and_many_clusters_a_file():
     rows = [[20.0, 3.0, 1.0], [0.0, 0.0, 0.0]]
     [table, said] = profiles_shown({"beside": {"rows": rows, "meaning": ["so"]}}, 80, None)
+    assert isinstance(table, Table)
     assert (table.header, table.rows) == (("cluster", "0", "1", "none"), [("0", "20", "3", "1")])
     assert said == "so"
     rows = [[20.0, 0.0], [3.0, 0.0]]
     [table, _] = profiles_shown({"beside": {"rows": rows, "meaning": ["so"]}}, 80, None)
+    assert isinstance(table, Table)
     assert (table.header, table.rows) == (("cluster", "0"), [("0", "20"), ("none", "3")])
     many = {"rows": np.ones((3, 14)).tolist(), "meaning": []}
     assert profiles_shown({"beside": many}, 80, None) == ["Rows in each pair of clusters: --json."]

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcluster.coordinator import lifecycle
-from fedcluster.coordinator.folder import create
-from fedcluster.coordinator.lifecycle import RevokedSites
-from fedcluster.engines.exchange import Reply, RetryingTransport
+from fedcluster_app.coordinator import lifecycle
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.coordinator.lifecycle import RevokedSites
+from fedcluster_app.wire.exchange import Reply, RetryingTransport
 
 WHY = "its key was revoked"
 NORTH, SOUTH = Reply("north", 1, b"!"), Reply("south", 1, b"!")

@@ -1,4 +1,4 @@
-"""Files to play with, as ``python -m fedcluster.datasets`` writes them."""
+"""Files to play with, as ``python -m fedcluster_app.datasets`` writes them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
-from fedcluster.datasets import BANK, CLINICS, NAMES, WHERE, load, main, write
 from fedcluster.errors import InputError
+from fedcluster_app.datasets import BANK, CLINICS, NAMES, WHERE, load, main, write
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,7 +51,7 @@ def test_the_digits_are_scikit_learn_s() -> None:
 
 def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "fedcluster.datasets", "clinics"],
+        [sys.executable, "-m", "fedcluster_app.datasets", "clinics"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     names = ["clinics/north.csv", "clinics/south.csv", "clinics/west.csv"]

@@ -13,17 +13,14 @@ from grids import KNOWN
 from secure_sites import federation, identities, site
 
 from fedcluster.algorithms import FKM, Lloyd, SphericalKMeans
-from fedcluster.coordinator.folder import create
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines.client import Client
-from fedcluster.engines.remote import Question
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.privacy.site_state import SiteState
-from fedcluster.secure._masks import (
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.secure._masks import (
     SIZE,
     Sealer,
     SumSecrets,
@@ -34,9 +31,12 @@ from fedcluster.secure._masks import (
     pair_mask,
     remaining,
 )
-from fedcluster.secure.cohort import Cohort, Terms, earlier_cohorts
-from fedcluster.secure.engine import SecureEngine
-from fedcluster.transports.flower.supernode import take_part
+from fedcluster_app.secure.cohort import Cohort, Terms, earlier_cohorts
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.transports.flower.supernode import take_part
+from fedcluster_app.trust.site_state import SiteState
+from fedcluster_app.wire.remote import Question
+from fedcluster_app.wire.responder import Responder
 
 STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
 LLOYD = [Task(Lloyd(), STATE)]
@@ -328,7 +328,7 @@ def test_a_kill_between_the_memory_and_the_answer_costs_an_answer_and_nothing_el
     liar.sites["north"] = site("north", rows(1), keys, state=state)
     liar.begin()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedcluster.secure.site.pair_mask", killed)
+        patch.setattr("fedcluster_app.secure.site.pair_mask", killed)
         with pytest.raises(KeyboardInterrupt):
             liar.masked("north")
     assert earlier_cohorts(state) == {NAMES}

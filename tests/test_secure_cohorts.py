@@ -23,27 +23,27 @@ from secure_sites import Wire, federation, identities, site
 
 from fedcluster import Client
 from fedcluster.algorithms import Lloyd
-from fedcluster.coordinator.folder import create, grant
-from fedcluster.coordinator.runs import content_of, content_without
 from fedcluster.core import Data, State, Summary, Task
 from fedcluster.core.files import write_json
-from fedcluster.engines.remote import Question
 from fedcluster.engines.wire import WireError, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.site_state import STATE_FILE, SiteState
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.secure._masks import Words, format_for
-from fedcluster.secure.cohort import Cohort, Terms, add_cohort, earlier_cohorts
-from fedcluster.secure.engine import SecureEngine
-from fedcluster.secure.site import SecureSite
-from fedcluster.site.file import SiteFile
-from fedcluster.site.identity import identity
-from fedcluster.site.membership import Membership, site_secure
-from fedcluster.site.permits import public_text
-from fedcluster.transports.reloading import check_files
+from fedcluster_app.coordinator.folder import create, grant
+from fedcluster_app.coordinator.runs import content_of, content_without
+from fedcluster_app.secure._masks import Words, format_for
+from fedcluster_app.secure.cohort import Cohort, Terms, add_cohort, earlier_cohorts
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_secure
+from fedcluster_app.transports.reloading import check_files
+from fedcluster_app.trust.identity import identity
+from fedcluster_app.trust.permits import public_text
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState
+from fedcluster_app.wire.remote import Question
 
 TASK = Task(Lloyd(), State.at([[0.0], [4.0]]))
 SEVEN = tuple("abcdefg")

@@ -20,8 +20,6 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import ALL_SITES, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
@@ -29,9 +27,11 @@ from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.report.job_files import write_job
-from fedcluster.report.messages import shown
-from fedcluster.secure._masks import (
+from fedcluster.selection import Selection
+from fedcluster.texts.html import Table
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.report.messages import shown
+from fedcluster_app.secure._masks import (
     NARROW,
     SIZE,
     WIDE,
@@ -43,10 +43,10 @@ from fedcluster.secure._masks import (
     size_of,
     stream,
 )
-from fedcluster.secure.cohort import fewest
-from fedcluster.secure.engine import SecureEngine
-from fedcluster.selection import Selection
-from fedcluster.texts.html import Table
+from fedcluster_app.secure.cohort import fewest
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.wire.recorder import RecordedEngine
+from fedcluster_app.wire.remote import RemoteEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

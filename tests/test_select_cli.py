@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, select_k
-from fedcluster.cli import app
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import AVERAGINGS, RULES
 from fedcluster.recipes.specifications import SelectK
+from fedcluster_app.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

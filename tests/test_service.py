@@ -15,10 +15,11 @@ import pytest
 from operated import FIT, Operated, operated
 from test_federation import invoke
 
-from fedcluster.coordinator import runs as queues
-from fedcluster.coordinator import service as services
-from fedcluster.coordinator.folder import Federation, create
-from fedcluster.coordinator.operators import (
+from fedcluster.errors import InputError
+from fedcluster_app.coordinator import runs as queues
+from fedcluster_app.coordinator import service as services
+from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.operators import (
     OPERATORS,
     TOKEN,
     add_operator,
@@ -28,10 +29,9 @@ from fedcluster.coordinator.operators import (
     own_token,
     remove_operator,
 )
-from fedcluster.coordinator.runs import Run, prune
-from fedcluster.errors import InputError
-from fedcluster.site.audit_log import read_log, verify
-from fedcluster.site.owned_files import RUNNING, running
+from fedcluster_app.coordinator.runs import Run, prune
+from fedcluster_app.trust.audit_log import read_log, verify
+from fedcluster_app.trust.owned_files import RUNNING, running
 
 SITES = ["north", "south"]
 MODEL = {"centers": [[0.0]]}

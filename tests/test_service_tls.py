@@ -17,18 +17,18 @@ import pytest
 from operated import ScriptedCarrier
 from test_federation import invoke
 
-from fedcluster.coordinator import runs as queues
-from fedcluster.coordinator import service as servers
-from fedcluster.coordinator import service_client as clients
-from fedcluster.coordinator.folder import ADDRESS, Federation, create
-from fedcluster.coordinator.operators import operators_log, own_token, remove_operator
-from fedcluster.coordinator.service import operated, served
-from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, Profile
 from fedcluster.model.file import FORMAT, FORMAT_VERSION
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.site.audit_log import read_log
+from fedcluster_app.coordinator import runs as queues
+from fedcluster_app.coordinator import service as servers
+from fedcluster_app.coordinator import service_client as clients
+from fedcluster_app.coordinator.folder import ADDRESS, Federation, create
+from fedcluster_app.coordinator.operators import operators_log, own_token, remove_operator
+from fedcluster_app.coordinator.service import operated, served
+from fedcluster_app.coordinator.service_client import Coordinator
+from fedcluster_app.trust.audit_log import read_log
 
 SITES = ["north", "south"]
 
@@ -56,7 +56,7 @@ def carrier(tmp_path: Path) -> Iterator[ScriptedCarrier]:
 
 @pytest.mark.parametrize(("error", "why"), [(KeyboardInterrupt, "asked to"), (OSError, "OSError")])
 def test_connections_and_each_end_are_logged(tmp_path, monkeypatch, error, why) -> None:
-    monkeypatch.setattr("fedcluster.coordinator.service.CONNECTED_FOR", 0.01)
+    monkeypatch.setattr("fedcluster_app.coordinator.service.CONNECTED_FOR", 0.01)
     folder = tmp_path / "trial"
     with pytest.raises(error), running(folder) as carrier:
         for online in (["north", "south"], ["south"], []):

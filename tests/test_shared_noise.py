@@ -14,7 +14,6 @@ from test_noise import SumsByCentre
 
 from fedcluster.core import Data, State, Task
 from fedcluster.engines.client import Client
-from fedcluster.engines.responder import Responder
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, execute
@@ -22,14 +21,15 @@ from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.ledger import BudgetLedger
-from fedcluster.privacy.policy import Policy
-from fedcluster.privacy.site_state import SiteState
-from fedcluster.secure.cohort import Terms
-from fedcluster.secure.engine import SecureEngine
-from fedcluster.secure.site import SecureSite
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_responder
+from fedcluster_app.secure.cohort import Terms
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_responder
+from fedcluster_app.trust.site_state import SiteState
+from fedcluster_app.wire.ledger import BudgetLedger
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.responder import Responder
 
 RNG = np.random.default_rng(0)
 MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])
@@ -168,8 +168,8 @@ def test_noise_is_shared_under_secure_sums_only(folder):
 
 def test_nothing_but_noisy_totals_leaves(tmp_path):
     """The size that tells whether sums have room would see each site's own part of the noise."""
-    from fedcluster.secure import site as secure_site
-    from fedcluster.secure._masks import SIZE, format_for
+    from fedcluster_app.secure import site as secure_site
+    from fedcluster_app.secure._masks import SIZE, format_for
 
     asked = Task(SumsByCentre(), MANY, preprocessor=BOX, noise=1.0, shares=6)
     numbers = [Client("one", Data(ROWS), ()).answer(asked)]

@@ -20,14 +20,14 @@ from test_cli import fails, run
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task
 from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
-from fedcluster.io import open_rows
-from fedcluster.io import table_rows as spool
-from fedcluster.io._files import CsvFile
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.table_rows import DiskCache, cached_rows
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.metrics import Inertia
 from fedcluster.privacy.disclosure import PersonCounter
-from fedcluster.site.file import SiteFile
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables import open_rows
+from fedcluster_app.tables import table_rows as spool
+from fedcluster_app.tables._files import CsvFile
+from fedcluster_app.tables.table_rows import DiskCache, cached_rows
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
 FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(

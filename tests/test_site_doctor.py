@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from test_federation import invoke
 
-from fedcluster.coordinator.certificates import Authority
-from fedcluster.site import doctor
-from fedcluster.site.file import SiteFile
-from fedcluster.site.owned_files import running
+from fedcluster_app.coordinator.certificates import Authority
+from fedcluster_app.site import doctor
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.trust.owned_files import running
 
 
 @contextmanager

@@ -17,12 +17,12 @@ import pytest
 from test_site_worker import question, site, started
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
-from fedcluster.privacy.site_state import EARLIER, STATE_FILE, SiteState, get, last, put
-from fedcluster.site.file import SiteFile
-from fedcluster.site.identity import identity
+from fedcluster_app.cli import app
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.trust.identity import identity
+from fedcluster_app.trust.site_state import EARLIER, STATE_FILE, SiteState, get, last, put
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -51,7 +51,7 @@ def test_a_transaction_is_all_there_or_not_at_all(state):
 def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from fedcluster.privacy.site_state import SiteState, put\n"
+        "from fedcluster_app.trust.site_state import SiteState, put\n"
         "state = SiteState(Path(sys.argv[1]))\n"
         "with state.transaction() as file: put(file, 'rows', 'a', 'old')\n"
         "with state.transaction() as file:\n"
@@ -164,7 +164,7 @@ def test_reading_makes_no_state(site):
 
 
 def test_a_state_that_another_program_holds_is_waited_for(state, monkeypatch):
-    monkeypatch.setattr("fedcluster.privacy.site_state.WAIT", 0.1)
+    monkeypatch.setattr("fedcluster_app.trust.site_state.WAIT", 0.1)
     other = sqlite3.connect(state.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(InputError, match="database is locked"), state.transaction():

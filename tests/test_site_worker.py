@@ -20,25 +20,25 @@ from peer import ByHand
 from typer.testing import CliRunner
 
 from fedcluster.algorithms import FKM, FedAvg, Lloyd
-from fedcluster.cli import app
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder, Turns
 from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import EndedError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
-from fedcluster.privacy.policy import Policy
-from fedcluster.privacy.site_state import STATE_FILE, SiteState
-from fedcluster.report.job_files import write_job
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import Membership, site_responder
-from fedcluster.site.process import Worker
-from fedcluster.site.worker import Labelling, ReceivedModels, keep_results
-from fedcluster.transports.flower import supernode
+from fedcluster_app.cli import app
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership, site_responder
+from fedcluster_app.site.process import Worker
+from fedcluster_app.site.worker import Labelling, ReceivedModels, keep_results
+from fedcluster_app.transports.flower import supernode
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder, Turns
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -150,7 +150,7 @@ def test_a_hundred_thousand_tasks_do_not_hang_a_site(site):
 
 
 def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
-    monkeypatch.setattr("fedcluster.engines.responder.GRACE", 0.2)
+    monkeypatch.setattr("fedcluster_app.wire.responder.GRACE", 0.2)
     monkeypatch.setattr(Policy, "check", lambda *_: None)
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcluster.datasets import sites_by_label
 from fedcluster.errors import InputError
+from fedcluster_app.datasets import sites_by_label
 
 LABELS = np.repeat([0, 1, 2, 3], [400, 300, 200, 100])
 

@@ -28,7 +28,7 @@ from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import FEWEST, BatchedAnswers, Stacked, kind_of
 from fedcluster.errors import SiteError
-from fedcluster.io.inputs import unique_ids
+from fedcluster.frames.inputs import unique_ids
 from fedcluster.kernels.runtime import compiled_loops
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor

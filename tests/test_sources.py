@@ -21,15 +21,16 @@ from outsiders import IsotropicEM
 from test_cli import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
-from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
-from fedcluster.io import ColumnRoles, FileSource, open_rows, sources
-from fedcluster.io.columns import MISSING, is_missing
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import TablePart
-from fedcluster.io.sources import Format
+from fedcluster.frames import ColumnRoles, FileSource
+from fedcluster.frames.columns import MISSING, is_missing
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import TablePart
 from fedcluster.options.choices import Scale
-from fedcluster.site.file import SiteFile
+from fedcluster_app.cli._reading import named_sources, read_sites
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables import open_rows, sources
+from fedcluster_app.tables.sources import Format
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

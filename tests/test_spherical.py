@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, PreprocessingSpec, State
 from fedcluster.algorithms import SphericalKMeans
-from fedcluster.cli import app
 from fedcluster.core import Column, Floats
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
@@ -27,6 +26,7 @@ from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import to_unit_length
 from fedcluster.rounds import run
+from fedcluster_app.cli import app
 
 RNG = np.random.default_rng(0)
 

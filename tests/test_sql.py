@@ -14,12 +14,12 @@ import pytest
 from databases import PASSWORD, Server
 
 from fedcluster.errors import InputError
-from fedcluster.io import WarehouseSource
-from fedcluster.io import rows as reading
-from fedcluster.io import table_rows as spool
-from fedcluster.io._sql import Query
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.table_rows import cached_rows
+from fedcluster.frames import WarehouseSource
+from fedcluster.frames import rows as reading
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster_app.tables import table_rows as spool
+from fedcluster_app.tables._sql import Query
+from fedcluster_app.tables.table_rows import cached_rows
 
 ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
 
@@ -198,7 +198,7 @@ def test_a_variable_that_is_not_set_is_named() -> None:
 
 
 def test_what_a_driver_says_is_searched_for_passwords() -> None:
-    from fedcluster.io._sql import _without
+    from fedcluster_app.tables._sql import _without
 
     said = f"no host 'x:{PASSWORD}' or s3cr3t%3A/%40%25w%20rd in s3cr3t%3A%2F%40%25w+rd"
     assert _without([PASSWORD], said) == "no host 'x:***' or *** in ***"

@@ -37,8 +37,8 @@ from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import MinClusterSize
-from fedcluster.privacy.policy import Policy
 from fedcluster.recipes.bootstrap import MOST_ROUNDS, compared, replicated
+from fedcluster_app.wire.policy import Policy
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])

@@ -24,9 +24,10 @@ from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Step
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io import ColumnRoles, open_rows
-from fedcluster.io.rows import side_by_side
+from fedcluster.frames import ColumnRoles
+from fedcluster.frames.rows import side_by_side
 from fedcluster.metrics import Inertia
+from fedcluster_app.tables import open_rows
 
 ADDITIVE = [step for step in STEPS if step.client_additive]
 CENTERS = State.at(np.array([[0.0, 0.0], [5.0, 5.0]]))
@@ -288,7 +289,7 @@ from pathlib import Path
 import numpy as np
 from fedcluster import Client, Data, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.io import open_rows
+from fedcluster_app.tables import open_rows
 rows, task = open_rows(sys.argv[1]), Task(Lloyd(), State.at(np.zeros((1, 16))))
 Client("s", Data(np.zeros((9000, 16), np.float32))).answer(task)
 def peak():  # getrusage would count what the parent had, too

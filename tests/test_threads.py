@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from fedcluster import Client, Data, Task
 from fedcluster.core import Step
 from fedcluster.core.threads import blas_on_one_thread
-from fedcluster.io.rows import in_order
+from fedcluster.frames.rows import in_order
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0, 0.0], [3.0, 3.0, 1.0], [6.0, 0.0, 2.0]])

@@ -15,15 +15,15 @@ from federations import PATIENCE, RunningFederation, federation, read_json
 from flares import RunningFlare, flare, written
 from typer.testing import CliRunner
 
-from fedcluster.cli import app
-from fedcluster.coordinator import run_job
-from fedcluster.coordinator.service_client import Coordinator
 from fedcluster.jobs import Evaluate, Fit, Job, SelectK
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster.transports.flare.coordinator import FlareCarrier, session
-from fedcluster.transports.flare.locks import write_flare_job
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator import run_job
+from fedcluster_app.coordinator.service_client import Coordinator
+from fedcluster_app.transports.flare.coordinator import FlareCarrier, session
+from fedcluster_app.transports.flare.locks import write_flare_job
 
 pytestmark = [
     pytest.mark.long,

@@ -20,13 +20,13 @@ from trap_files import Trap, clean, traps
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans
-from fedcluster.cli import app
-from fedcluster.cli._options import FileOptions, Scaling, preparation
-from fedcluster.cli._runs import Comparison, compared
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError, ReadingNote
-from fedcluster.io.columns import codes
+from fedcluster.frames.columns import codes
 from fedcluster.preprocessing.features import no_features
+from fedcluster_app.cli import app
+from fedcluster_app.cli._options import FileOptions, Scaling, preparation
+from fedcluster_app.cli._runs import Comparison, compared
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

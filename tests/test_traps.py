@@ -16,7 +16,7 @@ from test_cli import fails, run
 from fedcluster import Client, LocalEngine
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
-from fedcluster.io.columns import NumberSample, SourceSummary
+from fedcluster.frames.columns import NumberSample, SourceSummary
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
@@ -24,7 +24,7 @@ from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened, typing_errors
 from fedcluster.preprocessing.units import fitting_units, unit_warnings
 from fedcluster.privacy import Groups
-from fedcluster.site.file import SiteFile
+from fedcluster_app.site.file import SiteFile
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

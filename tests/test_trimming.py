@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from fedcluster import Client, FederatedFuzzyCMeans, FederatedKMeans, Task
 from fedcluster.algorithms import Lloyd, TrimmedLloyd
 from fedcluster.algorithms.trimmed import RadiusSearch
-from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary
 from fedcluster.core.streams import stream
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics.silhouettes import ClusterSilhouettes
 from fedcluster.model import Model
 from fedcluster.recipes._trimming import kept_weights, trimmed_seeds
+from fedcluster_app.cli import app
 
 Rows = NDArray[np.float64]
 

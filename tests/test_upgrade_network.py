@@ -12,11 +12,11 @@ from federations import Command, RunningFederation, federation, in_one_process, 
 from installed import installed
 
 from fedcluster import __version__
-from fedcluster.coordinator.backup import restore
-from fedcluster.coordinator.folder import Federation
-from fedcluster.coordinator.runs import runs
 from fedcluster.engines.wire import PROTOCOL
 from fedcluster.jobs import Fit
+from fedcluster_app.coordinator.backup import restore
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.runs import runs
 
 pytestmark = [
     pytest.mark.long,

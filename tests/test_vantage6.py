@@ -25,20 +25,20 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import digest, write_tasks
 from fedcluster.errors import InputError
-from fedcluster.io.means_file import means_of
 from fedcluster.jobs import Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Grouping, Groups
-from fedcluster.site.file import SiteFile
-from fedcluster.site.means import group_once
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.means import group_once
+from fedcluster_app.tables.means_file import means_of
 
 pd = pytest.importorskip("pandas")
-algorithm = import_module("fedcluster.transports.vantage6.algorithm")
-functions = import_module("fedcluster.transports.vantage6._functions")
-questions = import_module("fedcluster.transports.vantage6._questions")
+algorithm = import_module("fedcluster_app.transports.vantage6.algorithm")
+functions = import_module("fedcluster_app.transports.vantage6._functions")
+questions = import_module("fedcluster_app.transports.vantage6._questions")
 
 STORE = Path(__file__).parents[1] / "packaging" / "vantage6"
-MODULE = "fedcluster.transports.vantage6.algorithm"
+MODULE = "fedcluster_app.transports.vantage6.algorithm"
 pytestmark = pytest.mark.filterwarnings("ignore:no picture of the curves")  # nodes draw nothing
 PINNED = "vantage6 pins packages that do not go with the others here"
 PLANTED = 7654.32109875, "Ottokar von Planted"

@@ -16,21 +16,22 @@ from test_site_worker import START, question, started
 from typer.testing import CliRunner
 
 from fedcluster.algorithms import Lloyd
-from fedcluster.cli import app
 from fedcluster.core import Task
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Turns
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
-from fedcluster.io import WarehouseSource, _sql
+from fedcluster.frames import WarehouseSource
 from fedcluster.jobs import Fit, execute
-from fedcluster.privacy.site_state import STATE_FILE, SiteState
-from fedcluster.report.job_files import write_job
-from fedcluster.site.audit_log import read_log
-from fedcluster.site.file import SiteFile
-from fedcluster.site.worker import RUNS, Versions, _Call, _Holder
-from fedcluster.transports.flower import supernode
-from fedcluster.transports.reloading import ReloadingSite, reload
+from fedcluster_app.cli import app
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.worker import RUNS, Versions, _Call, _Holder
+from fedcluster_app.tables import _sql
+from fedcluster_app.transports.flower import supernode
+from fedcluster_app.transports.reloading import ReloadingSite, reload
+from fedcluster_app.trust.audit_log import read_log
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Turns
 
 TASK = Task(Lloyd(), START)
 CHANGED = "the rows have changed since the run began: start it anew"

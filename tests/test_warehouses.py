@@ -24,13 +24,14 @@ from test_cli import run
 
 from fedcluster import FederatedKMeans
 from fedcluster.errors import InputError
-from fedcluster.io import WarehouseSource, open_rows
-from fedcluster.io import table_rows as reading
-from fedcluster.io._files import connect_duckdb
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.rows import CHUNK, FileSource, StreamedRows
-from fedcluster.io.sources import open_source
-from fedcluster.site.file import SiteFile
+from fedcluster.frames import WarehouseSource
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster.frames.rows import CHUNK, FileSource, StreamedRows
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables import open_rows
+from fedcluster_app.tables import table_rows as reading
+from fedcluster_app.tables._files import connect_duckdb
+from fedcluster_app.tables.sources import open_source
 
 N = 2400
 YEAR = 2019 + np.arange(N) // 800
@@ -241,9 +242,10 @@ def test_duckdb_is_bounded_and_prints_no_progress_among_results() -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
-from fedcluster.io import WarehouseSource, open_rows
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.rows import FileSource
+from fedcluster.frames import WarehouseSource
+from fedcluster_app.tables import open_rows
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster.frames.rows import FileSource
 rows = open_rows(eval(sys.argv[1]), ColumnRoles(("age", "bmi")))
 assert sum(len(chunk) for chunk in rows.chunks()) == int(sys.argv[2])
 print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024)

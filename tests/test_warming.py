@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import FedAvg
-from fedcluster.cli import _warming as warming
-from fedcluster.cli import app
 from fedcluster.engines import warming as once
 from fedcluster.kernels import runtime
 from fedcluster.kernels.runtime import announcer, compiled_mark
+from fedcluster_app.cli import _warming as warming
+from fedcluster_app.cli import app
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark
     monkeypatch.setattr(subprocess, "run", runs)
     for _ in range(2):
         once.ensure_warmed(said.append)
-    assert began == [[sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]]
+    assert began == [[sys.executable, "-P", "-m", "fedcluster_app", "warm-up", "--quiet"]]
     assert mark.exists()
     assert said == ["compiling numerical kernels, once on this machine: about two minutes"]
 

@@ -14,13 +14,20 @@ from typer.testing import CliRunner
 
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster.algorithms import Lloyd
-from fedcluster.cli import app
 from fedcluster.core import Answers
-from fedcluster.engines.recorder import PROGRESS, WatchedEngine, note
-from fedcluster.engines.remote import Refusal
 from fedcluster.errors import SiteError
-from fedcluster.report.live import MIXTURE, Progress, Server, Watched, followed, read_progress
 from fedcluster.rounds import run
+from fedcluster_app.cli import app
+from fedcluster_app.coordinator.live import (
+    MIXTURE,
+    Progress,
+    Server,
+    Watched,
+    followed,
+    read_progress,
+)
+from fedcluster_app.wire.recorder import PROGRESS, WatchedEngine, note
+from fedcluster_app.wire.remote import Refusal
 
 LIVE = " data-live>"
 """What the contents of a page have that asks for itself again."""

@@ -16,11 +16,11 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedcluster.cli import _screen, app
-from fedcluster.cli._screen import broken, write_line, write_table
-from fedcluster.datasets import what_next
 from fedcluster.kernels.runtime import announcer
 from fedcluster.texts.html import Table
+from fedcluster_app.cli import _screen, app
+from fedcluster_app.cli._screen import broken, write_line, write_table
+from fedcluster_app.datasets import what_next
 
 WIDTHS = (40, 80, 120)
 

@@ -15,10 +15,10 @@ import pytest
 from on_windows import COMMANDS, FILES, MODEL, REFUSED
 from typer.testing import CliRunner
 
-from fedcluster import datasets
-from fedcluster.cli import _reading as reading
-from fedcluster.cli import app
-from fedcluster.io.rows import FILE_OPTIONS
+from fedcluster.frames.rows import FILE_OPTIONS
+from fedcluster_app import datasets
+from fedcluster_app.cli import _reading as reading
+from fedcluster_app.cli import app
 
 
 @pytest.fixture(scope="module")

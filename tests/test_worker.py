@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from worker_jobs import make
 
-from fedcluster.engines.responder import CANCELLED, Request, Turns
 from fedcluster.engines.wire import pack
 from fedcluster.errors import EndedError, InputError
-from fedcluster.site.process import Cost, Worker
+from fedcluster_app.site.process import Cost, Worker
+from fedcluster_app.wire.responder import CANCELLED, Request, Turns
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def test_what_costs_too_much_is_ended_and_the_next_call_is_answered(worker, what
 
 
 def test_a_call_that_waits_is_ended_by_the_clock(monkeypatch):
-    monkeypatch.setattr("fedcluster.site.process.PATIENCE", 1)
+    monkeypatch.setattr("fedcluster_app.site.process.PATIENCE", 1)
     with working(1, 600) as worker, pytest.raises(EndedError, match="no answer by the clock"):
         worker("hold")
 
@@ -111,7 +111,7 @@ PARENT = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
 from worker_jobs import make
-from fedcluster.site.process import Cost, Worker
+from fedcluster_app.site.process import Cost, Worker
 worker = Worker(make, Cost(600, 10_000))
 print(worker("pid"), flush=True)
 if {busy!r}:
@@ -143,7 +143,7 @@ def test_a_program_ends_with_its_parent_although_a_script_lets_it_ignore_interru
         "print(child.pid, flush=True); child.wait()"
     )
     child = (
-        "import sys, time, pathlib; from fedcluster.site.lifeline import end_with\n"
+        "import sys, time, pathlib; from fedcluster_app.trust.lifeline import end_with\n"
         f"end_with(int(sys.argv[1]), 0.5); told = pathlib.Path({str(tmp_path / 'told')!r})\n"
         "told.write_text('begun')\n"
         "try: time.sleep(60)\nexcept KeyboardInterrupt: told.write_text('asked')\n"
@@ -188,7 +188,7 @@ def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
 
 RUN = """
 import os
-from fedcluster.site import lifeline, process
+from fedcluster_app.site import lifeline, process
 process.LAST = 0.5
 lifeline.end_with(os.getppid())
 """
@@ -271,7 +271,7 @@ class Desk:
 
 @pytest.fixture
 def desk(monkeypatch) -> Desk:
-    monkeypatch.setattr("fedcluster.engines.responder.GRACE", 0.3)
+    monkeypatch.setattr("fedcluster_app.wire.responder.GRACE", 0.3)
     return Desk()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from fedcluster.cli import app
+from fedcluster_app.cli import app
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:

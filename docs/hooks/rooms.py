@@ -1,4 +1,4 @@
-"""Draw the tree of rooms into docs/design.md, from the code and from the floors of the house.
+"""Draw the tree of rooms into docs/design.md, from the code and from its contracts.
 
     .venv/bin/python docs/hooks/rooms.py
 
@@ -8,11 +8,12 @@ writes the drawings between their marks; a test compares them with the code.
 import ast
 import re
 import textwrap
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "design.md"
-PACKAGE = ROOT / "src" / "fedcluster"
+PACKAGES = [ROOT / "src" / name for name in ("fedcluster", "fedcluster_app")]
 WIDTH = 100
 
 
@@ -28,28 +29,30 @@ def page() -> str:
 
 
 def rooms() -> str:
-    """Return the tree: what each room is about, and its modules."""
-    lines = ["src/fedcluster/"]
-    for path in sorted(PACKAGE.glob("*.py")):
-        if path.stem != "__init__":
-            lines += _entry(path.name, _about(path), [])
-    for path in sorted(PACKAGE.rglob("__init__.py")):
-        room = path.parent.relative_to(PACKAGE)
-        if room.parts:
-            modules = sorted(each.stem for each in path.parent.glob("*.py"))
-            lines += _entry(f"{room}/", _about(path), [m for m in modules if m != "__init__"])
+    """Return the trees: what each room is about, and its modules."""
+    lines = []
+    for package in PACKAGES:
+        lines.append(f"src/{package.name}/")
+        for path in sorted(package.glob("*.py")):
+            if path.stem != "__init__":
+                lines += _entry(path.name, _about(path), [])
+        for path in sorted(package.rglob("__init__.py")):
+            room = path.parent.relative_to(package)
+            if room.parts:
+                modules = sorted(each.stem for each in path.parent.glob("*.py"))
+                lines += _entry(f"{room}/", _about(path), [m for m in modules if m != "__init__"])
     return "\n".join(lines) + "\n"
 
 
 def floors() -> str:
-    """Return the floors, from the ground up."""
-    source = (ROOT / "tests" / "test_house.py").read_text("utf-8")
-    [floors] = (
-        ast.literal_eval(node.value)
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FLOORS"
-    )
-    return "".join(f"{'  <- ' if i else ''}{floor}\n" for i, floor in enumerate(floors))
+    """Return the layers of each package, from the ground up, as import-linter holds them."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    drawn = []
+    for contract in settings["tool"]["importlinter"]["contracts"]:
+        if contract["type"] == "layers":
+            drawn.append(f"{contract['containers'][0]}\n")
+            drawn += [f"  <- {layer}\n" for layer in reversed(contract["layers"])]
+    return "".join(drawn)
 
 
 def _entry(name: str, about: str, modules: list[str]) -> list[str]:

@@ -70,7 +70,7 @@ def photographed(folder: Path) -> Iterator[str]:
 def written(place: str) -> Path:
     """Fit the clinics in a folder, and return the report."""
     run = [sys.executable, "-m"]
-    subprocess.run([*run, "fedcluster.datasets", "clinics"], cwd=place, check=True)
+    subprocess.run([*run, "fedcluster_app.datasets", "clinics"], cwd=place, check=True)
     fit = [
         "fedcluster",
         "fit",

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing import PreprocessingSpec
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
-    from fedcluster.site.file import SiteFile
 
 
 __version__ = "0.1.0.dev0"
@@ -42,7 +41,6 @@ __all__ = [
     "Model",
     "PreprocessingSpec",
     "Result",
-    "SiteFile",
     "State",
     "Summary",
     "Task",
@@ -61,7 +59,6 @@ __getattr__ = names_from(
         "MinClusterSize MinRows": "privacy",
         "Model": "model",
         "PreprocessingSpec": "preprocessing",
-        "SiteFile": "site.file",
         "nearest": "kernels",
         "run": "rounds",
     },

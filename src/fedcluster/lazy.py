@@ -1,10 +1,12 @@
-"""Public names that are imported at their first use, as compiled parts and pyarrow are slow."""
+"""Names that are imported at their first use: slow ones, and those of the application."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+from fedcluster.errors import NotInstalledError
 
 __all__: list[str] = []  # for the package itself
 
@@ -27,3 +29,20 @@ def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(f"{package}.{home[name]}"), name)
 
     return get
+
+
+def of_application(module: str, name: str) -> Any:
+    """Return a name of the application, which reads files and makes pages; no import needs it.
+
+    Raises
+    ------
+    NotInstalledError
+        If this library is installed alone.
+    """
+    try:
+        return getattr(import_module(f"fedcluster_app.{module}"), name)
+    except ModuleNotFoundError as error:
+        raise NotInstalledError(
+            f"files and pages need the package fedcluster_app, and it lacks {error.name}: "
+            "pip install fedcluster"
+        ) from error

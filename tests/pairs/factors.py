@@ -16,11 +16,11 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State
-from fedcluster.io.plugins import load_plugins
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Rule
-from fedcluster.site.file import SiteFile
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.tables.plugins import load_plugins
 from pairs.own import Halved
 
 PLUGIN = "pairs.own"

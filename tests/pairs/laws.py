@@ -25,7 +25,7 @@ from fedcluster.engines.wire import read_summaries, unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, JobReport, clustering_of, model_of
 from fedcluster.model import Model
-from fedcluster.report.job_files import content_of
+from fedcluster_app.report.job_files import content_of
 from pairs.factors import FILES, Combination
 from pairs.ways import (
     CommandError,

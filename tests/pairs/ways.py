@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import Lloyd
-from fedcluster.cli import app
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
+from fedcluster_app.cli import app
 from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, defaults, factors_of, with_needs
 from pairs.worlds import ADDRESSES, World, job_of
 

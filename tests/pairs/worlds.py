@@ -25,24 +25,24 @@ from secure_sites import STEPS, Wire, identities
 from fedcluster.core import Answers, Engine, SiteInfo, State, Task
 from fedcluster.engines import DaskEngine, LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.recorder import RecordedEngine
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
-from fedcluster.io.cells import affine
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.cells import affine
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.policy import Policy
-from fedcluster.secure.cohort import Terms
-from fedcluster.secure.engine import SecureEngine
-from fedcluster.secure.site import SecureSite
-from fedcluster.site.file import SiteFile
-from fedcluster.site.membership import site_budget
+from fedcluster_app.secure.cohort import Terms
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import site_budget
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.recorder import RecordedEngine
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
 from pairs.factors import JOBS, MEANS, Combination, factors_of
 
 NUMBERS = ("x", "y", "z")

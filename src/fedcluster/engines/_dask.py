@@ -31,9 +31,9 @@ from fedcluster.engines.batched import AnswersOfEach, BatchedAnswers, Joined, at
 from fedcluster.engines.client import Client
 from fedcluster.engines.warming import ensure_warmed
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.io.columns import columns_of, has_columns
-from fedcluster.io.inputs import read_table
-from fedcluster.io.reader import ColumnRoles
+from fedcluster.frames.columns import columns_of, has_columns
+from fedcluster.frames.inputs import read_table
+from fedcluster.frames.reader import ColumnRoles
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure, SiteRules

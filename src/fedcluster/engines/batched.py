@@ -46,7 +46,7 @@ from fedcluster.core.streams import stream
 from fedcluster.core.threads import on_threads
 from fedcluster.engines.client import NO_ROW, ONE_THREAD, Client, SharedLog
 from fedcluster.errors import SiteError
-from fedcluster.io.inputs import places_of
+from fedcluster.frames.inputs import places_of
 from fedcluster.kernels import nearest
 from fedcluster.kernels.rows import (
     as_centers,

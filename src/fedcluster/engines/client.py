@@ -35,8 +35,8 @@ from fedcluster.core import (
 )
 from fedcluster.core.streams import stream
 from fedcluster.core.threads import blas_on_one_thread, thread_count
-from fedcluster.io.columns import SourceSummary, chosen_columns, classes, described_groups
-from fedcluster.io.rows import in_order, n_columns_of
+from fedcluster.frames.columns import SourceSummary, chosen_columns, classes, described_groups
+from fedcluster.frames.rows import in_order, n_columns_of
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups

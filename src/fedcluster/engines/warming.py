@@ -24,7 +24,7 @@ def ensure_warmed(say: Callable[[str], None]) -> None:
     say("compiling numerical kernels, once on this machine: about two minutes")
     with _alone(mark.with_suffix(".lock")):
         if not mark.exists():
-            command = [sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]
+            command = [sys.executable, "-P", "-m", "fedcluster_app", "warm-up", "--quiet"]
             subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
 
 

@@ -42,7 +42,7 @@ from fedcluster.core import (
     first_alike,
 )
 from fedcluster.errors import PolicyError
-from fedcluster.io.columns import KINDS, MOST_LEVELS
+from fedcluster.frames.columns import KINDS, MOST_LEVELS
 from fedcluster.options.choices import OWN_STEPS, imported
 from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
 

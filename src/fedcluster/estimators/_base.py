@@ -25,8 +25,8 @@ from fedcluster.engines.batched import FEWEST, Stacked
 from fedcluster.engines.client import ONE_THREAD, Client
 from fedcluster.errors import InputError, listed
 from fedcluster.estimators._fitted import Fitted
-from fedcluster.io.cells import Notation, checked_how
-from fedcluster.io.columns import (
+from fedcluster.frames.cells import Notation, checked_how
+from fedcluster.frames.columns import (
     SourceSummary,
     code_questions,
     columns_of,
@@ -37,19 +37,19 @@ from fedcluster.io.columns import (
     note_names,
     own_names,
 )
-from fedcluster.io.inputs import (
+from fedcluster.frames.inputs import (
     FLOATS,
     SiteTable,
     by_site,
     column_names,
+    file_reader,
     in_names,
     is_by_site,
     named_tables,
     read_table,
 )
-from fedcluster.io.reader import ColumnRoles, each_site, warn_of_shares, warn_of_totals
-from fedcluster.io.rows import batches, chunks_of
-from fedcluster.io.sources import read_file
+from fedcluster.frames.reader import ColumnRoles, each_site, warn_of_shares, warn_of_totals
+from fedcluster.frames.rows import batches, chunks_of
 from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of, tried
 from fedcluster.jobs.doubts import few_clusters_line, groups_line, limit_line, one_site_lines
 from fedcluster.options.choices import (
@@ -643,7 +643,7 @@ class Federated(Fitted):
             table.disclosure = Disclosure.of(limits_of(job, self._smallest()))
             engine, places = LocalEngine(table), table.order
         else:
-            parts = by_site(X, sites, sample_weight, groups, partial(read_file, roles))
+            parts = by_site(X, sites, sample_weight, groups, file_reader(roles))
             data, self._screening = screened_rows(self._read(parts, roles), self.prepare)
             job = self._job(sum(map(len, data.values())))
             alone = len(parts) == 1 and not parts[0].where

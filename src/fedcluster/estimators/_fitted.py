@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,15 +19,15 @@ from fedcluster import algorithms
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
 from fedcluster.core.files import plain
 from fedcluster.errors import InputError, NotInstalledError
+from fedcluster.lazy import of_application
 from fedcluster.model.assignment import RowForm
 from fedcluster.model.file import Model
 from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, checked_names
+from fedcluster.model.run import Run
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.recipes.private import PrivacySpent
-from fedcluster.report.page import cards
-from fedcluster.report.run import Run
 from fedcluster.selection import Rule, Selection
 
 
@@ -181,7 +182,9 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         parts["stability"] = getattr(self, "stability_", None)
         history = {name: plain(each.plain()) for name, each in parts.items() if each is not None}
         run = Run(model=self._model.plain(), history=history)
-        return cards(run)
+        with suppress(NotInstalledError):  # a library alone shows none
+            return str(of_application("report.page", "cards")(run))
+        return ""
 
     @property
     def cluster_names_(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ Sites and labels use the model as it is published.
 - *Spreads* are those of squares that are rounded so, or of rounded shares.
 - *Other numbers* are rounded by what ten rows can change.
 
-`fedcluster.report.release_check` looks at what is published as an attacker does.
+`fedcluster_app.report.release_check` looks at what is published as an attacker does.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,17 @@ from fedcluster import kernels
 from fedcluster.core import Assigns, Data, Floats, Labels, Rows, State
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError
-from fedcluster.io.inputs import OWNER, SiteTable, by_site, frame_of, is_column, read_table
-from fedcluster.io.reader import ColumnRoles
-from fedcluster.io.rows import error_prefix
-from fedcluster.io.sources import read_file
+from fedcluster.frames.inputs import (
+    OWNER,
+    SiteTable,
+    by_site,
+    file_reader,
+    frame_of,
+    is_column,
+    read_table,
+)
+from fedcluster.frames.reader import ColumnRoles
+from fedcluster.frames.rows import error_prefix
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.spec import noticed_in_words
 from fedcluster.preprocessing.transform import on_whole_rows
@@ -259,7 +265,7 @@ class RowForm:
         """
         roles = self.roles
         named = frame_of(X) if self._are_columns(X) else None
-        parts = by_site(X if named is None else named, read_path=partial(read_file, roles))
+        parts = by_site(X if named is None else named, read_path=file_reader(roles))
         read = [read_table(part.table, roles, part.owner, self.reader) for part in parts]
         rows = [self._of_part(data, part) for data, part in zip(read, parts, strict=True)]
         if self.preprocessor is not None and not isinstance(X, Data):  # who gives Data looks itself

@@ -93,7 +93,7 @@ PARTS = ("apply", "invert", "names", "check")
 """The methods of a user's own preparation."""
 PREPARATIONS: dict[str, type[Any]] = {}
 OWN_STEPS: dict[str, type[Any]] = {}
-"""Preparations and steps of plugins by name, see `fedcluster.extend.load_plugins`. They are only
+"""Preparations and steps of plugins by name, see `load_plugins`. They are only
 those named by the person who runs this process; no message and no file adds to them."""
 
 

@@ -15,8 +15,8 @@ from fedcluster.errors import InputError
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
+from fedcluster.model.run import Run
 from fedcluster.model.stability import FOUND, Stability
-from fedcluster.report.run import Run
 from fedcluster.selection import Selection
 from fedcluster.texts.colours import COLOURS, DEEPEST, INK
 from fedcluster.texts.words import called

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from fedcluster.core import Column
 from fedcluster.errors import listed
-from fedcluster.io.columns import MOST_CODES, codes_option, folded_name
+from fedcluster.frames.columns import MOST_CODES, codes_option, folded_name
 from fedcluster.preprocessing.features import site_name
 
 SYNONYMS = tuple(

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fedcluster.core import Column, Data, Floats
 from fedcluster.core.ranges import UNTOLD, Box
 from fedcluster.errors import InputError, PolicyError
-from fedcluster.io.cells import checked_how
-from fedcluster.io.columns import codes, columns_of
+from fedcluster.frames.cells import checked_how
+from fedcluster.frames.columns import codes, columns_of
 from fedcluster.metrics.moments import row_weights
 
 OTHER = "(other)"

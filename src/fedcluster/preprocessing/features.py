@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats
 from fedcluster.errors import listed
-from fedcluster.io.columns import columns_of, quoted, words_of
+from fedcluster.frames.columns import columns_of, quoted, words_of
 from fedcluster.preprocessing.units import Moments
 
 TARGETS = {

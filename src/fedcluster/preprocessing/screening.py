@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcluster.errors import listed
-from fedcluster.io.columns import NumberSample, SourceSummary, quoted, words_of
+from fedcluster.frames.columns import NumberSample, SourceSummary, quoted, words_of
 from fedcluster.preprocessing.spec import MOST, some_of
 
 KEYS = (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows, on_grid
 from fedcluster.core.ranges import EVERYTHING, Box, turned
 from fedcluster.errors import InputError, PolicyError
-from fedcluster.io.columns import HELD, columns_of, kind_refused
+from fedcluster.frames.columns import HELD, columns_of, kind_refused
 from fedcluster.preprocessing.columns import (
     LARGEST_SCALE,
     AnyColumn,

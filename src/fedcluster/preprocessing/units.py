@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from fedcluster.core import Answers, Floats
-from fedcluster.io.columns import quoted, words_of
+from fedcluster.frames.columns import quoted, words_of
 
 Moments = Mapping[str, tuple[float, float]]
 """Mean and standard deviation of a column, by site."""

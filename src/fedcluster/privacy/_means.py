@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Grouped
 from fedcluster.core.exact import ExactSums, exact_product
-from fedcluster.io.columns import Passes, columns_of, merged_kind
+from fedcluster.frames.columns import Passes, columns_of, merged_kind
 from fedcluster.privacy.limits import significant
 from fedcluster.privacy.partition import Numbers, Partition, UnitReader, Units
 

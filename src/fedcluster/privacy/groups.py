@@ -38,8 +38,8 @@ from numpy.typing import NDArray
 from fedcluster.core import Data, Floats, RowStream
 from fedcluster.core.files import has_locks, lock, opened_folder
 from fedcluster.errors import InputError
-from fedcluster.io.columns import Passes, columns_of
-from fedcluster.io.rows import chunks_of
+from fedcluster.frames.columns import Passes, columns_of
+from fedcluster.frames.rows import chunks_of
 from fedcluster.privacy._means import (
     Chunks,
     GroupMeans,

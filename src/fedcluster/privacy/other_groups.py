@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
-from fedcluster.io.columns import columns_of
+from fedcluster.frames.columns import columns_of
 from fedcluster.privacy.partition import Cells, Partition, cells_of, line_ids
 
 SUFFIX = ".groups"

@@ -27,7 +27,7 @@ from fedcluster.core import Column, Data, Floats
 from fedcluster.core.exact import exact_group_sums, exact_sum
 from fedcluster.core.files import atomic_write, opened_folder, write_durably
 from fedcluster.errors import InputError
-from fedcluster.io.columns import columns_of
+from fedcluster.frames.columns import columns_of
 from fedcluster.privacy.limits import Rules
 from fedcluster.privacy.persons import Persons, apart_from, mixed, places_of, unique_ids
 from fedcluster.privacy.told import Told

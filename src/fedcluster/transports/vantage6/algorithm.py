@@ -1,3 +1,0 @@
-"""The functions that vantage6 may call by name; it can call everything in this module."""
-
-from fedcluster.transports.vantage6._functions import *  # noqa: F403 - those of its `__all__`

@@ -1,0 +1,160 @@
+"""Commands for federations over NVIDIA FLARE: ``fedcluster flare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedcluster_app.cli._operators import Folder
+from fedcluster_app.cli._options import AsJson, argument, option
+from fedcluster_app.cli._screen import Commands, Screen, needs, private, say
+
+app = typer.Typer(
+    cls=Commands,
+    help="Cluster over a network by NVIDIA FLARE.",
+    callback=private,
+    no_args_is_help=True,
+)
+
+Kit = Annotated[Path, argument("KIT", "Startup kit of a site or of the server.")]
+
+
+@app.command(
+    epilog="Example: fedcluster flare kit trial --sites north,south,west "
+    "--address cluster.example.org:8443"
+)
+def kit(
+    folder: Folder,
+    sites: Annotated[str, option("A,B,C", "Names of the sites, for a new federation.")] = "",
+    address: Annotated[
+        str, option("HOST:PORT", "Address of the server, for a new federation.", show_default=True)
+    ] = "127.0.0.1:8443",
+    lead: Annotated[
+        str, option("NAME@HOST", "Name by which FLARE knows who hands in runs.", show_default=True)
+    ] = "lead@example.org",
+) -> None:
+    """Make the startup kits of a federation by nvflare provision, and lock them.
+
+    The kit of the server is DIR/flare/server, that of a site DIR/sites/NAME/flare. With --sites,
+    make the folder of the federation first.
+    """
+    needs("nvflare", "flare")
+    from fedcluster_app.coordinator.folder import Federation, create
+    from fedcluster_app.transports.flare.coordinator import make_kits
+
+    if sites:
+        federation = create(folder, sites.split(","), address, insecure=False)
+    else:
+        federation = Federation.load(folder)
+    make_kits(federation, lead)
+    say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
+    say(f"Start the server: fedcluster flare start {folder / 'flare' / 'server'}")
+    say("Start a site: fedcluster flare start flare, in its folder, once its site.toml is right.")
+
+
+@app.command(epilog="Example: fedcluster flare harden kits/north --site-file /srv/north/site.toml")
+def harden(
+    kit: Kit,
+    site_file: Annotated[
+        str,
+        option(
+            "SITE.TOML",
+            "Site file of a site, outside the kit; a relative path begins at the kit.",
+            show_default="../site.toml",
+        ),
+    ] = "",
+    federation: Annotated[
+        str, option("DIR", "Folder of the federation, for the server's kit.", show_default="../..")
+    ] = "",
+) -> None:
+    """Write the locks into a startup kit that was provisioned elsewhere.
+
+    Only fedcluster's class may be named by a job, nobody may bring code or use shell commands, and
+    no log leaves. Other components and rights of the kit are replaced.
+    """
+    from fedcluster.errors import InputError
+    from fedcluster_app.transports.flare import locks
+
+    kind = locks.kind_of(kit)
+    if (site_file and kind != "site") or (federation and kind != "server"):
+        raise InputError(
+            f"{kit} is the kit of a {kind}: give --site-file for a site, or "
+            "--federation for the server"
+        )
+    locks.harden(kit, site_file or federation or ("../site.toml" if kind == "site" else "../.."))
+    _checked(kit)
+
+
+@app.command(epilog="Example: fedcluster flare check sites/north/flare")
+def check(kit: Kit, as_json: AsJson = False) -> None:
+    """Check that a startup kit has all locks; name each that is missing, and exit with 1.
+
+    Neither fedcluster's part of a site nor that of the server starts in a kit that lacks one.
+    """
+    from fedcluster_app.transports.flare.locks import kind_of, lacking
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        kind, missing = kind_of(kit), lacking(kit)
+    lines = [f"LACKS {each}" for each in missing] or [f"{kit} has all locks of a {kind}."]
+    screen.result({"kit": str(kit), "kind": kind, "lacks": missing}, lines)
+    if missing:
+        raise typer.Exit(1)
+
+
+def _checked(kit: Path) -> None:
+    from fedcluster.errors import InputError
+    from fedcluster_app.transports.flare.locks import lacking
+
+    if missing := lacking(kit):
+        raise InputError(f"{kit} is locked but for: {missing[0]}")
+    say(f"{kit} has all locks.")
+
+
+@app.command(epilog="Example: fedcluster flare start sites/north/flare")
+def start(kit: Kit) -> None:
+    """Run FLARE's program of a kit until interrupted, once its locks are checked.
+
+    This is startup/sub_start.sh --once of the kit, with the Python that runs fedcluster. Numerical
+    kernels that were never compiled on this machine are compiled before a site connects.
+    """
+    needs("nvflare", "flare")
+    from fedcluster.engines.warming import ensure_warmed
+    from fedcluster_app.transports.flare.coordinator import kit_notice, start_kit
+    from fedcluster_app.transports.flare.locks import check_locks, kind_of
+
+    check_locks(kit)
+    if notice := kit_notice(kit):
+        say(notice)
+    if kind_of(kit) == "site":
+        ensure_warmed(say)
+    start_kit(kit)
+
+
+@app.command(epilog="Example: fedcluster flare job trial 20260102-030405-ab12 --out job")
+def job(
+    folder: Folder,
+    runs: Annotated[list[str], argument("RUN...", "Names of runs.")],
+    out: Annotated[Path, option("DIR", "Folder to write.", "--out", "-o")],
+) -> None:
+    """Write the job that carries out runs, for who submits it by FLARE's own console.
+
+    It is three JSON files with the names of the runs and no code. fedcluster federation run DIR
+    submits it by itself. A run that was submitted before goes on from its records.
+    """
+    from fedcluster.errors import InputError
+    from fedcluster_app.coordinator.folder import Federation
+    from fedcluster_app.records import load_record
+    from fedcluster_app.transports.flare.locks import write_flare_job
+
+    federation = Federation.load(folder)
+    quorum: list[int] = []
+    for name in runs:
+        path = federation.file("runs", name, "job.json")
+        if not path.is_file() or Path(name).name != name:
+            raise InputError(f"{folder} has no run {name!r}")
+        content = load_record(path, dict[str, Any])
+        quorum.append(content["quorum"] or len(content["sites"]))
+    write_flare_job(out, runs, federation.sites, min(quorum))
+    say(f"Wrote {out}: submit it by submit_job in the console of FLARE.")

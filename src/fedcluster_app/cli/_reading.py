@@ -1,0 +1,1057 @@
+"""Read the rows of a command, from data files, one per site, or by site files."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os.path import isdir
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Data, Labels
+from fedcluster.engines.client import Client
+from fedcluster.errors import InputError, ReadingNote, listed
+from fedcluster.frames.cells import COMMA, FROM_DATES, POINT, affine, checked_how
+from fedcluster.frames.columns import (
+    SourceSummary,
+    called,
+    choose,
+    code_questions,
+    column_list,
+    common_columns,
+    common_levels,
+    common_names,
+    first_twice,
+    is_index,
+    note_names,
+    own_names,
+    put,
+    quoted,
+)
+from fedcluster.frames.reader import (
+    ColumnRoles,
+    Recoding,
+    Table,
+    counts_rows,
+    each_site,
+    warn_of_shares,
+    warn_of_totals,
+)
+from fedcluster.frames.rows import (
+    FILE_OPTIONS,
+    FileSource,
+    SiteRows,
+    StreamedRows,
+    WarehouseSource,
+    chunks_of,
+    error_prefix,
+)
+from fedcluster.model import Model
+from fedcluster.model.run import Run
+from fedcluster.options.refusals import refused
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.features import no_features
+from fedcluster.preprocessing.screening import Screening, screened
+from fedcluster.preprocessing.spec import MOST_CATEGORIES, columns_apart
+from fedcluster.privacy import Groups
+from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions
+from fedcluster_app.cli._screen import HELD, Doing, silent
+from fedcluster_app.tables.matrices import Matrix
+from fedcluster_app.tables.outputs import write_joined
+from fedcluster_app.tables.remote import SCHEMES, WEB, fetched
+from fedcluster_app.tables.sources import (
+    CSV,
+    FORMATS,
+    OwnTable,
+    hold,
+    load,
+    names_of,
+    open_source,
+    padded_columns,
+    read_as,
+    suffix_of,
+)
+from fedcluster_app.tables.table_rows import has_partitions
+
+if TYPE_CHECKING:
+    from fedcluster_app.site.file import SiteFile
+
+ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]{2,})://")  # C:// is a drive
+OPTION = re.compile(rf":({'|'.join((*FILE_OPTIONS, 'query'))})=")
+OneSource = FileSource | WarehouseSource
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Rows of the sites, and the decisions about their columns.
+
+    Parameters
+    ----------
+    tables : dict of str to SiteRows
+        The rows of each site.
+    left_out : mapping of str to str
+        Columns that were left out, each with the reason.
+    notes : tuple of str
+        Sentences on columns that may have another meaning.
+    dates : mapping of str to str
+        By column, how dates were converted.
+    summaries : mapping of str to SourceSummary
+        The content of the columns at each site, for rows in memory that are to be prepared.
+    names : mapping of str to str
+        The actual names of columns that options spell otherwise.
+    warnings : tuple of str
+        Warnings of suspicious values and columns.
+    """
+
+    tables: dict[str, SiteRows]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    dates: Mapping[str, str] = field(default_factory=dict)
+    summaries: Mapping[str, SourceSummary] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def roles_of(options: FileOptions) -> dict[str, Any]:
+    """Return the columns of labels, weights, groups and sites, by role."""
+    roles = ("label", "weight", "group", "site")
+    columns = {role: getattr(options, f"{role}_column") for role in roles}
+    return {role: name for role, name in columns.items() if name is not None}
+
+
+def read(
+    files: Sequence[str],
+    options: FileOptions,
+    doing: Doing,
+    prepare: PreprocessingSpec | None = None,
+) -> Reading:
+    """Read the sites' rows for a fit, from one file each, one file of all, or site files.
+
+    Rows that are to be prepared may have text and missing values; if no columns were chosen, those
+    that are not measurements are left out.
+    """
+    roles = _roles_for(options, prepare)
+    tables = _read(files, options, roles, doing)
+    dates = _dates_of(options.dates, tables)
+    if dates:
+        tables = _read(files, options, replace(roles, dates=dates), doing)
+    names: dict[str, str] = {}
+    screening = Screening()
+    summaries: dict[str, SourceSummary] = {}
+    if prepare is not None:
+        summaries = {
+            site: SourceSummary.from_data(table.rows, table.padded)
+            for site, table in tables.items()
+            if isinstance(table.rows, Data)
+        }
+        names = _spelled(tables, roles, prepare.said)
+        prepare = prepare.in_names(names)
+        apart = _columns_apart(tables, prepare)
+        if not options.lenient:
+            _check_readable(tables)
+            _check_alike(apart if roles.values is None else {})
+        tables, screening = screen(
+            tables, summaries, prepare, dates, apart, chosen=roles.values is not None
+        )
+    tables, found = _protected(tables, options, roles), screening
+    return Reading(tables, found.left_out, found.notes, dates, summaries, names, found.warnings)
+
+
+def _spelled(
+    tables: Mapping[str, SiteRows], roles: ColumnRoles, said: Sequence[str]
+) -> dict[str, str]:
+    """Return the actual names of columns that the preparation spells otherwise."""
+    there = [name for each in tables.values() for name in (*each.columns, *each.ignored)]
+    names: dict[str, str] = {}
+    for name in said:
+        new = roles.renamed.get("", {}).get(name, name)
+        names[name] = own_names(there, [new]).get(new, new)
+    return {name: new for name, new in names.items() if new != name}
+
+
+def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
+    """Return the roles of columns from the options."""
+    chosen, excluded = column_list(options.columns), column_list(options.exclude, "--exclude")
+    parts = roles_of(options)
+    if options.id_column is not None:
+        parts["id"] = options.id_column
+        excluded = list(dict.fromkeys([*(excluded or ()), options.id_column]))
+    for role, name in parts.items():
+        if name in (chosen or []):
+            raise InputError(f"--{role}-column {name!r} is among --columns too; leave it out there")
+    if both := [name for name in excluded or () if name in (chosen or [])]:
+        raise InputError(f"--exclude {both[0]!r} is among --columns too; leave it out there")
+    return ColumnRoles(
+        None if chosen is None else tuple(chosen),
+        raw=prepare is not None,
+        coded=() if prepare is None else tuple(prepare.named),
+        excluded=tuple(excluded or ()),
+        recoding=_recoding(options),
+        named=(*(() if prepare is None else prepare.said), *_dated(options.dates)),
+        renamed=_renamed(options),
+    )
+
+
+def _renamed(options: ValueOptions) -> dict[str, dict[str, str]]:
+    """Return the new names of columns by site ("" for all) from the options.
+
+    Examples
+    --------
+    >>> _renamed(ValueOptions(rename="w=weight, west:h=height"))
+    {'': {'w': 'weight'}, 'west': {'h': 'height'}}
+    """
+    names: dict[str, dict[str, str]] = {}
+    for part in column_list(options.rename, "--rename") or []:
+        old, _, new = part.rpartition("=")
+        site, _, old = old.rpartition(":")
+        if not (old.strip() and new.strip()):
+            raise InputError(f"--rename {part!r} must be as in OLD=NEW or SITE:OLD=NEW")
+        put(names.setdefault(site.strip(), {}), old.strip(), new.strip(), "--rename", repr(old))
+    return names
+
+
+def _recoding(options: ValueOptions) -> Recoding:
+    """Return the recoding of values from the options.
+
+    Examples
+    --------
+    >>> recoding = _recoding(ValueOptions(codes="sex:female=F", factor="west:sbp=7.5"))
+    >>> recoding.codes, recoding.factors
+    ({'sex': {'female': 'F'}}, {'west': {'sbp': (7.5, 0.0)}})
+    """
+    factors: dict[str, dict[str, tuple[float, float]]] = {}
+    for site, name, value in _triples(options.factor, "--factor", "west:sbp=7.5"):
+        try:
+            number = affine(value)
+        except ValueError as error:
+            raise InputError(
+                f"--factor {site}:{name}={value}: {error}; write 7.5, or 1.8x+32"
+            ) from error
+        put(factors.setdefault(site, {}), name, number, "--factor", repr(f"{site}:{name}"))
+    codes: dict[str, dict[str, str]] = {}
+    for name, text, meant in _triples(options.codes, "--codes", "sex:female=F"):
+        put(codes.setdefault(name, {}), text, meant, "--codes", repr(f"{name}:{text}"))
+    missing = column_list(options.missing_values, "--missing-values") or ()
+    return Recoding(tuple(missing), codes, factors)
+
+
+def _triples(text: str | None, option: str, example: str) -> Iterator[tuple[str, str, str]]:
+    """Yield triples from A:B=C, separated by commas."""
+    for part in column_list(text, option) or []:
+        both, _, value = part.rpartition("=")
+        first, _, second = both.partition(":")
+        if not (first.strip() and second.strip() and value.strip()):
+            raise InputError(f"{option} {part!r} must be as in {example}, with commas between")
+        yield first.strip(), second.strip(), value.strip()
+
+
+def _dated(option: str | None) -> list[str]:
+    """Return the columns that the option for dates names."""
+    names = (part.rpartition("=")[0].strip() for part in column_list(option, "--dates") or [])
+    return [name for name in names if name]
+
+
+def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
+    """Return the conversion of dates by column, from ``A=HOW,B=HOW``, or from HOW for all."""
+    if option is None:
+        return {}
+    columns = [column for table in tables.values() for column in table.described_columns]
+    dates = list(dict.fromkeys(column.name for column in columns if column.kind == "date"))
+    pairs = [part.rpartition("=") for part in column_list(option, "--dates") or []]
+    named: dict[str, str] = {}
+    for name, _, how in pairs:
+        how = checked_how(how.strip())
+        put(named, name.strip(), how, "--dates", repr(name.strip() or "all columns"))
+    if "" in named and len(named) > 1:
+        raise InputError(
+            f"--dates {option!r} must be one of {', '.join(FROM_DATES)}, or by column A=age"
+        )
+    if unknown := [name for name in named if name and name not in dates]:
+        raise InputError(
+            f"--dates: column {unknown[0]!r} holds no dates; "
+            + (
+                f"{', '.join(dates)} {'does' if len(dates) == 1 else 'do'}"
+                if dates
+                else "none does"
+            )
+        )
+    return dict.fromkeys(dates, named[""]) if "" in named else named
+
+
+def read_for_models(
+    model_files: Sequence[Path],
+    files: Sequence[str],
+    options: FileOptions,
+    doing: Doing,
+    algorithm: str | None = None,
+) -> tuple[list[Model], Reading]:
+    """Read models, and the columns that they need together from the sites' files.
+
+    Parameters
+    ----------
+    model_files : sequence of Path
+        The models.
+    files : sequence of str
+        The files of the sites.
+    options : FileOptions
+        Options for reading them, with weights, groups and labels.
+    doing : callable taking a str
+        Called with each file before it is read.
+    algorithm : str, optional
+        The dotted name of a user's own algorithm that assigns rows.
+    """
+    models, roles = models_of(model_files, options, algorithm)
+    return models, Reading(_protected(_read(files, options, roles, doing), options, roles))
+
+
+def models_of(
+    model_files: Sequence[Path], options: FileOptions, algorithm: str | None = None
+) -> tuple[list[Model], ColumnRoles]:
+    """Read models; return them, and the roles of the columns that they need together."""
+    models = [Model.load(file, [algorithm] if algorithm else ()) for file in model_files]
+    roles = models[0].row_form.roles
+    if len(models) > 1:
+        roles = _together([each.row_form.roles for each in models])
+    own = {} if options.id_column is None else {"id": options.id_column}
+    for role, name in (roles_of(options) | own).items():
+        if name in (roles.values or ()):
+            raise InputError(
+                f"--{role}-column {name!r} is a column of the model; fit again without it, "
+                "with the others in --columns"
+            )
+    return models, replace(roles, recoding=_recoding(options), renamed=_renamed(options))
+
+
+def _together(roles: Sequence[ColumnRoles]) -> ColumnRoles:
+    """Return the roles of columns that several models need, as rows that are not prepared.
+
+    Raises
+    ------
+    RefusedError
+        If a date becomes another number in each of them.
+    """
+    dates: dict[str, str] = {}
+    levels: dict[str, Sequence[str]] = {}
+    for each in roles:
+        for name, how in each.dates.items():
+            if dates.setdefault(name, how) != how:
+                raise refused("beside-dates", column=name, one=dates[name], other=how)
+        for name, own in each.levels.items():
+            levels[name] = list(dict.fromkeys([*levels.get(name, ()), *own]))
+    numeric = frozenset().union(*(each.numeric for each in roles))
+    values = dict.fromkeys(name for each in roles for name in each.values or ())
+    coded = tuple(name for name in levels if name not in numeric)
+    return ColumnRoles(
+        tuple(values), raw=True, coded=coded, dates=dates, numeric=numeric, levels=levels
+    )
+
+
+def _read(
+    files: Sequence[str], options: FileOptions, roles: ColumnRoles, doing: Doing
+) -> dict[str, SiteRows]:
+    if are_site_files(files):
+        if options.label_column:
+            raise refused("site-file-labels")
+        own = (
+            options.decimal,
+            options.encoding,
+            options.missing_values,
+            options.codes,
+            options.factor,
+            options.rename,
+        )
+        if any(own) or options.skip_rows is not None or roles_of(options):
+            raise refused("site-file-options")
+        return _open_sites(files, roles, options.protection, doing)
+    if options.site_column is not None and len(files) > 1:
+        raise refused("files-site", n_files=len(files))
+    sources, roles = (
+        named_sources(files, options.decimal, options.encoding, options.skip_rows),
+        replace(roles, **roles_of(options)),
+    )
+    return read_sites(sources, roles, doing)
+
+
+def _protected(
+    tables: dict[str, SiteRows], options: FileOptions, roles: ColumnRoles
+) -> dict[str, SiteRows]:
+    """Return the rows of files, in groups if the options require it."""
+    if options.protection != "groups":
+        return tables
+    groups = Groups(scale="standard" if roles.raw else "none")
+    return {
+        name: replace(table, protected=_grouped(table, groups)) if table.limits is None else table
+        for name, table in tables.items()
+    }
+
+
+def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str], Any], Client]:
+    """Return a factory of clients that answer with groups of a file's rows."""
+    return lambda _columns, limits: Client(table.name, table.rows, limits, groups)
+
+
+def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], Client]:
+    """Return a factory of clients that answer with a site file's groups, under its limits."""
+    return lambda columns, _limits: site.grouped_client().with_columns(columns, raw=raw)
+
+
+def _site_files(files: Sequence[str]) -> list[SiteFile]:
+    """Read site files, and now the rows of databases that they name."""
+    from fedcluster_app.site.file import SiteFile  # rows of files need none of a site's machinery
+
+    return [SiteFile.load(file).kept(_now) for file in files]
+
+
+def _open_sites(
+    files: Sequence[str], roles: ColumnRoles, protection: str | None, doing: Doing
+) -> dict[str, SiteRows]:
+    """Open the rows of site files, reading those of databases and text files.
+
+    Without columns, all sites must have the same ones, unless the rows are to be prepared: then the
+    columns that all sites have are used.
+    """
+    sites: dict[str, SiteFile] = {}
+    for site in _site_files(files):
+        if site.name in sites:
+            raise InputError(
+                f"two sites are called {site.name!r} ({sites[site.name].path} and {site.path}); "
+                "give one of them another name"
+            )
+        sites[site.name] = site
+    sites = dict(sorted(sites.items()))
+    streams = {name: site.opened(roles.values, raw=roles.raw) for name, site in sites.items()}
+    if roles.values is None:
+        streams = _in_common_names(streams, roles.said)
+    _check_excluded(roles.excluded, {name: each.columns for name, each in streams.items()})
+    for name, stream in streams.items() if roles.excluded else ():
+        rest = [column for column in stream.columns if column not in roles.excluded]
+        streams[name] = sites[name].opened(rest, raw=roles.raw)
+    if not roles.raw:
+        order = common_columns({name: each.columns for name, each in streams.items()})
+        for name, stream in streams.items():
+            streams[name] = stream if stream.columns == order else sites[name].opened(order)
+    opened = {}
+    for name, site in sites.items():
+        doing(f"reading {name}")
+        rows, columns = site.held(streams[name]), streams[name].columns
+        ids = range(1, len(rows) + 1)
+        if roles.raw and isinstance(rows, Data):
+            warn_of_totals(f"site {name!r}", rows)
+        own: dict[str, Any] = {"limits": site.limits.filters}
+        if (protection or site.protection) == "groups":
+            own["protected"] = _own_groups(site, raw=roles.raw)
+        opened[name] = SiteRows(name, rows, columns, ids, **own)
+    return opened
+
+
+def _in_common_names(
+    streams: Mapping[str, StreamedRows], said: Sequence[str]
+) -> dict[str, StreamedRows]:
+    """Return rows with common spellings of column names, where the match is certain."""
+    every = common_names({name: each.columns for name, each in streams.items()}, said)
+    for name, own in every.items():
+        note_names(f"site {name!r}", own)
+    return {name: each.called(every[name]) for name, each in streams.items()}
+
+
+# Files of several sites
+
+
+def read_sites(
+    sources: Mapping[str, OneSource],
+    columns: ColumnRoles | Sequence[str] | None = None,
+    doing: Doing = silent,
+) -> dict[str, SiteRows]:
+    """Read one file for each site, or one file of all sites.
+
+    Parameters
+    ----------
+    sources : mapping of str to FileSource or WarehouseSource
+        The files by site; only one if ``columns`` names a column of sites.
+    columns : ColumnRoles or sequence of str, optional
+        The columns to read, in this order; by default all, which must then be the same at every
+        site unless rows are to be prepared.
+    doing : callable taking a str, optional
+        Called with each file before it is read.
+
+    Returns
+    -------
+    dict of str to SiteRows
+        By the sites' names.
+
+    Raises
+    ------
+    InputError
+        With site, column, row and advice.
+    """
+    roles = ColumnRoles.from_columns(columns)
+    said = [*roles.said, *(name for each in roles.renamed.values() for name in each)]
+    opened = {site: open_source(source, f"site {site!r}", said) for site, source in sources.items()}
+    names, own_of, roles = _common_names(
+        {site: names_of(each) for site, each in opened.items()}, roles
+    )
+    values = _values(sources, names, roles)
+
+    def rows_of(site: str, roles: ColumnRoles) -> dict[str, SiteRows]:
+        source = sources[site]
+        doing(f"reading {source.path.name if isinstance(source, FileSource) else site}")
+        own = replace(roles, values=values[site])
+        by_name = roles.values is not None
+        return _rows_of(site, source, opened[site], own, own_of[site], by_name=by_name)
+
+    read: dict[str, SiteRows] = {}
+    for of_site in each_site(sources, roles, rows_of):
+        read |= of_site
+    opened.clear()
+    for site, rows in read.items():
+        if roles.raw:
+            warn_of_totals(f"site {site!r}", rows.data)
+    if roles.raw and not roles.levels:
+        data = common_levels(
+            {site: rows.data for site, rows in read.items()}, MOST_CATEGORIES, roles.coded
+        )
+        read = {site: replace(rows, rows=data[site]) for site, rows in read.items()}
+    warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
+    if roles.values is None and not roles.raw:
+        _warn_of_row_numbers(list(read.values()))
+    for site, rows in read.items():
+        weight = rows.data.sample_weight
+        if weight is not None and not weight.any():
+            raise InputError(
+                f"site {site!r}, column {roles.weight!r}: every weight is 0; "
+                "leave the site out or weigh some row"
+            )
+    return read
+
+
+def _common_names(
+    names: Mapping[str, tuple[str, ...]], roles: ColumnRoles
+) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]], ColumnRoles]:
+    """Return the common and the own names of each site's columns, and the roles by common names.
+
+    Names that an option replaces are replaced first, also in the other options.
+    """
+    new = _new_names(names, roles.renamed)
+    shown = {site: tuple(new[site].get(n, n) for n in each) for site, each in names.items()}
+    roles = roles.in_names(roles.renamed.get("", {}))
+    spelled = common_names(shown, roles.said)
+    own: dict[str, dict[str, str]] = {}
+    for site, columns in names.items():
+        common = {name: other for other, name in spelled[site].items()}
+        both = zip(columns, shown[site], strict=True)
+        pairs = [(old, common.get(now, now)) for old, now in both]
+        own[site] = {now: old for old, now in pairs if now != old}
+        shown[site] = tuple(now for _, now in pairs)
+        note_names(f"site {site!r}", spelled[site])
+    every = [name for each in shown.values() for name in each]
+    roles = roles.in_names({n: own_names(every, [n]).get(n, n) for n in roles.said})
+    factors = {
+        site: {new.get(site, {}).get(name, name): x for name, x in each.items()}
+        for site, each in roles.recoding.factors.items()
+    }
+    return shown, own, replace(roles, recoding=replace(roles.recoding, factors=factors))
+
+
+def _new_names(
+    names: Mapping[str, tuple[str, ...]], renamed: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Return the names that an option replaces at each site, with the new ones."""
+    new: dict[str, dict[str, str]] = {site: {} for site in names}
+    for site, each in renamed.items():
+        if site and site not in names:
+            raise InputError(f"--rename: there is no site {site!r}; there are {', '.join(names)}")
+        for old, name in each.items():
+            at = [other for other in names if other == (site or other) and old in names[other]]
+            if not at:
+                which = f"site {site!r} has" if site else "no site has a"
+                has = f"no column {old!r}" if site else f"column {old!r}"
+                raise InputError(f"--rename: {which} {has}")
+            if full := [other for other in at if name in names[other]]:
+                raise InputError(f"--rename: site {full[0]!r} has a column {name!r} already")
+            for other in at:
+                put(new[other], old, name, "--rename", repr(old))
+    for site, each in new.items():
+        if (twice := first_twice(each.values())) is not None:
+            raise InputError(f"--rename: two columns of site {site!r} are to be called {twice!r}")
+    return new
+
+
+def _rows_of(
+    site: str,
+    source: OneSource,
+    opened: list[Table] | Matrix,
+    roles: ColumnRoles,
+    own: Mapping[str, str],
+    *,
+    by_name: bool,
+) -> dict[str, SiteRows]:
+    """Read the rows of a site, or of all sites from one file.
+
+    Unreadable columns that no option names are skipped.
+
+    Parameters
+    ----------
+    site : str
+        The site.
+    source : FileSource or WarehouseSource
+        Its file.
+    opened : list of Table or Matrix
+        The opened tables.
+    roles : ColumnRoles
+        The columns to read, by their common names.
+    own : mapping of str to str
+        The file's own names of some columns.
+    by_name : bool
+        Whether the user chose the columns.
+    """
+    owner = f"site {site!r}" if roles.site is None else str(source)
+    loaded = load(opened, roles.in_names(own), owner, skip=not by_name)
+    common = {name: each for each, name in own.items()}
+
+    def of_all(each: Mapping[str, Any]) -> dict[str, Any]:
+        return {common.get(name, name): value for name, value in each.items()}
+
+    read = replace(
+        loaded,
+        data=called(loaded.data, own),
+        unreadable=of_all(loaded.unreadable),
+        notations=of_all(loaded.notations),
+    )
+    chosen = tuple(name for name in roles.chosen if name not in read.unreadable)
+    used = {*chosen, *roles.others}
+    ignored = tuple(n for n in (common.get(n, n) for n in names_of(opened)) if n not in used)
+    padded = tuple(common.get(n, n) for n in (padded_columns(opened) if roles.raw else ()))
+    how, sites = read_as(opened, source), read.sites
+    rows = {}
+    for name in [site] if sites is None else sorted(set(sites.tolist())):
+        place = None if sites is None else np.flatnonzero(sites == name)
+        data = read.data if place is None else read.data.take(place)
+        is_fit = roles.raw and not (roles.numeric or roles.levels)  # and rows are not a model's
+        if is_fit and (n_empty := int((empty := _without_value(data)).sum())):
+            some = "1 row is" if n_empty == 1 else f"{n_empty:,} rows are"
+            said = f"site {name!r}: {some} left out for lack of any value, as row"
+            warnings.warn(f"{said} {int(np.argmax(empty)) + 1}", ReadingNote, stacklevel=2)
+            place = (np.arange(len(data)) if place is None else place)[~empty]
+            data = read.data.take(place)
+        rows[name] = SiteRows(
+            name,
+            roles.recoding.apply(data, name, gaps=roles.raw),
+            chosen,
+            range(1, len(data) + 1) if place is None else place + 1,
+            ignored,
+            unreadable=read.unreadable,
+            padded=padded,
+            read_as=how,
+            notations=read.notations,
+        )
+    return rows
+
+
+def _without_value(data: Data) -> NDArray[np.bool_]:
+    """Return which rows have no number and no text, (n,), unless none has."""
+    empty = np.isnan(data.X).all(axis=1).reshape(len(data))
+    return np.zeros(len(data), dtype=bool) if empty.all() else empty
+
+
+def _values(
+    sources: Mapping[str, OneSource], names: Mapping[str, Sequence[str]], roles: ColumnRoles
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each site to cluster by."""
+    if roles.values is not None:
+        return dict.fromkeys(names, roles.values)
+    _check_excluded(roles.excluded, names)
+    no_values = {*roles.others, *roles.excluded}
+    free = {site: [n for n in each if n not in no_values] for site, each in names.items()}
+    if not roles.raw:
+        return dict.fromkeys(names, common_columns(free))
+    values = {site: tuple(n for n in each if not is_index(n)) for site, each in free.items()}
+    for site, each in values.items():
+        if not each:
+            raise InputError(f"{sources[site]} has no column to cluster by")
+    return values
+
+
+def _check_excluded(excluded: Sequence[str], names: Mapping[str, Sequence[str]]) -> None:
+    """Raise an error for an excluded column that no site has."""
+    for name in excluded:
+        if not any(name in each for each in names.values()):
+            have = ", ".join(filter(None, next(iter(names.values()))))
+            raise InputError(f"--exclude: no site has a column {name!r}; there are {have}")
+
+
+def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
+    """Warn of columns that only number the rows, if the user chose no columns."""
+    columns = sites[0].columns
+    counts = [
+        name
+        for j, name in enumerate(columns)
+        if any(s.data.columns[j].kind == "number" and counts_rows(s.data.X[:, j]) for s in sites)
+    ]
+    if 0 < len(counts) < len(columns):
+        some = ", ".join(map(repr, counts))
+        warnings.warn(
+            f"clustered by {some} too, which only counts the rows; "
+            + choose([name for name in columns if name not in counts]),
+            stacklevel=3,
+        )
+
+
+def _columns_apart(tables: Mapping[str, SiteRows], prepare: PreprocessingSpec) -> dict[str, str]:
+    """Return what sites hold in columns that differ between sites, as questions if so.
+
+    Sites with limits of their own are asked when they take part.
+    """
+    if any(table.limits is not None for table in tables.values()):
+        return {}
+    described = {site: table.described_columns for site, table in tables.items()}
+    rows = {site: each.rows for site, each in tables.items() if isinstance(each.rows, Data)}
+    apart = columns_apart(described, prepare)
+    questions = code_questions(rows) if apart else {}
+    return {name: questions.get(name, held) for name, held in apart.items()}
+
+
+def _check_alike(apart: Mapping[str, str]) -> None:
+    """Raise an error for columns that hold text at some sites and numbers at others."""
+    if apart:
+        line, *others = apart.values()
+        more = f" (as {len(others)} more columns are odd)" if others else ""
+        names = ",".join(map(quoted, apart))
+        raise InputError(
+            f"{line}{more}; --categories auto,{names} takes all of it as text; "
+            f"--exclude {names} or --lenient goes on without"
+        )
+
+
+def _check_readable(tables: Mapping[str, SiteRows]) -> None:
+    """Raise an error for rows with an unreadable column, naming its first bad cell and a remedy."""
+    found = [(s, n, why) for s, table in tables.items() for n, why in table.unreadable.items()]
+    if found:
+        site, name, reason = found[0]
+        names = list(dict.fromkeys(quoted(column) for _, column, _ in found))
+        more = f" (as {len(found) - 1} more columns of the sites are odd)" if found[1:] else ""
+        raise InputError(
+            f"site {site!r}, column {name!r}, {reason}{more}; --exclude {','.join(names)} or "
+            "--lenient goes on without"
+        )
+
+
+def screen(
+    tables: Mapping[str, SiteRows],
+    summaries: Mapping[str, SourceSummary],
+    prepare: PreprocessingSpec,
+    dates: Collection[str] = (),
+    apart: Mapping[str, str] | None = None,
+    *,
+    chosen: bool,
+) -> tuple[dict[str, SiteRows], Screening]:
+    """Return the rows without columns that are not measurements, and notes on all columns.
+
+    Parameters
+    ----------
+    tables : mapping of str to SiteRows
+        The rows of each site, before preparation.
+    summaries : mapping of str to SourceSummary
+        The summaries of rows in memory.
+    prepare : PreprocessingSpec
+        The preparation.
+    dates : collection of str
+        Columns whose dates were converted to numbers.
+    apart : mapping of str to str, optional
+        Columns that differ between sites, and what the sites hold.
+    chosen : bool
+        Whether the user chose the columns; then none is left out.
+    """
+    screening = screened(summaries, prepare.named, dates, prepare.bounds)
+    unreadable = {
+        name: f"at {site}, {reason}"
+        for site, table in tables.items()
+        for name, reason in table.unreadable.items()
+    }
+    unlike = {
+        name: why.partition(" holds ")[2].partition(": correct")[0].partition("; if")[0]
+        for name, why in (apart or {}).items()
+    }
+    left_out = {} if chosen else unreadable | unlike | dict(screening.left_out)
+    rest = {site: table.without(left_out) for site, table in tables.items()}
+    rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}
+    odd = no_features(rows, chosen=chosen) if len(rows) == len(rest) else ()
+    screening = replace(screening, warnings=(*screening.warnings, *odd))
+    if chosen:
+        return dict(tables), replace(screening, left_out={}, notes=())
+    if any(table.limits is not None for table in tables.values()):
+        return dict(tables), Screening(warnings=screening.warnings)
+    return rest, replace(screening, left_out=left_out, notes=(*_written(tables), *screening.notes))
+
+
+def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
+    """Yield the dialects of files that have an unusual one."""
+    sites: dict[str, list[str]] = {}
+    for site, table in tables.items():
+        for what in table.read_as:
+            sites.setdefault(what, []).append(site)
+    if sites:
+        yield f"Read with {'; '.join(f'{what}: {listed(at)}' for what, at in sites.items())}."
+
+
+# Files as a command names them
+
+
+def named_sources(
+    arguments: Iterable[str],
+    decimal: str | None = None,
+    encoding: str | None = None,
+    skip: int | None = None,
+) -> dict[str, OneSource]:
+    """Return the files by site: ``path`` is named by its stem, and ``name=path`` sets a name.
+
+    Parameters
+    ----------
+    arguments : iterable of str
+        The files as arguments of a command, possibly with options of their own.
+    decimal : {".", ","}, optional
+        The decimal sign of CSV files; by default inferred from each file.
+    encoding : str, optional
+        The encoding of CSV files; by default inferred from each file.
+    skip : int, optional
+        The number of lines above the tables of CSV and Excel files; by default inferred from each
+        file.
+
+    Returns
+    -------
+    dict of str to FileSource or WarehouseSource
+        The files, sorted by name.
+
+    Raises
+    ------
+    InputError
+        If two sites have the same name, or an option is unknown.
+
+    Examples
+    --------
+    >>> sources = named_sources(["data/south.csv", "Upper North=data/n1.parquet"])
+    >>> [(site, str(source)) for site, source in sources.items()]
+    [('Upper North', 'data/n1.parquet'), ('south', 'data/south.csv')]
+    >>> source = named_sources(["east=east_de.csv:decimal=,:encoding=latin-1"])["east"]
+    >>> str(source), source.decimal, source.encoding
+    ('east_de.csv', ',', 'latin-1')
+    """
+    sources: dict[str, OneSource] = {}
+    for argument in arguments:
+        site, source = _named(argument)
+        if site in sources:
+            raise InputError(
+                f"two sites are called {site!r} ({sources[site]} and {source}); give one of them "
+                f"another name, as in {shlex.quote(f'{site}-2={source}')}"
+            )
+        if isinstance(source, WarehouseSource):
+            sources[site] = source
+            continue
+        format = FORMATS.get(suffix_of(source.path.name) or "")
+        if format is not None and "skip" in format.options and source.skip is None:
+            source = replace(source, skip=skip)
+        if format is CSV:
+            decimals, letters = source.decimal or decimal, source.encoding or encoding
+            source = replace(source, decimal=decimals, encoding=letters)
+        sources[site] = source
+    return dict(sorted(sources.items()))
+
+
+def _named(argument: str) -> tuple[str, OneSource]:
+    """Return the name of a site and its file, with the options of that file."""
+    options: dict[str, Any] = {}
+    if not Path(argument).exists():
+        argument, *parts = OPTION.split(argument)
+        options = _options(argument, parts)
+        _check_no_option(argument)
+    if scheme := ADDRESS.search(argument):
+        return _remote(argument, scheme[1], options)
+    name, equals, path = argument.partition("=")
+    if not equals or Path(argument).exists():
+        name, path = _stem(argument), argument
+    if not name.strip() or not path:
+        raise InputError(f"{argument!r} must be FILE or NAME=FILE")
+    if isdir(path) and not path.endswith("/") and not has_partitions(Path(path)):
+        raise InputError(
+            f"{path} is a folder; give one file for each site, or write {path}/ if its Parquet "
+            "files are the rows of one"
+        )
+    return name.strip(), FileSource(Path(path), **options)
+
+
+def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, OneSource]:
+    """Return the name of a site and what is at an address: a copy of a file, or a warehouse."""
+    before, _, rest = argument.partition("://")
+    name, address = before.rpartition("=")[0].strip(), f"{scheme}://{rest}"
+    place = rest.partition("?")[0].rstrip("/")
+    if scheme in WEB or (scheme in SCHEMES and suffix_of(place)):
+        path = fetched(address)
+        return name or _stem(path.name), FileSource(path, **options)
+    if other := options.keys() - {"query", "table", "where", "order"}:
+        raise InputError(f"{scheme}://...: the option {min(other)} is for files")
+    source = WarehouseSource(address, **options)
+    with error_prefix(f"{scheme}://..."):
+        source.check()
+    return name or str(options.get("table", PurePosixPath(place).name)), _now(source)
+
+
+def _now(source: WarehouseSource, columns: Sequence[str] | None = None) -> WarehouseSource:
+    """Return a source with its present rows, read once per command."""
+    held = HELD.get()
+    held = {} if held is None else held
+    key = source, tuple(columns or ())
+    if key not in held:
+        held[key] = hold(source, columns)
+    found: WarehouseSource = held[key]
+    return found
+
+
+def _stem(path: str) -> str:
+    """Return the name of a site whose file is given without a name."""
+    file = Path(path).name
+    return file[: len(file) - len(suffix_of(file) or "")] or path
+
+
+def _options(file: str, parts: list[str]) -> dict[str, Any]:
+    """Return the options of a file from alternating names and values."""
+    shown = "the address" if ADDRESS.search(file) else file  # there may be a password in it
+    options: dict[str, Any] = {}
+    for name, value in zip(parts[::2], parts[1::2], strict=True):
+        if name in options or not value.strip():
+            what = "is given twice" if name in options else "has no value"
+            raise InputError(f"{shown}: the option {name} {what}")
+        options[name] = tuple(column_list(value, "names") or ()) if name == "names" else value
+    if "skip" in options:
+        if not options["skip"].strip().isdecimal():
+            raise InputError(f"{shown}: skip must be a number of lines, not {options['skip']!r}")
+        options["skip"] = int(options["skip"])
+    if options.get("decimal", POINT) not in (POINT, COMMA):
+        raise InputError(f'{shown}: decimal must be "." or ",", not {options["decimal"]!r}')
+    return options
+
+
+def _check_no_option(file: str) -> None:
+    """Raise an error for an unknown option behind a file."""
+    path, _, unknown = file.rpartition(":")
+    if ADDRESS.search(file) is None and "=" in unknown and suffix_of(path) is not None:
+        raise InputError(
+            f"{path} has no option {unknown.partition('=')[0]!r}; there are "
+            f"{', '.join(FILE_OPTIONS)}, as in {path}:decimal=,"
+        )
+
+
+def are_site_files(files: Sequence[str]) -> bool:
+    """Return whether files are site files, which cannot be mixed with others."""
+    tomls = [name for name in files if name.lower().endswith(".toml")]
+    if tomls and len(tomls) < len(files):
+        other = next(name for name in files if name not in tomls)
+        raise InputError(f"{tomls[0]} is a site file and {other} is none; write one for it, too")
+    return bool(tomls)
+
+
+# Tables that clusters are joined to
+
+
+TABLES = "tables"
+"""The folder of tables with clusters, beside that of labels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joining:
+    """Tables of the rows, to which clusters are joined.
+
+    Parameters
+    ----------
+    own : mapping of str to OwnTable
+        The tables by site, with that of all sites under None; if ``append`` is False, sites whose
+        rows have no keys may be missing.
+    append : bool, default=False
+        Whether to write the tables again with the clusters.
+    """
+
+    own: Mapping[str | None, OwnTable] = field(default_factory=dict)
+    append: bool = False
+
+    def keys(self, rows: SiteRows) -> tuple[str, Any] | None:
+        """Return the name of the column of keys and the key of each row; None without keys."""
+        own = self._own(rows.name)
+        return None if own is None else own.keys(rows.row_ids)
+
+    def write(self, folder: Path, file: str, rows: SiteRows, model: Model, labels: Labels) -> None:
+        """Write a site's table with the clusters of its rows, if tables are to be written."""
+        own = self._own(rows.name)
+        if self.append and own is not None:
+            (folder / TABLES).mkdir(exist_ok=True)
+            table = own.read(rows.row_ids)
+            more = _appended(rows, model, labels)
+            write_joined(folder / self.file_of(file), table, more, *own.dialect)
+
+    def files(self, labels: Sequence[str]) -> list[str]:
+        """Return the files of the tables that accompany files of labels."""
+        return list(map(self.file_of, labels)) if self.append else []
+
+    @staticmethod
+    def file_of(labels: str) -> str:
+        """Return the file of a site's table, which is named like that of its labels."""
+        return f"{TABLES}/{Path(labels).name}"
+
+    def _own(self, site: str) -> OwnTable | None:
+        return self.own.get(site, self.own.get(None))
+
+
+def open_tables(
+    files: Sequence[str], options: JoinOptions, values: ValueOptions, *, of_all: bool = False
+) -> Joining:
+    """Open the tables to which clusters will be joined, before any row is read.
+
+    Parameters
+    ----------
+    files : sequence of str
+        The files as arguments of the command.
+    options : JoinOptions
+        Options for keys, and for writing tables again.
+    values : ValueOptions
+        Options for reading files.
+    of_all : bool, default=False
+        Whether one file holds the rows of all sites.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or has no such column, or if options for files of rows were given
+        with site files.
+    """
+    is_asked = options.id_column is not None or options.append
+    if are_site_files(files):
+        if is_asked:
+            raise refused("site-file-joined")
+        tables = {site.name: site.own_table() for site in _site_files(files)}
+        return Joining({name: own for name, own in tables.items() if own is not None})
+    if not is_asked:
+        return Joining()
+    own: dict[str | None, OwnTable] = {}
+    for site, source in named_sources(
+        files, values.decimal, values.encoding, values.skip_rows
+    ).items():
+        owner = str(source) if of_all else f"site {site!r}"
+        own[None if of_all else site] = OwnTable.open(source, owner, options.id_column)
+    return Joining(own, options.append)
+
+
+def _appended(rows: SiteRows, model: Model, labels: Labels) -> dict[str, Any]:
+    """Return the columns to append: cluster, its name, distance to its centre, and margin."""
+    names = Run(model=model.plain()).names
+    columns: dict[str, Any] = {"cluster": labels, "cluster_name": np.array([*names, ""])[labels]}
+    if len(model.centers):
+        parts, start = [], 0
+        for part in chunks_of(rows.rows):
+            own = labels[start : start + len(part)]
+            parts.append(model.assignment.margins(model.prepared(part), own))
+            start += len(part)
+        columns["distance"], columns["margin"] = np.concatenate(parts, axis=1)
+    return columns

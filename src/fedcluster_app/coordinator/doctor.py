@@ -1,0 +1,107 @@
+"""Examination of a coordinator before it starts, and when something does not work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedcluster.errors import InputError
+from fedcluster_app.coordinator.certificates import accepted_keys
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.operators import operators_log
+from fedcluster_app.coordinator.renewal import certificate_end, expiry_notice, own_certificates
+from fedcluster_app.coordinator.runs import State, runs
+from fedcluster_app.site.doctor import (
+    DOUBTFUL,
+    GOOD,
+    PACKAGES,
+    WRONG,
+    Finding,
+    disk,
+    modes,
+    reached,
+    versions,
+)
+from fedcluster_app.trust.audit_log import verify
+from fedcluster_app.trust.identity import Address
+from fedcluster_app.trust.owned_files import is_running
+
+
+def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yield the findings about a coordinator, in the order in which it needs what is examined.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    transports : sequence of str
+        Packages of transports, whose versions are told if they are installed.
+    """
+    yield versions([*PACKAGES, *transports])
+    try:
+        federation = Federation.load(folder)
+    except InputError as error:
+        yield Finding("folder", WRONG, str(error))
+        return
+    n = len(federation.sites)
+    yield Finding("folder", GOOD, f"{n} site{'s' * (n > 1)}, at {federation.address}")
+    for what, examine in {"certificate": _certificate, "keys": _keys, "log": _log}.items():
+        try:
+            state, said = examine(federation)
+        except InputError as error:
+            state, said = WRONG, str(error)
+        yield Finding(what, state, said)
+    yield _program(federation)
+    yield _runs(federation)
+    yield modes(federation.folder)
+    yield disk(federation.folder)
+
+
+def _certificate(federation: Federation) -> tuple[str, str]:
+    if federation.insecure:
+        return DOUBTFUL, "none: nothing is encrypted"
+    end = min(map(certificate_end, own_certificates(federation)))
+    if notice := expiry_notice(federation):
+        return WRONG if end < datetime.now(UTC) else DOUBTFUL, notice
+    return GOOD, f"valid until {end:%Y-%m-%d}"
+
+
+def _keys(federation: Federation) -> tuple[str, str]:
+    """Return whether each site has a key by which it is let in."""
+    if federation.insecure or federation.has_flare:
+        return GOOD, "sites have kits of FLARE" if federation.has_flare else "sites need none"
+    keys = accepted_keys(federation.folder, federation.sites)
+    if without := [site for site, own in keys.items() if not own]:
+        return DOUBTFUL, f"{', '.join(without)}: not let in before rotate-key, or remove-site"
+    return GOOD, "each site has one"
+
+
+def _log(federation: Federation) -> tuple[str, str]:
+    log = operators_log(federation.folder)
+    if not log.path.exists():
+        return GOOD, "not begun"
+    end, _ = verify(log.path)
+    return GOOD, f"{end.line:,} lines are in order; the last has the hash {end.hash[:16]}"
+
+
+def _program(federation: Federation) -> Finding:
+    """Return whether the coordinator runs, and sites could reach it from this machine."""
+    start = f"fedcluster federation start {federation.folder}"
+    if federation.has_flare:
+        start = f"fedcluster flare start {federation.file('flare', 'server')}"
+    elif is_running(federation.folder):
+        here = Address.read(federation.local_address)
+        return reached(here, federation.authority, federation.host)
+    return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")
+
+
+def _runs(federation: Federation) -> Finding:
+    """Return how many runs wait, and which were broken off."""
+    known = runs(federation)
+    broken = [run.name for run in known if run.state == State.INTERRUPTED]
+    if broken:
+        how = f"fedcluster federation run {federation.folder} resume {broken[-1]}"
+        return Finding("runs", DOUBTFUL, f"{len(broken)} interrupted: {how}")
+    waiting = sum(run.state == State.QUEUED for run in known)
+    return Finding("runs", GOOD, f"{len(known)}, of which {waiting} wait")

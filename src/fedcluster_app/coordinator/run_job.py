@@ -1,0 +1,285 @@
+"""A run at the coordinator, over any transport: its job, its records and its results."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcluster.core.files import atomic_write, write_json
+from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
+from fedcluster.engines.wire import WireError
+from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
+from fedcluster.jobs import (
+    Job,
+    JobReport,
+    doubts_of,
+    execute,
+    job_from_json,
+    preprocessing_of,
+    procedure_of,
+    steps_of,
+)
+from fedcluster_app.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster_app.records import load_record, record_or
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.report.messages import two_sites_line
+from fedcluster_app.secure.engine import SecureEngine
+from fedcluster_app.tables.outputs import atomic_folder
+from fedcluster_app.trust.owned_files import ORPHAN, running
+from fedcluster_app.wire.recorder import PROGRESS, RecordedEngine, WatchedEngine
+from fedcluster_app.wire.remote import RemoteEngine, Transport
+
+MODEL_FILES = {"model": "model-asked.json", "beside": "model-beside.json"}
+"""Parameters of a job that are models, with the files that hold them in the folder of a run."""
+
+RESULT = "result"
+"""The folder, within that of a run, for its result files."""
+
+LOGGER = logging.getLogger(__name__)
+
+HEADS = "log-heads.json"
+"""The file, in the folder of a run, with the last line of each site's log, by its hash."""
+
+
+def run_in_folder(
+    connect: Callable[[Mapping[str, Any]], RemoteEngine],
+    folder: Path,
+    reason: Callable[[Exception], str] = lambda _error: "",
+) -> str:
+    """Run the job in a folder and write its outcome there; return its error, if any.
+
+    Parameters
+    ----------
+    connect : callable
+        Returns the engine that asks the sites, given the content of ``job.json``.
+    folder : Path
+        The folder of the run.
+    reason : callable, optional
+        Returns the message for an error of the transport; nothing for other errors.
+
+    Raises
+    ------
+    InputError
+        If another process carries out the run and does not end.
+    """
+    with running(folder, "process of the run", ORPHAN):
+        outcome = outcome_of(folder) or _outcome(connect, folder, reason)
+    return str(outcome.get("error", ""))
+
+
+def outcome_of(folder: Path) -> dict[str, Any]:
+    """Return the outcome of a run, empty if there is none."""
+    return record_or(folder / "outcome.json", dict[str, Any], {})
+
+
+def _outcome(
+    connect: Callable[[Mapping[str, Any]], RemoteEngine],
+    folder: Path,
+    reason: Callable[[Exception], str],
+) -> dict[str, Any]:
+    """Run the job in a folder; return and write its outcome."""
+    try:
+        written = load_record(folder / "job.json", dict[str, Any])
+        content = located(written, folder)
+        outcome = {
+            "done": True,
+            **run_job(connect(content), content, folder),
+            "out": written["out"],
+        }
+    except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
+        outcome = {"done": False, "error": str(error)}
+    except Exception as error:
+        if not (why := reason(error)):
+            LOGGER.exception("the run failed")
+            why = f"{type(error).__name__}: {error}"
+        outcome = {"done": False, "error": why}
+    write_json(folder / "outcome.json", outcome)
+    return outcome
+
+
+def located(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the content of ``job.json`` with paths that programs in any folder understand.
+
+    In the file, they begin at the folder of the run, so that a federation can be moved.
+    """
+    paths = {key: str(folder / content[key]) for key in ("out", "first_rows") if key in content}
+    parameters = dict(content["parameters"])
+    for key, file in MODEL_FILES.items():
+        if parameters.get(key) == file:
+            parameters[key] = str(folder / file)
+    forgets = content.get("forgets")
+    forgotten = {"forgets": {**forgets, "run": str(folder / forgets["run"])}} if forgets else {}
+    return {**content, **paths, "parameters": parameters, **forgotten}
+
+
+def engine_over(
+    transport: Transport,
+    sites: Collection[str],
+    *,
+    quorum: int | None = None,
+    permit: str | None = None,
+    bounds: ReplyBounds = NOTHING_STATED,
+    secure: bool = False,
+) -> RemoteEngine:
+    """Return the engine that asks sites over a transport; see `terms_of`."""
+    engine = SecureEngine if secure else RemoteEngine
+    return engine(transport, sites, quorum=quorum, permit=permit, bounds=bounds)
+
+
+def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms of a run from ``job.json``."""
+    terms = {"permit": None, "secure": False, **content}
+    return {key: terms[key] for key in ("quorum", "permit", "secure")} | {
+        "bounds": bounds_of(content)
+    }
+
+
+def bounds_of(content: Mapping[str, Any]) -> ReplyBounds:
+    """Return the bounds on the sites' rows from ``job.json``."""
+    path = Path(content.get("first_rows", FIRST_ROWS))
+    return ReplyBounds(
+        content.get("rows", {}),
+        first_rows(path) if "first_rows" in content else {},
+        {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
+        f"if that is right: fedcluster federation bounds {path.parent} --rows {{rows}}",
+        bool(content.get("parameters", {}).get("robust")),
+    )
+
+
+def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Run a job and write its files; every exchange is recorded in ``folder``.
+
+    Parameters
+    ----------
+    engine : RemoteEngine
+        The engine that asks the sites.
+    content : mapping
+        The content of ``job.json``.
+    folder : Path
+        The folder of the run; recorded answers are not requested again.
+
+    Returns
+    -------
+    dict
+        The outcome for the coordinator.
+    """
+    job = job_from_json(content["job"], content["parameters"])
+    rows = content.get("rows", {})
+    n_rows = sum(rows.values()) if rows and set(content["sites"]) <= set(rows) else None
+    job = procedure_of(job).with_public(content["columns"], content.get("ranges", {}), n_rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    engine.name_job(folder.name, content.get("operator"), known_heads(folder.parent))
+    watched = _watched(engine, content, folder)
+    with _heads_kept(engine, folder):
+        with watched.failure_noted():
+            columns = _columns(engine, job, content["columns"], folder)
+        with _first_rows_kept(engine, content):
+            report = execute(job, watched, columns=columns, enough=_enough(job, content))
+    introduced, members = engine.introduce(), {site.name for site in report.sites}
+    answered = tuple(site for site in introduced if site.name in members)
+    report = replace(report, sites=answered, refusals=tuple(engine.refusals))
+    out, doubts = Path(content["out"]), _doubts(report)
+    with atomic_folder(out) as partial:
+        shown = write_job(partial, report, out.name, doubts)
+        files = sorted(path.name for path in partial.iterdir())
+    kept: tuple[str, ...] = ()
+    if "model.json" in files:
+        kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
+    doubts = [*two_sites_line(len(content.get("sites", ()))), *doubts]
+    return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+
+
+def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
+    """Return the smallest number of sites with which a job may begin, None for all."""
+    if content.get("secure"):  # a total without a site would tell its sums
+        return None
+    faults = procedure_of(job).faults
+    return content.get("quorum") or (len(content["sites"]) - faults if faults else None)
+
+
+def _doubts(report: JobReport) -> list[str]:
+    """Return doubts about the result of a run."""
+    doubts = [*report.fit_report.doubts]
+    doubts += (
+        ["sites write [factors] and [codes] into their site files"]
+        if report.fit_report.warnings
+        else []
+    )
+    return [*doubts, *doubts_of(report)]
+
+
+def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
+    """Return the engine of a run, which keeps records and logs progress."""
+    earlier = content.get("forgets")
+    forgets = earlier and (Path(earlier["run"]) / "communication_rounds", earlier["site"])
+    recorded = RecordedEngine(engine, folder / "communication_rounds", forgets)
+    return WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
+
+
+def known_heads(runs: Path) -> dict[str, str]:
+    """Return the last line that the runs in a folder know of each site's log, by its hash."""
+    heads: dict[str, str] = {}
+    for path in sorted(runs.glob(f"*/{HEADS}")):  # runs are named by their time
+        heads |= load_record(path, dict[str, str])
+    return heads
+
+
+@contextmanager
+def _heads_kept(engine: RemoteEngine, folder: Path) -> Iterator[None]:
+    """Record, at the end of a block and whatever happens, the last lines of the sites' logs."""
+    try:
+        yield
+    finally:
+        write_json(folder / HEADS, engine.log_heads)
+
+
+@contextmanager
+def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
+    """Record, at the end of a block and whatever happens, the rows that sites first reported."""
+    try:
+        yield
+    finally:
+        if "first_rows" in content:
+            keep_first_rows(Path(content["first_rows"]), engine.stated_rows)
+
+
+def _columns(
+    engine: RemoteEngine, job: Job, chosen: list[str] | None, folder: Path
+) -> tuple[str, ...]:
+    """Choose the columns that all sites are asked about, and return them in a common order.
+
+    Raises
+    ------
+    InputError
+        If rows are not prepared and two sites have different columns, or if no column is named
+        under a privacy budget.
+    """
+    if (public := procedure_of(job).public_columns(chosen)) is not None:
+        engine.choose_publicly(public)
+        return public
+    raw = preprocessing_of(job) is not None
+    engine.choose(chosen, raw=raw)
+    if raw:
+        return tuple(chosen or ())
+    sites = [site for site in engine.introduce(steps=steps_of(job)) if site.answered]
+    by_site = {site.name: tuple(column.name for column in site.columns) for site in sites}
+    first, *others = by_site
+    columns = by_site[first]
+    for site in others:
+        if differing := sorted(set(columns) ^ set(by_site[site])):
+            raise InputError(
+                f"sites {first!r} and {site!r} have not the same columns: {', '.join(differing)}; "
+                "name those to cluster by with --columns"
+            )
+    record = folder / "columns.json"
+    if record.exists():
+        columns = load_record(record, tuple[str, ...])
+    with atomic_write(record) as temporary:
+        temporary.write_text(json.dumps(columns), encoding="utf-8")
+    engine.choose(columns)
+    return columns

@@ -1,0 +1,665 @@
+"""HTTP interface of a coordinator for operators and their runs, and for Prometheus.
+
+An operator must show a token before anything else of a request is read. Requests and refusals are
+logged in lines that are chained by their hashes. A request cannot name files of this machine: a run
+writes into its own folder, from which results are fetched.
+
+Health metrics come from the progress logs of runs. They contain names of sites, times and counts,
+but no answers of sites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from prometheus_client import CollectorRegistry, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fedcluster import __version__
+from fedcluster.core.files import json_text, write_json
+from fedcluster.errors import InputError, SiteError
+from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
+from fedcluster.options.choices import MODELS
+from fedcluster.recipes.specifications import RunOptions
+from fedcluster_app.coordinator.folder import ADDRESS, Federation
+from fedcluster_app.coordinator.fresh_certificate import FRESH, FreshCertificate
+from fedcluster_app.coordinator.operators import Operator, operator_of, operators_log
+from fedcluster_app.coordinator.renewal import certificates, own_certificates
+from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
+from fedcluster_app.coordinator.runs import (
+    GOING,
+    OPTIONS,
+    Carrier,
+    Run,
+    RunQueue,
+    State,
+    content_of,
+    content_without,
+    how_to_go_on,
+    queue_of,
+    run_folder,
+    runs,
+)
+from fedcluster_app.trust.audit_log import AuditLog
+from fedcluster_app.trust.identity import is_loopback
+from fedcluster_app.wire.recorder import PROGRESS
+
+BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bounds of the histogram of seconds per round."""
+
+CONNECTED_FOR = 5.0
+"""Seconds for which the list of connected sites is cached."""
+
+
+class Health:
+    """What a coordinator has observed of its sites and runs since it started.
+
+    Parameters
+    ----------
+    federation : callable
+        Returns the federation, as its folder describes it now.
+    online : callable
+        Returns the names of the sites that are connected.
+    version : str
+        The version of the coordinator's program.
+    """
+
+    def __init__(
+        self,
+        federation: Callable[[], Federation],
+        online: Callable[[], list[str]],
+        version: str,
+    ) -> None:
+        self._federation, self._online = federation, online
+        self._version = version
+        self._change = threading.Lock()
+        self._known: tuple[float, list[str]] = (-float("inf"), [])
+        self._read: tuple[Path | None, int] = (None, 0)
+        self._began = 0.0
+        self._responded: set[str] = set()
+        self._last: dict[str, float] = {}
+        self._rounds: dict[str, Counter[str]] = {"answered": Counter(), "missed": Counter()}
+        self._seconds: list[float] = []
+        self._registry = CollectorRegistry()
+        self._round_seconds = Histogram(
+            "fedcluster_round_seconds",
+            "Seconds from a question to the last answer.",
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        info = Info("fedcluster", "The coordinator's program.", registry=self._registry)
+        info.info({"version": version})
+        self._registry.register(self)
+
+    def follow(self, folder: Path) -> None:
+        """Process the events that a run has logged since the last call."""
+        with self._change:
+            for event in self._new(folder / PROGRESS):
+                with suppress(LookupError, TypeError, ValueError, AttributeError):
+                    self._take(event, folder.name)
+
+    def _new(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Yield the events that were not read yet; a file that was restarted is read again."""
+        before, offset = self._read
+        with suppress(OSError):
+            size = path.stat().st_size
+            offset = offset if before == path and size >= offset else 0
+            with path.open("rb") as file:
+                file.seek(offset)
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            self._read = path, offset + len(whole)
+            for line in whole.splitlines():
+                with suppress(ValueError):
+                    yield dict(json.loads(line))
+
+    def _take(self, event: Mapping[str, Any], run: str) -> None:
+        at = float(event["at"])
+        if "heard" in event:
+            self._last[str(event["heard"])] = at
+            self._responded.add(str(event["heard"]))
+        elif "asked" in event:
+            self._began, self._responded = at, set()
+        elif "failed" in event:  # without a number where sites were to tell of themselves
+            responded, self._responded = self._responded if "round" in event else set(), set()
+            failed = list(event["failed"])
+            self._count([name for name in sorted(responded) if name not in failed], failed)
+        elif self._responded:  # else the round was not asked, but read from the records
+            seconds, self._responded = max(0.0, at - self._began), set()
+            answered, missing = list(event["answered"]), list(event["missing"])
+            self._count(answered, missing)
+            self._seconds = [*self._seconds[-99:], seconds]
+            self._round_seconds.observe(seconds)
+            about = {"run": run, "round": event["round"], "seconds": round(seconds, 3)}
+            LOGGER.info("round is done", extra={**about, "missing": missing})
+
+    def _count(self, answered: list[str], missing: list[str]) -> None:
+        self._rounds["answered"].update(answered)
+        self._rounds["missed"].update(missing)
+
+    def sites(self) -> dict[str, dict[str, Any]]:
+        """Return each site's connection, its last answer and its number of answers."""
+        now, online = self._known
+        if time.monotonic() - now > CONNECTED_FOR:
+            online = self._online()
+            self._known = time.monotonic(), online
+        with self._change:
+            return {
+                name: {
+                    "connected": name in online,
+                    "last_answer": self._last.get(name),
+                    **{key: counts[name] for key, counts in self._rounds.items()},
+                }
+                for name in self._federation().sites
+            }
+
+    def summary(self) -> dict[str, Any]:
+        """Return all facts about the coordinator except its sites."""
+        federation = self._federation()
+        states = Counter(run.state for run in runs(federation))
+        with self._change:
+            seconds = self._seconds[-1:], sum(self._seconds) / max(1, len(self._seconds))
+        last, mean = seconds
+        return {
+            "version": self._version,
+            "queue": states[State.QUEUED],
+            "runs": {state: states[state] for state in State},
+            "seconds_of_last_round": last[0] if last else None,
+            "seconds_of_a_round": mean if last else None,
+            "days_of_certificate": days_of_certificate(federation),
+        }
+
+    def metrics(self) -> bytes:
+        """Return all metrics in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics that are computed on request."""
+        sites, summary = self.sites(), self.summary()
+        for key, text in {
+            "answered": "Rounds that a site answered.",
+            "missed": "Rounds that went, or failed, without a site that was asked.",
+        }.items():
+            counter = CounterMetricFamily(f"fedcluster_site_rounds_{key}", text, labels=["site"])
+            for name, site in sites.items():
+                if site[key]:
+                    counter.add_metric([name], site[key])
+            yield counter
+        answers = {name: site["last_answer"] for name, site in sites.items()}
+        known = {name: at for name, at in answers.items() if at is not None}
+        connected = {name: site["connected"] for name, site in sites.items()}
+        about = "When a site answered last."
+        yield _gauge("site_connected", "Whether a site is connected.", "site", connected)
+        yield _gauge("site_last_answer_timestamp_seconds", about, "site", known)
+        yield _gauge("runs", "Runs by their state.", "state", summary["runs"])
+        yield _gauge("queue_length", "Runs that wait.", "", {"": summary["queue"]})
+        end = end_of_certificate(self._federation())
+        ends = {"": float("nan") if end is None else end.timestamp()}
+        about = "When the coordinator's certificate ends."
+        yield _gauge("certificate_end_timestamp_seconds", about, "", ends)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a Prometheus gauge with one value, or one for each value of its label."""
+    gauge = GaugeMetricFamily(f"fedcluster_{name}", text, labels=[label] if label else [])
+    for key, value in values.items():
+        gauge.add_metric([key] if label else [], value)
+    return gauge
+
+
+def days_of_certificate(federation: Federation) -> float | None:
+    """Return the days until the coordinator's certificate expires, None if there is none."""
+    end = end_of_certificate(federation)
+    return None if end is None else (end - datetime.now(UTC)).total_seconds() / 86400
+
+
+def end_of_certificate(federation: Federation) -> datetime | None:
+    """Return when the coordinator's certificate expires, None if there is none."""
+    try:
+        chains = [certificates(path) for path in own_certificates(federation)]
+    except InputError:
+        return None
+    if not chains:
+        return None
+    return min(each.not_valid_after_utc for chain in chains for each in chain)
+
+
+LOGGER = logging.getLogger(__name__)
+
+FIRST_LINE = 20.0
+"""Seconds within which the head of a request must arrive."""
+
+CONNECTIONS = 200
+"""Largest number of simultaneous connections; more are refused."""
+
+LARGEST = 64 << 20
+"""Size in bytes of the largest request: a job with the model that it scores."""
+
+SECONDS = 30.0
+"""Seconds within which the body of a request must arrive."""
+
+REFUSALS = 10
+"""Number of refused requests per minute that are logged individually."""
+
+FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request, Operator, Mapping[str, Any]], Response]
+"""Function that answers a request of an operator, given its JSON object."""
+
+
+class Service:
+    """Interface for operators of one federation.
+
+    Parameters
+    ----------
+    queue : RunQueue
+        The runs.
+    log : AuditLog
+        The log of requests by operator.
+    health : Health
+        The health of the sites and the runs.
+    """
+
+    def __init__(self, queue: RunQueue, log: AuditLog, health: Health) -> None:
+        self._queue, self._log, self._health = queue, log, health
+        self._federation = queue.federation
+        self._refused: list[float] = []
+
+    def app(self) -> Starlette:
+        """Return the application to serve."""
+        run = "/runs/{name}"
+        routes = [
+            Route("/health", _is_up),
+            Route("/metrics", self._known(self._metrics)),
+            Route("/runs", self._known(self._list)),
+            Route("/runs", self._known(self._begin, brings=True), methods=["POST"]),
+            Route(run, self._known(self._show)),
+            Route(f"{run}/resume", self._known(self._resume), methods=["POST"]),
+            Route(f"{run}/cancel", self._known(self._cancel), methods=["POST"]),
+            Route(f"{run}/forget", self._known(self._forget, brings=True), methods=["POST"]),
+            Route(f"{run}/{RESULT}/{{file}}", self._known(self._file)),
+            Route("/sites", self._known(self._sites)),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _refusal})
+
+    def _known(self, answer: Answer, *, brings: bool = False) -> Endpoint:
+        """Return an endpoint for operators, which checks their token first.
+
+        With ``brings``, the request must have a JSON object, which is only read after the check.
+        """
+
+        async def endpoint(request: Request) -> Response:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            shown = token.strip() if scheme.lower() == "bearer" else ""
+            operator = await run_in_threadpool(operator_of, self._federation.folder, shown)
+            if operator is None:
+                await run_in_threadpool(self._note_refusal, request)
+                raise HTTPException(401, "no operator has this token")
+            body = await _body(request) if brings else {}
+            try:
+                return await run_in_threadpool(answer, request, operator, body)
+            except InputError as error:
+                raise HTTPException(400, str(error)) from error
+            except SiteError as error:
+                raise HTTPException(503, str(error)) from error
+
+        return endpoint
+
+    def _note_refusal(self, request: Request) -> None:
+        """Log a refused request, limited per minute so that the log does not fill the disk."""
+        now = time.monotonic()
+        self._refused = [at for at in self._refused if now - at < 60]
+        if len(self._refused) < REFUSALS:
+            self._refused.append(now)
+            self._note("refused", request, path=str(request.url.path)[:200])
+
+    def _note(self, event: str, request: Request, **more: Any) -> None:
+        """Write a line into the log before acting on the event."""
+        address = request.client.host if request.client else ""
+        self._log.append(lambda _: {"event": event, "from": address, **more})
+
+    def _own(
+        self, request: Request, operator: Operator, event: str = "", **more: Any
+    ) -> tuple[Run, Path]:
+        """Return the run that a request names, if this operator may access it; log the event."""
+        folder = run_folder(self._federation, request.path_params["name"])
+        run = Run.load(folder)
+        about = {"operator": operator.name, "run": run.name}
+        if run.operator != operator.name and not operator.admin:
+            self._note("refused", request, path=str(request.url.path)[:200], **about)
+            raise HTTPException(
+                403, f"run {run.name!r} is {run.operator or 'somebody'}'s, not yours"
+            )
+        if event:
+            self._note(event, request, **about, **more)
+        return run, folder
+
+    def _list(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        return _json({"runs": [asdict(run) for run in runs(self._federation)]})
+
+    def _begin(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        federation = self._queue.federation
+
+        def content(folder: Path) -> Mapping[str, Any]:
+            job = _job(body, folder, operator)
+            options = {key: value for key, value in body["options"].items() if key in OPTIONS}
+            content = content_of(federation, folder, job, RunOptions(Path(), **options))
+            about = {key: content[key] for key in ("job", "columns", "permit", "secure")}
+            self._note("run", request, operator=operator.name, run=folder.name, **about)
+            return content
+
+        try:
+            run = self._queue.submit(content, operator.name)
+        except InputError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise InputError(f"the job is damaged: {type(error).__name__}: {error}") from error
+        return _json({"run": run.name}, 201)
+
+    def _show(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, folder = self._own(request, operator)
+        content = {**asdict(run), "doing": self._doing(run)}
+        if run.state == State.DONE:
+            content["outcome"] = outcome_of(folder)
+        elif run.state not in GOING:
+            content["advice"] = how_to_go_on(run, folder, "DIR")
+        return _json(content)
+
+    def _doing(self, run: Run) -> str:
+        """Describe in words the progress of a run."""
+        if run.state == State.QUEUED:
+            before = [each for each in runs(self._federation) if each.state in GOING]
+            ahead = sum(each.state != State.QUEUED or each.asked < run.asked for each in before)
+            return f"waiting for {ahead} other run{'s' * (ahead != 1)}" if ahead else "beginning"
+        return f"{run.rounds} rounds done" if run.rounds else "waiting for the sites"
+
+    def _resume(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, _ = self._own(request, operator, "resume")
+        return _json({"run": self._queue.resume(run.name, operator.name).name})
+
+    def _cancel(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, _ = self._own(request, operator, "cancel")
+        return _json(asdict(self._queue.cancel(run.name)))
+
+    def _forget(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        site = str(body.get("site"))
+        run, _ = self._own(request, operator, "forget", site=site)
+
+        def content(folder: Path) -> Mapping[str, Any]:
+            return content_without(self._federation, run.name, site, folder)
+
+        return _json({"run": self._queue.submit(content, operator.name).name}, 201)
+
+    def _file(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, folder = self._own(request, operator)
+        name = str(request.path_params["file"])
+        if not FILE.fullmatch(name) or name not in outcome_of(folder).get("files", ()):
+            raise HTTPException(404, f"run {run.name!r} has no file {name!r}")
+        self._note("result", request, operator=operator.name, run=run.name, file=name)
+        return FileResponse(folder / RESULT / name)
+
+    def _sites(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        return _json({"sites": self._health.sites(), **self._health.summary()})
+
+    def _metrics(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        return Response(self._health.metrics(), media_type="text/plain; version=0.0.4")
+
+
+def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job:
+    """Return the job that a request contains; its model is stored in the folder."""
+    if body["job"] not in JOBS:
+        raise InputError(f"there is no job {body['job']!r}; there are: {', '.join(JOBS)}")
+    parameters = dict(body["parameters"])
+    for key, file in MODEL_FILES.items():
+        if key in body:
+            write_json(folder / file, dict(body[key]))
+            parameters[key] = str(folder / file)
+        elif parameters.get(key) not in {None, *(MODELS if key == "model" else ())}:
+            raise InputError("a model must come with the request; no file of this machine is read")
+    job = job_from_json(body["job"], parameters)
+    if procedure_of(job).own_code() and not operator.admin:
+        raise InputError(
+            f"operator {operator.name!r} may not ask for code of one's own: only administrators "
+            "may (fedcluster federation operator add --admin)"
+        )
+    return job
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request, unless it is too large or too slow."""
+    try:
+        raw = await asyncio.wait_for(_read(request), SECONDS)
+        content = json.loads(raw)
+    except TimeoutError as error:
+        raise HTTPException(408, f"the request did not come within {SECONDS:g} s") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the request was broken off") from error
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "the request is no JSON") from error
+    if not isinstance(content, dict):
+        raise HTTPException(400, "the request is no JSON object")
+    return content
+
+
+async def _read(request: Request) -> bytes:
+    raw = bytearray()
+    async for part in request.stream():
+        raw += part
+        if len(raw) > LARGEST:
+            raise HTTPException(413, f"the request is larger than {LARGEST >> 20} MB")
+    return bytes(raw)
+
+
+async def _is_up(request: Request) -> Response:
+    del request
+    return _json({"status": "ok"})
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HTTPException)
+    headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else None
+    return JSONResponse({"error": error.detail}, error.status_code, headers)
+
+
+def _json(content: Mapping[str, Any], status: int = 200) -> Response:
+    """Return a JSON answer; numbers that JSON lacks become null."""
+    return Response(json_text(content), status, media_type="application/json")
+
+
+class PromptProtocol(H11Protocol):
+    """HTTP protocol that closes a connection if the head of a request does not arrive soon."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start waiting for the head of the first request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of an incomplete head."""
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._wait_for_head()
+        elif self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def shutdown(self) -> None:
+        """End an idle connection without waiting for the peer's agreement."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def _wait_for_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(FIRST_LINE, self.transport.abort)
+
+
+@contextmanager
+def operated(carrier: Carrier) -> Iterator[RunQueue]:
+    """Carry out runs and listen to operators within the block; yield the queue of runs."""
+    federation = carrier.federation
+    health = Health(lambda: Federation.load(federation.folder), carrier.sites_online, __version__)
+    with queue_of(carrier, health.follow) as queue:
+        log = operators_log(federation.folder)
+        with served(federation, Service(queue, log, health).app()) as address:
+            log.append(lambda _: {"event": "started", "address": address})
+            why = "asked to"
+            try:
+                # FLARE's sessions turn off the output of the whole process while they open
+                with nullcontext() if federation.has_flare else noting_sites(log, health):
+                    yield queue
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                why = type(error).__name__
+                raise
+            finally:
+                log.append(lambda _: {"event": "ended", "why": why})
+
+
+def _of_member(event: str, name: str, _head: object) -> dict[str, Any]:
+    return {"event": event, "member": name}
+
+
+@contextmanager
+def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
+    """Log which sites connect and disconnect within the block."""
+    done, before = threading.Event(), set[str]()
+
+    def look() -> None:
+        nonlocal before
+        with suppress(InputError, SiteError):
+            now = {name for name, told in health.sites().items() if told["connected"]}
+            for event, names in (("connected", now - before), ("disconnected", before - now)):
+                for name in sorted(names):
+                    log.append(partial(_of_member, event, name))
+            before = now
+
+    def follow() -> None:
+        look()
+        while not done.wait(CONNECTED_FOR):
+            look()
+
+    thread = threading.Thread(target=follow, name="presence", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(10)
+
+
+@contextmanager
+def served(federation: Federation, app: Starlette) -> Iterator[str]:
+    """Serve the interface for operators within the block; yield its address.
+
+    Raises
+    ------
+    InputError
+        If its address is invalid or not available.
+    """
+    listener = _listening(federation)
+    server = uvicorn.Server(_config(federation, app))
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="service", daemon=True
+    )
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    path = federation.file(ADDRESS)
+    thread.start()
+    try:
+        _wait(server, thread)
+        write_json(path, {"address": address})
+        yield address
+    finally:
+        path.unlink(missing_ok=True)
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+def _listening(federation: Federation) -> socket.socket:
+    host, _, port = federation.service.rpartition(":")
+    host = host.strip("[]")
+    if federation.insecure and not is_loopback(host):
+        raise InputError(f"service = {federation.service!r}: without encryption, use 127.0.0.1:0")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        listener.close()
+        raise InputError(
+            f"service = {federation.service!r} of federation.toml cannot be listened at: {error}"
+        ) from error
+    return listener
+
+
+def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
+    encrypted: dict[str, Any] = {}
+    if not federation.insecure:
+        files = {"ssl_certfile": "server.crt", "ssl_keyfile": "server.key"}
+        encrypted = {key: federation.file("certificates", name) for key, name in files.items()}
+    config = uvicorn.Config(
+        app,
+        http=PromptProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        **encrypted,
+    )
+    config.load()
+    if config.ssl is not None:
+        context, fresh = config.ssl, FreshCertificate(lambda **_: context)
+        fresh(certfile=config.ssl_certfile, keyfile=config.ssl_keyfile)
+        threading.Thread(target=_follow, args=[fresh], name="certificate", daemon=True).start()
+    return config
+
+
+def _follow(certificate: FreshCertificate) -> None:
+    """Load a renewed certificate for later connections."""
+    while True:
+        time.sleep(FRESH)
+        if certificate.refresh():
+            LOGGER.info("the certificate was renewed")
+
+
+def _wait(server: uvicorn.Server, thread: threading.Thread) -> None:
+    while not server.started:
+        if not thread.is_alive():
+            raise InputError("the interface for operators did not start")
+        time.sleep(0.02)

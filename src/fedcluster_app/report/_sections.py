@@ -1,0 +1,295 @@
+"""Details of the report on the clusters: their sites, differences and stability.
+
+A section is a function that returns its content, or nothing if it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Floats
+from fedcluster.model.run import Feature, Run, finite
+from fedcluster.model.stability import FOUND, GAP, stability_table
+from fedcluster.texts import html
+from fedcluster.texts.untrusted import shortened
+from fedcluster.texts.words import counted, percent, shown
+from fedcluster_app.report import charts
+from fedcluster_app.report._summary import badge, chosen, label, value
+from fedcluster_app.report.messages import better, meaning
+
+Content = Sequence[Any]
+LOADINGS, SLIGHT_LOADING = 3, 0.2
+"""Largest number of columns that label an axis of the map, and the smallest loading of these."""
+MOST_BESIDE = 5
+"""Largest number of clusters in a table beside a chart; a wider table stands below it."""
+MOST_SPREAD = 6
+"""Number of columns whose spreads within the clusters are drawn."""
+ALL = 0.995
+"""Share of the scatter, in per cent, from which on a plane counts as showing all of it."""
+RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
+SPREADS = "standard deviations of the column over all rows"
+ESTIMATED = (
+    "standard deviations of the column, as they are estimated from the centres and the inertia"
+)
+
+
+def units(run: Run) -> str:
+    """Return in what units clusters are apart from all rows."""
+    return SPREADS if run.by_spread else ESTIMATED
+
+
+def indices_of(run: Run) -> dict[str, float]:
+    """Return the known indices of this clustering."""
+    if run.scores:
+        scores = run.scores["scores"]
+    else:
+        lines = {line["k"]: line for line in chosen(run).get("table", ())}
+        scores = lines.get(run.k or chosen(run).get("n_clusters"), {})
+    numbers = {name: value for name, value in scores.items() if value is not None and name != "k"}
+    return {name: float(value) for name, value in numbers.items()}
+
+
+def by_site(run: Run) -> Content:
+    """Return the number of rows of each cluster at each site; known only if the rows are local."""
+    counts = run.counts
+    if counts is None:
+        return ()
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    usual = counts.sum(axis=0) / max(float(counts.sum()), 1.0)
+    rows = [
+        [
+            html.named(site["name"]),
+            *(_share_cell(counts[i, j], share[i, j], usual[j]) for j in range(run.k)),
+            f"{counts[i].sum():,.0f}",
+        ]
+        for i, site in enumerate(run.sites)
+    ]
+    total = ["all", *(f"{n:,.0f}" for n in counts.sum(axis=0)), f"{counts.sum():,.0f}"]
+    lead = (
+        "Each bar is a site, and each part of it the share of a cluster in the site's rows. In the "
+        "table, colours compare this share with that of all sites together: brown is above, blue "
+        "is below, and a stronger colour is farther away."
+    )
+    names = [site["name"] for site in run.sites]
+    about = f"{run.k} clusters at {counted(len(names), 'site')}, and in all"
+    bars = charts.bars("Clusters by site", about, ["all sites", *names], [usual, *share])
+    header = ["site", *(label(run, j) for j in range(run.k)), "rows"]
+    table = html.Table("Rows by site and cluster", header, rows, total)
+    drawn = html.beside(bars, table.html("heat named", sites=True), wide=run.k > MOST_BESIDE)
+    return [html.paragraphs(lead), drawn]
+
+
+def _share_cell(n: float, share: float, usual: float) -> html.Cell:
+    """Return a count with its share, coloured by the deviation from the usual share."""
+    spread = math.sqrt(max(usual * (1 - usual), 1e-12))
+    return html.Cell(
+        [f"{n:,.0f} ", html.element("small", percent(share))],
+        charts.shade(2 * (share - usual) / spread),
+    )
+
+
+def profiles(run: Run) -> Content:
+    """Return how the clusters differ, column by column."""
+    features = sorted(run.features, key=lambda each: -float(np.abs(each.apart).max()))
+    if not features or run.k < 2:
+        return ()
+    lead = (
+        "The table is a heat map: each cluster's mean or share beside that of all rows, and how "
+        f"far it is from there (small number and colour), in {units(run)}. Columns that separate "
+        "the clusters most come first. Check boxes hide clusters; the heads sort the table."
+    )
+    header = ["column", "all rows", *(label(run, j) for j in range(run.k))]
+    rows = [
+        [
+            html.named(each.name),
+            value(each, each.overall),
+            *(_value_cell(each, j) for j in range(run.k)),
+        ]
+        for each in features
+    ]
+    numbers = html.Table("Clusters, in the units of the columns", header, rows)
+    controls = html.element("div", class_="controls", data_hide="cluster", data_count=run.k)
+    spread = [each for each in features if each.spreads is not None and not each.level]
+    drawn = [_spread_chart(run, each) for each in spread[:MOST_SPREAD]]
+    return [
+        html.paragraphs(lead),
+        controls,
+        numbers.html("heat named"),
+        html.element("div", drawn, class_="charts") if any(drawn) else None,
+    ]
+
+
+def _spread_chart(run: Run, feature: Feature) -> html.Html:
+    """Return a chart of the mean and one standard deviation of each cluster's rows, and of all."""
+    assert feature.spreads is not None
+    low, high = feature.values - feature.spreads, feature.values + feature.spreads
+    known = np.isfinite(low) & np.isfinite(high)
+    if not known.any() or not low[known].min() < high[known].max():
+        return html.Html()
+    rows = [
+        (j, float(low[j]), float(feature.values[j]), float(high[j]))
+        for j in np.flatnonzero(known).tolist()
+    ]
+    ends = (float(low[known].min()), float(high[known].max()))
+    every = [feature.overall] if ends[0] < feature.overall < ends[1] else []
+    name = shortened(feature.name, 40)
+    about = "The mean of each cluster's rows, and one standard deviation to both sides."
+    caption = "mean ± standard deviation; dashed: all rows"
+    return html.titled(name, charts.ranges(name, about, rows, caption, ends, every, run.names))
+
+
+def _value_cell(feature: Feature, j: int) -> html.Cell:
+    apart = float(feature.apart[j])
+    return html.Cell(
+        [
+            value(feature, float(feature.values[j])),
+            " ",
+            html.element("small", f"{apart:+.1f}"),
+        ],
+        charts.shade(apart),
+    )
+
+
+def plane(run: Run) -> Content:
+    """Return a chart of the centres in the plane in which they are farthest apart."""
+    if run.k < 3 or len(run.features) < 2:
+        return ()
+    X = np.stack([each.apart for each in run.features], axis=1)
+    weights = run.weights / max(float(run.weights.sum()), 1e-300)
+    axes, shares = _axes(X, weights)
+    if not len(axes):
+        return ()
+    places = X @ axes.T
+    kept = float(shares[:2].sum())
+    hidden = "" if kept > ALL else "; clusters that are close here may be far apart otherwise"
+    lead = (
+        "A map of the clusters, by the two directions in which they are farthest apart (the "
+        "principal components of the centres, each weighted by its rows). It holds "
+        f"{percent(kept)} of the scatter between them{hidden}. Each axis names the columns that "
+        "it follows most. A larger disc is a larger cluster; discs that would cover each other are "
+        f"moved apart, with a line to their place. {RINGS if run.own_profiles else ''}"
+    )
+    about = f"{run.k} discs, one for each cluster"
+    along = [_along(run, axis) for axis in axes]
+    chart = charts.plane(
+        "Map of the clusters", about, places, run.sizes, _rings(run, axes), along, run.names
+    )
+    rows = []
+    for j, (x, y) in enumerate(places):
+        far = np.sqrt(((X - X[j]) ** 2).sum(axis=1))
+        far[j] = np.inf
+        near = (f"{far.min():.2f}", badge(int(far.argmin())))
+        rows.append([label(run, j), f"{x:.2f}", f"{y:.2f}", *near])
+    header = ["cluster", "across", "up", "distance to the nearest", "which is"]
+    numbers = html.Table("Places of the clusters", header, rows).html("narrow")
+    return [html.paragraphs(lead), html.beside(chart, numbers)]
+
+
+def _along(run: Run, axis: Floats) -> str:
+    """Return the columns with the largest loadings on an axis; those that decrease are "less"."""
+    order = np.argsort(-np.abs(axis), kind="stable")[:LOADINGS]
+    told = [
+        f"{'more' if axis[i] > 0 else 'less'} {shortened(run.features[i].name, 24)}"
+        for i in order.tolist()
+        if abs(axis[i]) >= SLIGHT_LOADING
+    ]
+    return ", ".join(told)
+
+
+def _rings(run: Run, axes: Floats) -> list[Floats | None]:
+    """Return the covariance of each cluster's rows in a plane, as if columns were uncorrelated."""
+    if not run.own_profiles:
+        return [None] * run.k
+    units = np.array([each.unit if each.unit > 0 else np.inf for each in run.features])
+    spreads = np.array([each.spreads for each in run.features]).T / units
+    variances = np.nan_to_num(spreads**2)
+    return [(axes * own) @ axes.T for own in variances]
+
+
+def _axes(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return two principal axes of weighted points, and the shares of all axes; None if equal.
+
+    The sign of an axis is chosen so that its largest coordinate is positive, which makes a page
+    reproducible.
+    """
+    scaled = (X - weights @ X) * np.sqrt(weights)[:, None]
+    _, sizes, axes = np.linalg.svd(scaled, full_matrices=False)
+    total = float((sizes**2).sum())
+    if not total > 0 or len(sizes) < 2:
+        return np.zeros((0, X.shape[1])), np.zeros(0)
+    first = axes[:2]
+    signs = np.sign(first[np.arange(2), np.abs(first).argmax(axis=1)])
+    return first * signs[:, None], sizes**2 / total
+
+
+def stability(run: Run) -> Content:
+    """Return how well each cluster is found again in resampled rows."""
+    if not run.stability:
+        return ()
+    clusters = run.stability["clusters"]
+    drawn = [
+        (each["cluster"], *(finite(each[part]) for part in ("lowest", "stability", "highest")))
+        for each in clusters
+    ]
+    words = "; ".join(f"cluster {each['cluster']} is {each['word']}" for each in clusters[:8])
+    caption = "Jaccard coefficient: lowest, mean and highest"
+    name = "How well clusters are found again"
+    chart = charts.ranges(name, f"{words}.", drawn, caption, (0.0, 1.0), (FOUND,), run.names)
+    table = stability_table(run.stability)
+    header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
+    rows = [[[label(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
+    numbers = replace(table, header=header, rows=rows).html("narrow")
+    lead = (
+        "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
+        "replicate). The Jaccard coefficient compares a cluster with its best match in a "
+        "replicate: of the rows in either, it is the share of rows in both. A dashed line marks "
+        f"{FOUND}, from which a cluster counts as found again. The density between is the least "
+        "density on the way to the nearest cluster, as a share of the lower of the two peaks: up "
+        f"to {GAP} there is a gap."
+    )
+    return [html.paragraphs(lead, *run.stability["meaning"]), html.beside(chart, numbers)]
+
+
+def silhouettes(run: Run) -> Content:
+    """Return the silhouettes: rows' distances to their own centre and to the next one."""
+    known = [
+        (j, finite(each["silhouette"]), finite(each["silhouette_spread"]))
+        for j, each in enumerate(run.own_profiles.get("clusters", ()))
+        if each.get("silhouette") is not None
+    ]
+    if not known:
+        return ()
+    drawn = [(j, max(mean - sd, -1.0), mean, min(mean + sd, 1.0)) for j, mean, sd in known]
+    lowest = min(low for _, low, _, _ in drawn)
+    worst, mean, _ = min(known, key=lambda each: each[1])
+    name = "Simplified silhouettes by cluster"
+    about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
+    caption = "simplified silhouette: mean ± standard deviation"
+    ends = (0.0 if lowest >= 0 else -1.0, 1.0)
+    chart = charts.ranges(name, about, drawn, caption, ends, (), run.names)
+    rows = [[label(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in known]
+    numbers = html.Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
+    lead = (
+        "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "
+        "another centre, and negative if another centre is closer. A cluster with a low mean "
+        "overlaps with another one."
+    )
+    return [html.paragraphs(lead, about), html.beside(chart, numbers)]
+
+
+def quality(run: Run) -> Content:
+    """Return the indices of the clustering, and their meaning."""
+    scores = indices_of(run)
+    if not scores:
+        return ()
+    directions = run.scores.get("better", {})
+    rows = [
+        [name, directions.get(name, better(name)) or "", shown(x)] for name, x in scores.items()
+    ]
+    numbers = html.Table("Indices", ["index", "better", "score"], rows).html()
+    return [html.paragraphs(*meaning(scores)), numbers]

@@ -1,0 +1,215 @@
+"""Examination of a site before it takes part, and when something does not work.
+
+It only opens a connection to the coordinator. `fedcluster_app.coordinator.doctor` shares it.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fedcluster.errors import InputError, reason
+from fedcluster.kernels.runtime import compiled_mark
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership
+from fedcluster_app.trust.identity import Address
+
+GOOD, DOUBTFUL, WRONG = "good", "doubtful", "wrong"
+SECONDS = 5.0
+"""Time within which the coordinator must accept a connection."""
+SOON, DAY = 30, 86400.0
+"""Days before the end of a certificate from which on it is doubtful; seconds of a day."""
+ROOM = 1e9
+"""Free bytes on the disk below which it is doubtful."""
+PACKAGES = ("fedcluster", "numpy", "numba")
+NOT_YET_VALID, EXPIRED = 9, 10
+"""OpenSSL's codes for a certificate that is not valid yet, or no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Finding about a site or a coordinator.
+
+    Parameters
+    ----------
+    what : str
+        What was examined.
+    state : str
+        "good", "doubtful" or "wrong".
+    said : str
+        What was found, without any value of a row, and what to do.
+    """
+
+    what: str
+    state: str
+    said: str
+
+
+def examined(
+    path: Path, transports: Sequence[str] = (), told: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Yield the findings about a site, in the order in which it needs what is examined.
+
+    Parameters
+    ----------
+    path : Path
+        The site file.
+    transports : sequence of str
+        Packages of transports, whose versions are told if they are installed.
+    told : mapping of str to str, optional
+        What the coordinator tells the owner of the site's key: its ``status`` and ``version``.
+    """
+    yield versions([*PACKAGES, *transports])
+    try:
+        site = SiteFile.load(path)
+        membership = Membership.from_site_file(site)
+    except InputError as error:
+        yield Finding("site file", WRONG, str(error))
+        return
+    yield Finding("site file", GOOD, f"site {site.name}")
+    folder = path.absolute().parent
+    yield _rows(site)
+    yield from _groups(site)
+    yield _names(site)
+    yield reached(Address.read(membership.coordinator), membership.authority(folder))
+    yield from _own_key(told or {})
+    yield modes(folder)
+    yield disk(folder)
+    warm = compiled_mark().exists()
+    said = "compiled" if warm else "not compiled yet, which delays the first answer: run warm-up"
+    yield Finding("kernels", GOOD if warm else DOUBTFUL, said)
+
+
+def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what the coordinator says of the site's key, and whether its version is another."""
+    if status := told.get("status"):
+        yield Finding("key", GOOD if status == "known" else WRONG, f"{status} at the coordinator")
+    if theirs := told.get("version"):
+        same = theirs == version("fedcluster")
+        advice = "" if same else ", another than here: sites are updated first, then it"
+        said = f"the coordinator has fedcluster {theirs}{advice}"
+        yield Finding("its version", GOOD if same else DOUBTFUL, said)
+
+
+def disk(folder: Path) -> Finding:
+    """Return whether there is room where a folder is."""
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 1e9:,.1f} GB free"
+    return Finding("disk", *((GOOD, said) if free >= ROOM else (DOUBTFUL, f"{said}: make room")))
+
+
+def versions(packages: Sequence[str]) -> Finding:
+    """Return the versions of Python and of packages, if they are installed."""
+    told = [f"Python {platform.python_version()}"]
+    for name in packages:
+        try:
+            told.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return Finding("versions", GOOD, ", ".join(told))
+
+
+def _rows(site: SiteFile) -> Finding:
+    """Return whether the rows can be read, how many there are, and whether any is answered for."""
+    try:
+        summary = site.summary()
+        n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
+        told = f"{n:,} rows, {len(summary.columns)} columns"
+        if n < least:
+            return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
+        if not site.is_grouped or site.has_means:
+            return Finding("rows", GOOD, told)
+        data, _ = site.grouping.examined(site.rows(raw=True))
+    except InputError as error:
+        return Finding("rows", WRONG, str(error))
+    told, there = f"{told}; {data.n_rows:,.0f} rows in groups", data.n_rows >= least
+    if not there:
+        return Finding("rows", WRONG, f"{told}, and nothing is sent until {least} are")
+    return Finding("rows", GOOD if 2 * data.n_rows >= n else DOUBTFUL, told)
+
+
+def _groups(site: SiteFile) -> Iterator[Finding]:
+    """Yield whether the groups are those of which the log tells, if rows are grouped."""
+    if not site.is_grouped:
+        return
+    try:
+        site.check_groups()
+    except InputError as error:
+        yield Finding("groups", WRONG, str(error))
+        return
+    kept = site.groups_file.exists() or site.has_means
+    yield Finding("groups", GOOD, "those that were made last" if kept else "none was made yet")
+
+
+def _names(site: SiteFile) -> Finding:
+    """Return whether somebody at the site has seen the names of columns that leave."""
+    try:
+        known, now = site.for_network().told_names(), site.told_names()
+    except InputError as error:
+        return Finding("names", WRONG, str(error))
+    if new := [name for name in now if name not in known]:
+        said = f"columns {', '.join(new)} are not used: fedcluster check lets their names leave"
+        return Finding("names", DOUBTFUL, said)
+    return Finding("names", GOOD, f"the names of {len(known)} columns may leave")
+
+
+def reached(address: Address, authority: Path | None, host: str = "") -> Finding:
+    """Return whether a coordinator is reached, and who vouches for it for how long.
+
+    Parameters
+    ----------
+    address : Address
+        Where it is.
+    authority : Path, optional
+        The file of the authority that vouches for it; without one, there is no encryption.
+    host : str
+        The host of its certificate, if that is not the one of the address.
+    """
+    what, place = "coordinator", f"{address.host}:{address.port}"
+    try:
+        with socket.create_connection((address.host, address.port), SECONDS) as line:
+            if authority is None:
+                return Finding(what, DOUBTFUL, f"{place} is reached, without encryption")
+            context = ssl.create_default_context(cafile=str(authority))
+            with context.wrap_socket(line, server_hostname=host or address.host) as encrypted:
+                certificate = encrypted.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        return Finding(what, WRONG, f"{place} is reached, but {_distrusted(error)}")
+    except OSError as error:
+        why = "no answer" if isinstance(error, TimeoutError) else reason(error) or str(error)
+        advice = "is it started, and does a firewall let this connection out?"
+        return Finding(what, WRONG, f"{place} cannot be reached ({why}): {advice}")
+    ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+    days = int((ends - time.time()) / DAY)
+    told = f"{place} is reached; its certificate is valid for {days} days"
+    return Finding(what, GOOD if days >= SOON else DOUBTFUL, told)
+
+
+def _distrusted(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in (NOT_YET_VALID, EXPIRED):
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        return (
+            f"{error.verify_message}; the clock here says {now} UTC: set it, or ask for another "
+            "certificate"
+        )
+    return f"{error.verify_message}: is the file of [federation] certificate the coordinator's?"
+
+
+def modes(folder: Path) -> Finding:
+    """Return whether only the owner may read what is in the folder."""
+    open_ = stat.S_IRWXG | stat.S_IRWXO
+    found = [each for each in sorted(folder.rglob("*")) if each.lstat().st_mode & open_]
+    found = [each for each in found if not each.is_symlink()]
+    if not found:
+        return Finding("modes", GOOD, "only you may read the folder's files")
+    first = found[0].relative_to(folder)
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return Finding("modes", DOUBTFUL, f"others may use {first}{more}: chmod -R go= {folder}")

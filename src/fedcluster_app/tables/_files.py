@@ -1,0 +1,1059 @@
+"""Tables in files: CSV in its dialects, Excel, SQLite, DuckDB, SAS, SPSS and Stata.
+
+Arrow reads a CSV file into columns, which then are copied into rows: this takes twice the memory,
+and time. Large files are therefore read in blocks of lines, each of which is put in its place while
+it is in the cache. Tables of databases are read in batches, and all other formats whole, by their
+own libraries, in read-only mode.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import re
+import sqlite3
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from fedcluster.core import Floats, Rows
+from fedcluster.errors import InputError, ReadingNote
+from fedcluster.frames.cells import (
+    POINT,
+    as_arrow,
+    column_of,
+    decimals_of,
+    is_date,
+    is_number,
+    is_written_number,
+    may_be_number,
+    notation_of,
+)
+from fedcluster.frames.columns import first_twice, is_missing
+from fedcluster.frames.reader import ArrowTable, BatchTable, TablePart
+from fedcluster.frames.rows import (
+    FileFingerprint,
+    FileSource,
+    check_chosen,
+    in_order,
+    in_quotes,
+    readable,
+    reading_with,
+    statement,
+)
+from fedcluster_app.tables.remote import own_folder
+
+# CSV
+
+
+DELIMITERS = ",;\t|"
+UTF8 = "utf-8"
+LOOKED_AT = 1 << 20
+"""Number of bytes from which the encoding is detected."""
+LARGE = 1 << 20
+"""Size in bytes from which on a file is read in blocks."""
+FIRST = 100
+FIRST_LETTERS = 1 << 16
+"""Numbers of lines, and of characters, in which the beginning of a table is sought."""
+HEAD = 1000
+"""Number of rows that are inspected as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A CSV file with a header line, plain or compressed.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    names : tuple of str
+        The names of the columns, stripped of blanks.
+    delimiter : str
+        The separator of values: comma, semicolon, tab or bar.
+    header_lines : int
+        The number of lines up to the end of the header.
+    fingerprint : FileFingerprint
+        The state of the file when it was opened.
+    decimal : {".", ","}, default="."
+        The decimal separator.
+    encoding : str, default="utf-8"
+        The encoding of the file.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    delimiter: str
+    header_lines: int
+    fingerprint: FileFingerprint
+    decimal: str = POINT
+    encoding: str = UTF8
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        decimal: str | None = None,
+        encoding: str | None = None,
+        skip: int | None = None,
+        names: tuple[str, ...] | None = None,
+    ) -> CsvFile:
+        """Read the header, whose line shows the delimiter; the first rows show the decimal sign.
+
+        The header follows ``skip`` lines; by default it is the first line of the table. A table
+        without a header has the given names.
+        """
+        seen = FileFingerprint.now(path)
+        _check_is_text(path)
+        encoding = _encoding(path) if encoding is None else _known(encoding, path)
+        first = _first_lines(path, encoding, skip or 0)
+        delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(first, decimal or POINT)
+        if skip is None and names is None:
+            skip, delimiter = _lines_above(path, first, delimiter)
+        for line, record in _records(path, delimiter, encoding):
+            if record and line > (skip or 0):
+                cells = tuple(name.strip() for name in record)
+                _check_is_parted(path, cells, first)
+                end = line + sum(value.count("\n") for value in record)
+                if not has_header(path, cells, names):
+                    end = line - 1
+                names = names or cells
+                file = cls(path, names, delimiter, end, seen, decimal or POINT, encoding)
+                return file if decimal else replace(file, decimal=decimals_of(file.head()))
+        raise InputError(f"{path} is empty; expected a header line and rows")
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
+        """Read columns by name; those in ``texts`` are kept as text."""
+        columns = list(dict.fromkeys(columns))
+        options = self._options(columns, dict.fromkeys(texts, pa.string()))
+        with self._whole(), self._stream() as stream:
+            rows = pa.csv.read_csv(stream, *options).rename_columns(columns)
+        return TablePart(self, 0, rows)
+
+    def read_rows(
+        self, values: Sequence[str], others: Sequence[str], texts: Sequence[str], *, missing: bool
+    ) -> TablePart | None:
+        """Read numeric columns as rows, and others by name; return None if `read` must be used.
+
+        This is the case for small files, and for large ones that are irregular or have errors.
+        """
+        columns = [*values, *others]
+        is_plain = self.encoding == UTF8 and self.path.suffix.lower() != ".gz"
+        if not is_plain or self.fingerprint.size < LARGE or first_twice(columns) is not None:
+            return None
+        options = self._options(columns, dict.fromkeys(texts, pa.string()), quotes=False)
+        options[0].skip_rows, options[0].use_threads, options[0].block_size = 0, False, BLOCK + 1
+        reader = BlockReader(self.path, self.header_lines, *options)
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        read = read_blocks(reader, [place[name] for name in values], missing=missing)
+        if read is None:
+            return None
+        X, rest = read
+        return TablePart(
+            self, 0, rest.rename_columns([self.names[int(i)] for i in rest.column_names]), X
+        )
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """Read columns by name, in parts of some rows, without keeping any.
+
+        The first rows determine which columns are numeric; if a later value is not a number, the
+        rest of the column is read as text.
+        """
+        columns = list(dict.fromkeys(columns))
+        types = dict.fromkeys(texts, pa.string())
+        start = 0
+        try:
+            for part in self._blocks(columns, types | self._numbers(columns, types)):
+                yield part
+                start += part.rows.num_rows
+        except pa.ArrowInvalid:
+            with self._whole():
+                for part in self._blocks(columns, dict.fromkeys(columns, pa.string())):
+                    skipped = min(part.rows.num_rows, max(0, start - part.start))
+                    if skipped < part.rows.num_rows:
+                        yield TablePart(self, part.start + skipped, part.rows.slice(skipped))
+
+    def head(self) -> dict[str, tuple[str, ...]]:
+        """Return the first cells of each column as text."""
+        first = self.first_rows(HEAD)
+        return dict(zip(self.names, zip(*first, strict=False), strict=False))
+
+    def first_rows(self, n: int) -> list[list[str]]:
+        """Return the cells of the first n rows as text."""
+        return [record for _, record in islice(self._rows(), n)]
+
+    def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns, read as floats, whose first values are numbers or missing."""
+        first = next(self._blocks(columns, types), None)
+        kinds = {} if first is None else {field.name: field.type for field in first.rows.schema}
+        return {
+            name: pa.float64()
+            for name, kind in kinds.items()
+            if pa.types.is_integer(kind) or pa.types.is_null(kind)
+        }
+
+    def _blocks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[TablePart]:
+        """Read columns by name, one block of the file at a time."""
+        start = 0
+        with (
+            self._stream() as stream,
+            pa.csv.open_csv(stream, *self._options(columns, types)) as reader,
+        ):
+            for batch in reader:
+                if batch.num_rows:
+                    rows = pa.Table.from_batches([batch]).rename_columns(list(columns))
+                    yield TablePart(self, start, rows)
+                    start += batch.num_rows
+
+    @contextmanager
+    def _stream(self) -> Iterator[pa.NativeFile]:
+        """Open the file, decompressed, as a stream that Arrow reads through Python.
+
+        Arrow reads ahead in threads that outlive an abandoned reader. With a file handle of its
+        own, these could continue to read another file that has been given the number of the closed
+        one.
+        """
+        kind = "gzip" if self.path.suffix.lower() == ".gz" else None
+        with (
+            readable(self.path),
+            self.path.open("rb") as file,
+            pa.input_stream(file, kind) as stream,
+        ):
+            yield stream
+
+    def _options(
+        self, columns: Sequence[str], types: Mapping[str, Any], *, quotes: bool | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return Arrow's options for reading columns, which are identified by their positions."""
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        return (
+            pa.csv.ReadOptions(
+                column_names=[str(i) for i in range(len(self.names))],
+                skip_rows=self.header_lines,
+                encoding=self.encoding,
+            ),
+            pa.csv.ParseOptions(
+                delimiter=self.delimiter,
+                newlines_in_values=self._has_quotes() if quotes is None else quotes,
+                ignore_empty_lines=len(self.names) > 1,
+            ),
+            pa.csv.ConvertOptions(
+                include_columns=[place[name] for name in columns],
+                column_types={place[name]: kind for name, kind in types.items()},
+                decimal_point=self.decimal,
+            ),
+        )
+
+    def _has_quotes(self) -> bool:
+        """Return whether the file has quotes, within which values can span lines.
+
+        Arrow reads a file without quotes in less time.
+        """
+        if self.path.suffix.lower() == ".gz" or self.encoding == "utf-16":
+            return True
+        with readable(self.path), self.path.open("rb") as file:
+            for _ in range(self.header_lines):
+                file.readline()
+            return any(b'"' in block for block in iter(partial(file.read, LOOKED_AT), b""))
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Turn an error of Arrow into one that names the row."""
+        try:
+            yield
+        except UnicodeError as error:
+            raise InputError(
+                f"{self.path} is not {self.encoding} throughout; save it as UTF-8, or name another "
+                "encoding"
+            ) from error
+        except pa.ArrowInvalid as error:
+            raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
+
+    def _ragged(self) -> str | None:
+        """Return the message about the first row that has too few or too many values."""
+        for row, (line, record) in enumerate(self._rows()):
+            if len(record) != len(self.names):
+                values = "1 value" if len(record) == 1 else f"{len(record)} values"
+                return (
+                    f"row {row + 1} (line {line} of {self.path.name}) has {values}, "
+                    f"but the header names {len(self.names)} columns; mend that line"
+                )
+        return None
+
+    def where(self, row: int) -> str:
+        """Return where a row, counted from 0, is in the file."""
+        lines = (line for i, (line, _) in enumerate(self._rows()) if i == row)
+        return f"row {row + 1} (line {next(lines, '?')} of {self.path.name})"
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows below the header, numbered as in Arrow."""
+        for line, record in _records(self.path, self.delimiter, self.encoding):
+            if line > self.header_lines and (record or len(self.names) == 1):
+                yield line, record or [""]
+
+
+OTHER_FILES = {
+    b"PK\x03\x04": "an Excel file or an archive; name it .xlsx, or unpack it",
+    b"\xd0\xcf\x11\xe0": "an old Excel file; save it as .xlsx or CSV",
+    b"\x1f\x8b": "compressed; name it .csv.gz",
+    b"PAR1": "a Parquet file; name it .parquet",
+    b"SQLite format": "an SQLite database; name it .sqlite",
+    b"<!DOCTYPE": "a page of HTML; save it as CSV",
+    b"<html": "a page of HTML; save it as CSV",
+    b"<table": "a page of HTML; save it as CSV",
+    b"<?xml": "XML; save it as CSV",
+    b"{": "JSON; save it as CSV",
+    b"[{": "JSON; save it as CSV",
+}
+"""Signatures of other kinds of files, with advice if their names end in .csv."""
+
+
+def _check_is_text(path: Path) -> None:
+    """Raise an error for a file whose content does not match its name."""
+    if path.suffix.lower() == ".gz":
+        return
+    with readable(path), path.open("rb") as file:
+        first = file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    if what := next((what for sign, what in OTHER_FILES.items() if first.startswith(sign)), None):
+        raise InputError(f"{path} is called CSV and seems to be {what}")
+
+
+def has_header(path: Path, first: Sequence[str], names: Sequence[str] | None) -> bool:
+    """Return whether the first line of a table holds its names, which may be given.
+
+    Raises
+    ------
+    InputError
+        If other columns are named than there are.
+    """
+    if names is not None and len(names) != len(first):
+        raise InputError(f"{path} has {len(first)} columns, but names has {len(names)}")
+    return names is None or list(names) == list(first)
+
+
+def _check_is_parted(path: Path, names: Sequence[str], lines: Sequence[str]) -> None:
+    """Raise an error for a file whose columns are separated only by blanks."""
+    rows = [line.split() for line in lines[1:] if line.strip()]
+    n = len(names[0].split()) if len(names) == 1 else 0
+    if n > 1 and len(rows) > 1 and all(len(row) == n for row in rows[:-1]):
+        raise InputError(
+            f"{path} seems to have {n} columns that blanks part; save it with commas between them"
+        )
+
+
+def _encoding(path: Path) -> str:
+    """Return the encoding of a file, judged by its first bytes: UTF-8 if they are valid."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with readable(path), opened(path, "rb") as file:
+        first = file.read(LOOKED_AT)
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding in (UTF8, "cp1252"):
+        with suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder(encoding)().decode(first, len(first) < LOOKED_AT)
+            return encoding
+    return "latin-1"
+
+
+def _known(encoding: str, path: Path) -> str:
+    """Return Python's name of an encoding; refuse an unknown one."""
+    try:
+        "a".encode(encoding)
+    except (LookupError, UnicodeError) as error:
+        raise InputError(
+            f"{path}: no encoding is called {encoding!r}; write utf-8, utf-16, cp1252 (Windows) or "
+            "latin-1, or save the file as UTF-8"
+        ) from error
+    return codecs.lookup(encoding).name
+
+
+def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
+    """Return the first lines of a file after skipping some."""
+    with readable(path), _text(path, encoding) as file:
+        for _ in islice(file, skip):
+            pass
+        return file.readlines(FIRST_LETTERS)[:FIRST]
+
+
+def _lines_above(path: Path, lines: Sequence[str], delimiter: str) -> tuple[int, str]:
+    """Return how many lines precede the table of a file, and its delimiter; warn of titles."""
+    first = (record for record in csv.reader(lines, delimiter=delimiter) if record)
+    with suppress(csv.Error):
+        if _is_header(list(islice(first, 2))):
+            return 0, delimiter
+    choices = [delimiter] if ".tsv" in path.name.lower() else [delimiter, *DELIMITERS]
+    for each in choices:
+        reader, ends, records = csv.reader(lines, delimiter=each), [0], []
+        with suppress(csv.Error):
+            for record in reader:
+                ends.append(reader.line_num)
+                records.append(record)
+        if len(lines) == FIRST or sum(map(len, lines)) >= FIRST_LETTERS:
+            records = records[:-1]  # the last one may go on
+        if n := _titles(records):
+            _note_titles(path, records[:n])
+            return ends[n], each
+    return 0, delimiter
+
+
+def _is_header(records: Sequence[Sequence[Any]]) -> bool:
+    """Return whether the first non-blank record is as wide as the next, without empty cells."""
+    [first, *more] = records or [[]]
+    is_wide = len(first) > 1 and all(cell != "" for cell in first)
+    return is_wide and (not more or len(more[0]) == len(first))
+
+
+def _titles(records: Sequence[Sequence[Any]]) -> int:
+    """Return how many records precede the header of a table; 0 if uncertain.
+
+    They have fewer filled cells than the header. From the header on, all records are equally wide;
+    its cells are distinct texts, and there is a number below it.
+
+    Examples
+    --------
+    >>> _titles([["Report"], [], ["age", "bmi"], ["31", "22"]])
+    2
+    >>> _titles([["Report", ""], ["age", "bmi"], ["31", "22"]]), _titles([["age", ""], ["31", "2"]])
+    (1, 0)
+    """
+    filled = list(map(_filled, records))
+    header = filled.index(max(filled)) if filled else 0
+    if not any(filled[:header]) or filled[header] < 2:
+        return 0
+    below = [record for record in records[header + 1 :] if record]
+    if any(len(record) != len(records[header]) for record in below):
+        return 0
+    names = [cell for cell in records[header] if cell != ""]
+    if any(_is_figure(cell) for cell in names) or first_twice(map(str, names)) is not None:
+        return 0
+    return header if any(_is_figure(cell) for record in below for cell in record) else 0
+
+
+def _filled(record: Sequence[Any]) -> int:
+    return sum(cell != "" and str(cell).strip() != "" for cell in record)
+
+
+def _is_figure(cell: Any) -> bool:
+    """Return whether a cell is a number, in any notation, or anything else that is not text."""
+    return not isinstance(cell, str) or is_number(cell) or is_written_number(cell)
+
+
+def _note_titles(path: Path, records: Sequence[Sequence[Any]]) -> None:
+    n = sum(_filled(record) > 0 for record in records)
+    rows = "1 title row above the table is" if n == 1 else f"{n} title rows above the table are"
+    warnings.warn(f"{path.name}: {rows} skipped", ReadingNote, stacklevel=3)
+
+
+def _delimiter(lines: Sequence[str], decimal: str) -> str:
+    """Return the delimiter that is most frequent in the first non-blank line.
+
+    If there is none, because there is only one column, return one that is not the decimal sign.
+    """
+    header = next((line for line in lines if line.strip()), "")
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(sorted(DELIMITERS, key=decimal.count), key=bare.count)
+
+
+def _records(path: Path, delimiter: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield each record with the number of its first line, from 1; blank lines are empty."""
+    with readable(path), _text(path, encoding) as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        line = 1
+        for record in reader:
+            yield line, record
+            line = reader.line_num + 1
+
+
+def _text(path: Path, encoding: str) -> TextIO:
+    """Open the file as text, decompressed and without a byte order mark."""
+    encoding = "utf-8-sig" if encoding == UTF8 else encoding
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding=encoding, errors="replace", newline="")
+    return path.open(encoding=encoding, errors="replace", newline="")
+
+
+# The first line of a table: names of columns, or values of a row
+#
+# A name is of another kind than what is below it, as "age" is above numbers. A value is like what
+# is below it: a number above numbers, "M" where other rows have "M", "P002" above "P003".
+
+
+FIRST_ROWS = 50
+"""Number of rows below the first line that are compared with it."""
+MOSTLY = 0.9
+"""Share of a column's cells that must be of the kind of its first one, for that to be a value."""
+YEARS = range(1800, 2201)
+"""Whole numbers that may be years."""
+COUNTED, SORTED = 5, 8
+"""Numbers of columns 1, 2, 3, ..., and of sorted ones, that no row holds by chance."""
+NUMBER = "a number"
+DIGEST = 8
+"""Smallest number of characters of keys that look random, such as digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """First cell of a column, with the others that are not missing."""
+
+    cell: str
+    below: Sequence[str]
+    kind: str
+    """The kind of the first cell."""
+    kinds: Sequence[str]
+    """The kind of each of the others."""
+
+    @classmethod
+    def of(cls, cell: str, below: Sequence[str]) -> _Head:
+        """Return the first cell and those below it, with the kind of each."""
+        return cls(cell, below, _kind(cell), list(map(_kind, below)))
+
+    def as_value(self) -> str:
+        """Return in words what the first cell is if it is like the others; else ""."""
+        if is_missing(self.cell) or not self.below:
+            return ""
+        if self.kind and self.kinds.count(self.kind) >= MOSTLY * len(self.below):
+            return f"{self.kind}, as those below"
+        if not self.kind and self.cell in self.below:
+            return "a text that rows below have, too"
+        return ""
+
+    def is_name(self) -> bool:
+        """Return whether the other cells are of one kind, and this one is not."""
+        kinds = set(self.kinds)
+        return not is_missing(self.cell) and len(kinds) == 1 and self.kind not in kinds
+
+
+def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return why the first line of a table seems to hold values; "" if it may hold names.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The cells of the first line.
+    rows : sequence of sequence of str
+        The cells of the lines below, each as long.
+
+    Examples
+    --------
+    >>> values_in(["Ann", "F", "77.6"], [["Bob", "M", "60.5"], ["Eve", "F", "61"]])
+    'cell 2 is a text that rows below have, too'
+    >>> values_in(["name", "sex", "age"], [["Bob", "M", "60.5"], ["Eve", "F", "61"]])
+    ''
+    >>> values_in(["region", "2019", "2020"], [["north", "1.5", "2.5"], ["south", "3", "4"]])
+    ''
+    """
+    names = [name.strip() for name in names]
+    rows = [[cell.strip() for cell in row] for row in rows[:FIRST_ROWS]]
+    rows = [row for row in rows if row != names]
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    heads = [
+        _Head.of(name, [cell for cell in cells if not is_missing(cell)])
+        for name, cells in zip(names, columns, strict=True)
+    ]
+    values = {i: why for i, head in enumerate(heads) if (why := head.as_value())}
+    numbers = [i for i in values if heads[i].kind == NUMBER]
+    below = [[row[i] for i in numbers] for row in rows]
+    if _are_sorted_names([names[i] for i in numbers], below):
+        values = {i: why for i, why in values.items() if i not in numbers}
+    if len(values) <= sum(head.is_name() for head in heads):
+        return ""
+    first = min(values)
+    return f"cell {first + 1} is {values[first]}"
+
+
+def _kind(cell: str) -> str:
+    """Return the kind of a cell in words; "" for a text without digits."""
+    if may_be_number(cell) or is_written_number(cell):
+        return NUMBER
+    if "@" in cell:
+        return "an address"
+    if not any(map(str.isdigit, cell)):
+        return ""
+    if is_date(cell):
+        return "a date"
+    notation = notation_of([cell])
+    if notation is not None and notation.unit:
+        return f"a number of {notation.unit}"
+    signs = re.sub(r"[^\W_]", "", cell)
+    if len(cell) >= DIGEST:
+        return f"a text of {len(cell)} characters {signs}".strip()
+    return "a text like " + re.sub(r"\d+", "1", re.sub(r"[^\W\d_]", "A", cell))
+
+
+def _are_sorted_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether numbers above numbers are names: counted, years, or many sorted ones."""
+    numbers = _numbers(names)
+    if len(numbers) < max(2, len(names)) or not _are_sorted(numbers):
+        return False
+    if len(numbers) >= SORTED:
+        return sum(_are_sorted(_numbers(row)) for row in rows) < len(rows) / 2
+    if numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
+        own = (name in column for name, column in zip(names, zip(*rows, strict=True), strict=True))
+        return len(numbers) >= COUNTED or not any(own)
+    years = [year for row in rows for year in _numbers(row) if year in YEARS]
+    return all(year in YEARS for year in numbers) and len(years) < len(rows) * len(names) / 2
+
+
+def _numbers(cells: Sequence[str]) -> list[float]:
+    return [float(cell) for cell in cells if re.fullmatch(r"\d+(\.\d*)?", cell)]
+
+
+def _are_sorted(numbers: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(numbers)) or all(a > b for a, b in pairwise(numbers))
+
+
+# Excel
+
+
+def open_excel(
+    path: Path,
+    sheet: str | None = None,
+    skip: int | None = None,
+    names: tuple[str, ...] | None = None,
+) -> ArrowTable:
+    """Read a sheet of an ``.xlsx`` file, below skipped lines or titles.
+
+    It is by default the only one with a table. A table without a header has the given names.
+
+    Raises
+    ------
+    InputError
+        If the file is not an Excel file, is empty or has no such sheet, or if the extra ``excel``
+        is not installed.
+    """
+    lines = _sheet(path, sheet)
+    if skip is None and names is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
+        skip = _titles(lines[:FIRST])
+        if skip:
+            _note_titles(path, lines[:skip])
+    below = enumerate(lines[skip or 0 :], start=skip or 0)
+    header = next((i for i, line in below if any(cell != "" for cell in line)), None)
+    if header is None:
+        raise InputError(f"{path} is empty; expected a header line and rows")
+    first = tuple(str(cell).strip() for cell in lines[header])
+    start = header + has_header(path, first, names)
+    columns = zip(*lines[start:], strict=True) if lines[start:] else [()] * len(first)
+    arrays = [as_arrow([None if cell == "" else cell for cell in cells]) for cells in columns]
+    return ArrowTable(path, pa.Table.from_arrays(arrays, names or first), start)
+
+
+def _sheet(path: Path, name: str | None) -> list[list[Any]]:
+    """Return the cells of a sheet, line by line."""
+    with reading_with("excel", path):
+        import python_calamine as calamine  # an optional extra
+    with readable(path):
+        try:
+            book = calamine.load_workbook(path)
+            sheets = book.sheet_names
+            if name is not None and name not in sheets:
+                raise InputError(f"{path} has no sheet {name!r}; it has {', '.join(sheets)}")
+            held = {
+                each: book.get_sheet_by_name(each).to_python(skip_empty_area=False)
+                for each in (_shown(book) if name is None else [name])
+            }
+        except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
+            raise InputError(f"{path} is not a whole Excel file: {error}") from error
+    return _only_table(path, held)
+
+
+def _shown(book: Any) -> list[str]:
+    """Return the names of the sheets that are not hidden, or else all."""
+    shown = [each.name for each in book.sheets_metadata if str(each.visible).endswith("Visible")]
+    return shown or list(book.sheet_names)
+
+
+def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> list[list[Any]]:
+    """Return the lines of the only sheet with a table, of two columns and two lines at least.
+
+    Raises
+    ------
+    InputError
+        If there are several.
+    """
+    first = next(iter(sheets))
+    wide = {name: sum(_filled(line) > 1 for line in lines) for name, lines in sheets.items()}
+    tables = [name for name, n_lines in wide.items() if n_lines > 1]
+    if len(tables) > 1:
+        file, said = path.name, ", ".join(f"{name!r} ({wide[name]:,} lines)" for name in tables)
+        raise InputError(
+            f"{path} has a table on each of the sheets {said}: name one, as in "
+            f'{file}:sheet={tables[0]} or, in a site file, sheet = "{tables[0]}" under [source]'
+        )
+    used = tables[0] if tables else first
+    if left := [name for name in sheets if name != used and any(map(_filled, sheets[name]))]:
+        said = f"{path.name}: sheet {used!r} is read, and not {', '.join(map(repr, left))}"
+        warnings.warn(said, ReadingNote, stacklevel=4)
+    return sheets[used]
+
+
+# CSV files read by several threads, block by block, into rows that lie side by side
+
+
+BLOCK = 1 << 21
+"""Size in bytes of a block."""
+HEAD_BYTES = 1 << 16
+"""Number of bytes from which the types of columns are inferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines of a file that are read together.
+
+    Parameters
+    ----------
+    start, size : int
+        Offset in the file, and size in bytes.
+    row : int
+        The number of preceding rows.
+    n_rows : int
+        The number of lines.
+    """
+
+    start: int
+    size: int
+    row: int
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReader:
+    """Reader of blocks of a UTF-8 text file, with the same result as reading all of it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    header_lines : int
+        The number of lines above the rows.
+    read, parse, convert : ReadOptions, ParseOptions, ConvertOptions
+        Arrow's options; columns are identified by their positions.
+    """
+
+    path: Path
+    header_lines: int
+    read: pyarrow.csv.ReadOptions
+    parse: pyarrow.csv.ParseOptions
+    convert: pyarrow.csv.ConvertOptions
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the columns that are read."""
+        return list(self.convert.include_columns)
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The known types of columns."""
+        return dict(self.convert.column_types)
+
+    def lines(self, block: Block) -> bytes:
+        """Return the lines of a block as bytes."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(block.start)
+            return file.read(block.size)
+
+    def table(self, lines: bytes) -> pa.Table:
+        """Parse lines into columns."""
+        options = self.read, self.parse, self.convert
+        return pyarrow.csv.read_csv(pa.BufferReader(lines), *options)
+
+    def ends_in_quotes(self, lines: bytes) -> bool:
+        """Return whether the last line ends within quotes, in a value continued on the next.
+
+        For quotes in other lines, Arrow finds fewer rows than lines.
+        """
+        last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
+        if b'"' not in last:
+            return False
+        record = next(csv.reader([last.decode()], delimiter=self.parse.delimiter))
+        return "\n" in record[-1]
+
+    def with_types(self, lines: bytes) -> BlockReader:
+        """Return a reader whose column types are inferred from some lines.
+
+        All numbers are read as floats: if this succeeds for all values of a column, the result is
+        that of reading the whole file.
+        """
+        head = self.table(lines[: lines.rfind(b"\n", 0, HEAD_BYTES) + 1] or lines)
+        kinds = {field.name: field.type for field in head.schema} | self.types
+        types = {name: pa.float64() if _is_number(kind) else kind for name, kind in kinds.items()}
+        convert = pyarrow.csv.ConvertOptions(
+            include_columns=self.columns,
+            column_types=types,
+            decimal_point=self.convert.decimal_point,
+        )
+        return replace(self, convert=convert)
+
+
+def read_blocks(
+    reader: BlockReader, values: Sequence[str], *, missing: bool, size: int = BLOCK
+) -> tuple[Rows, pa.Table] | None:
+    """Return some columns as rows, and the others as an Arrow table.
+
+    Parameters
+    ----------
+    reader : BlockReader
+        The reader of blocks of the file.
+    values : sequence of str
+        The columns to put side by side, by their positions in the file.
+    missing : bool
+        Whether values may be missing and columns may hold something other than numbers.
+    size : int
+        Largest number of bytes in a block, at most Arrow's own block size.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d), float64
+        The values, NaN for a missing one; undefined for columns that hold no numbers.
+    others : pyarrow.Table
+        The columns without numbers, and those besides the values.
+
+    None for an irregular or faulty file: one with blank lines, line ends within quotes, numbers
+    followed by text in a column, values that are not finite, or lines of unequal length.
+    """
+    try:
+        blocks = _blocks(reader.path, reader.header_lines, size)
+        return _placed(reader, blocks, values, missing=missing) if blocks else None
+    except (pa.ArrowInvalid, csv.Error, UnicodeError, OSError):
+        return None
+
+
+def _placed(
+    reader: BlockReader, blocks: Sequence[Block], values: Sequence[str], *, missing: bool
+) -> tuple[Rows, pa.Table] | None:
+    """Read blocks in parallel, each into its own rows."""
+    reader = reader.with_types(reader.lines(blocks[0]))
+    types = reader.types
+    numbers = {name: j for j, name in enumerate(values) if pa.types.is_float64(types[name])}
+    if not missing and len(numbers) < len(values):
+        return None
+    others = [name for name in reader.columns if name not in numbers]
+    X = np.empty((blocks[-1].row + blocks[-1].n_rows, len(values)))
+
+    def place(block: Block) -> pa.Table | None:
+        lines = reader.lines(block)
+        table = reader.table(lines)
+        is_last = block is blocks[-1]
+        if table.num_rows > block.n_rows or (not is_last and reader.ends_in_quotes(lines)):
+            return None
+        rows = X[block.row : block.row + table.num_rows]
+        for name, j in numbers.items():
+            column = table.column(name).to_numpy()
+            if not _is_fine(column, missing=missing):
+                return None
+            rows[:, j] = column
+        is_whole = table.num_rows == block.n_rows or is_last  # blank lines at the end
+        return table.select(others) if is_whole else None
+
+    tables = []
+    for table in in_order(place, blocks, pa.cpu_count()):
+        if table is None:
+            return None
+        tables.append(table)
+    n_rows = blocks[-1].row + tables[-1].num_rows
+    return X[:n_rows], pa.concat_tables(tables)
+
+
+def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
+    """Return the blocks of whole lines below the header; none if a line exceeds a block."""
+    blocks: list[Block] = []
+    row, seen = 0, bytearray(size)
+    with path.open("rb") as file:
+        for _ in range(header_lines):
+            file.readline()
+        start = file.tell()
+        while n := file.readinto(seen):
+            whole = n if n < size else seen.rfind(b"\n") + 1
+            if not whole:
+                return []
+            ends = np.frombuffer(seen, np.uint8, whole) == ord("\n")
+            n_rows = int(np.count_nonzero(ends)) + (not ends[-1])
+            blocks.append(Block(start, whole, row, n_rows))
+            start, row = start + whole, row + n_rows
+            file.seek(start)
+    return blocks
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_null(kind))
+
+
+def _is_fine(values: Floats, *, missing: bool) -> bool:
+    """Return whether values are finite, or missing where this is allowed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return True
+    return bool((np.isfinite(values) | np.isnan(values)).all()) if missing else False
+
+
+# SQLite and DuckDB
+
+
+MOST = 1 << 17
+"""Number of rows that DuckDB returns at a time."""
+TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' "
+    "ESCAPE '~' ORDER BY name"
+)
+
+
+def open_sqlite(path: Path, **options: Any) -> BatchTable:
+    """Open a table or a view of an SQLite file, by default its only one.
+
+    Raises
+    ------
+    InputError
+        If the file is not an SQLite file, or has no such table; later, if a row cannot be read.
+    """
+    with readable(path):
+        path.open("rb").close()
+    source = FileSource(path, **options)
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+
+    @contextmanager
+    def opened() -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as database:
+                yield database
+        except sqlite3.Error as error:
+            raise InputError(f"{path} cannot be read as SQLite: {error}") from error
+
+    def batches(columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        with opened() as database:
+            answer = database.execute(statement(in_quotes(name), columns, source))
+            while rows := answer.fetchmany(n_rows):
+                cells = map(column_of, zip(*rows, strict=True))
+                yield pa.Table.from_arrays(list(cells), list(columns))
+
+    with opened() as database:
+        name = _chosen([name for (name,) in database.execute(TABLES)], source.table, path)
+        answer = database.execute(f"SELECT * FROM {in_quotes(name)} LIMIT 0")
+        names = tuple(str(each[0]) for each in answer.description)
+    check_chosen(source, names)
+    return BatchTable(path, names, batches, FileFingerprint.now(path))
+
+
+def open_duckdb(path: Path, **options: Any) -> BatchTable:
+    """Open a table or a view of a DuckDB file, by default its only one.
+
+    Raises
+    ------
+    InputError
+        If the file is not a DuckDB file or has no such table, or if the extra ``duckdb`` is not
+        installed; later, if a row cannot be read.
+    """
+    with reading_with("duckdb", path):
+        import duckdb  # an optional extra
+    source = FileSource(path, **options)
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        try:
+            with closing(connect_duckdb(path)) as database:
+                yield database
+        except duckdb.Error as error:
+            first = str(error).partition("\n")[0]
+            raise InputError(f"{path} cannot be read as DuckDB: {first}") from error
+
+    def batches(columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        with opened() as database:
+            answer = database.sql(statement(in_quotes(name), columns, source))
+            read = getattr(answer, "to_arrow_reader", None) or answer.fetch_arrow_reader
+            for batch in read(min(n_rows, MOST)):
+                yield pa.Table.from_batches([batch])
+
+    with opened() as database:
+        held = database.execute("SHOW TABLES").fetchall()
+        name = _chosen([each for (each,) in held], source.table, path)
+        columns = database.execute(f"SELECT * FROM {in_quotes(name)} LIMIT 0").description
+    names = tuple(str(each[0]) for each in columns)
+    check_chosen(source, names)
+    return BatchTable(path, names, batches, FileFingerprint.now(path))
+
+
+def connect_duckdb(path: Path | str) -> Any:
+    """Open a DuckDB file read-only, in bounded memory, without a progress bar.
+
+    By itself, DuckDB keeps what it reads in up to 80 % of the memory, and sorts beside the file.
+    """
+    import duckdb  # an optional extra
+
+    sorting = str(own_folder() / "duckdb")
+    bounds: dict[str, Any] = {"memory_limit": "512MB", "threads": 4, "temp_directory": sorting}
+    database = duckdb.connect(str(path), read_only=True, config=bounds)
+    database.execute("SET enable_progress_bar = false")
+    return database
+
+
+def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
+    """Return the named table or, without a name, the only one."""
+    have = ", ".join(names) or "none"
+    if wanted is not None and wanted not in names:
+        raise InputError(f"{path} has no table {wanted!r}; it has {have}")
+    if wanted is None and len(names) != 1:
+        raise InputError(f"{path} has the tables {have}; name one, as in {path.name}:table=NAME")
+    return names[0] if wanted is None else wanted
+
+
+# SAS, SPSS and Stata
+
+
+READERS = {
+    ".sas7bdat": "read_sas7bdat",
+    ".xpt": "read_xport",
+    ".sav": "read_sav",
+    ".zsav": "read_sav",
+    ".dta": "read_dta",
+}
+"""Functions that read a file, by the ending of its name."""
+
+
+def open_statistics(path: Path) -> ArrowTable:
+    """Read a file of SAS, SPSS or Stata, with the missing values that the program defines.
+
+    A column of codes is read as their names ("value labels") if all codes have one.
+
+    Raises
+    ------
+    InputError
+        If the file is not valid, or if the extra ``stats`` is not installed.
+    """
+    with reading_with("stats", path):
+        import pyreadstat  # an optional extra
+    read = getattr(pyreadstat, READERS[path.suffix.lower()])
+    try:
+        columns, known = read(str(path), output_format="dict")
+    except (pyreadstat.ReadstatError, UnicodeError) as error:
+        raise InputError(f"{path} is not a whole {path.suffix} file: {error}") from error
+    labels = known.variable_value_labels
+    arrays = {str(name): _named(cells, labels.get(name, {})) for name, cells in columns.items()}
+    return ArrowTable(path, pa.table(arrays))
+
+
+def _named(cells: Sequence[Any], names: Mapping[Any, str]) -> pa.Array:
+    """Return a column with its codes replaced by names if all of them have one.
+
+    Examples
+    --------
+    >>> _named([1.0, 2.0, None], {1: "male", 2: "female"}).to_pylist()
+    ['male', 'female', None]
+    >>> _named([36.6, 99.0], {99: "refused"}).to_pylist()
+    [36.6, 99.0]
+    """
+    cells = [None if cell is None or cell != cell else cell for cell in cells]
+    held = {cell for cell in cells if cell is not None}
+    if held and held <= names.keys():
+        return pa.array([None if cell is None else str(names[cell]) for cell in cells])
+    return pa.array(cells)

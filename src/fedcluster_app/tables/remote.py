@@ -1,0 +1,116 @@
+"""Copies of remote files: from web servers, and from stores that pyarrow or fsspec can read.
+
+Parts of an address before the host or after the path may be secret and are never shown.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+from urllib.request import urlopen
+
+import pyarrow as pa
+import pyarrow.fs
+
+from fedcluster.errors import InputError
+from fedcluster.frames.rows import OTHERS, STORES
+
+WEB = ("http", "https")
+SCHEMES = (*WEB, *STORES, *OTHERS)
+"""Schemes of file addresses; addresses with other schemes are databases."""
+SECONDS = 60.0
+"""Timeout, in seconds, of requests to web servers."""
+
+
+@cache
+def fetched(address: str) -> Path:
+    """Return a local copy of a remote file, which is deleted when the process ends.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be fetched.
+    """
+    name = PurePosixPath(unquote(urlsplit(address).path)).name
+    if not name:
+        raise InputError(f"{shown(address)} names no file")
+    copy = own_folder() / f"{len(list(own_folder().iterdir()))}" / name
+    copy.parent.mkdir()
+    with reachable(address):
+        _copy(address, copy)
+    return copy
+
+
+def shown(address: str) -> str:
+    """Return an address without the parts that may be secret."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+@contextmanager
+def reachable(address: str) -> Iterator[None]:
+    """Turn errors of reading an address into one line."""
+    try:
+        yield
+    except HTTPError as error:
+        error.close()
+        raise InputError(
+            f"{shown(address)} cannot be fetched: the server answers {error.code}; check the "
+            "address"
+        ) from None
+    except ImportError as error:
+        raise InputError(f"{shown(address)} cannot be fetched: {error}".split("\n")[0]) from None
+    except Exception as error:  # file systems of fsspec raise those of the libraries they use
+        raise InputError(
+            f"{shown(address)} cannot be fetched: {type(error).__name__}; check the address"
+        ) from error
+
+
+def store_at(address: str) -> tuple[pa.fs.FileSystem, str]:
+    """Return the store of an address, and the path in it."""
+    with reachable(address):
+        if urlsplit(address).scheme not in OTHERS:
+            found: tuple[pa.fs.FileSystem, str] = pa.fs.FileSystem.from_uri(address)
+            return found
+        store, path = _fsspec().core.url_to_fs(address)
+        return pa.fs.PyFileSystem(pa.fs.FSSpecHandler(store)), path
+
+
+def _copy(address: str, copy: Path) -> None:
+    scheme = urlsplit(address).scheme
+    with copy.open("wb") as file:
+        if scheme in WEB:
+            with urlopen(address, timeout=SECONDS) as answer:
+                shutil.copyfileobj(answer, file)
+        elif scheme in OTHERS:
+            with _fsspec().open(address, "rb") as stream:
+                shutil.copyfileobj(stream, file)
+        else:
+            store, path = pa.fs.FileSystem.from_uri(address)
+            with store.open_input_stream(path, compression=None) as stream:
+                shutil.copyfileobj(stream, file)
+
+
+def _fsspec() -> Any:
+    try:
+        import fsspec.core  # an optional extra
+    except ImportError:
+        raise ImportError('that needs pip install "fedcluster[fsspec]"') from None
+    return fsspec
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fedcluster-")
+
+
+def own_folder() -> Path:
+    """Return a folder for copies, open to this user only, that is deleted as the process ends."""
+    return Path(_own_folder().name)

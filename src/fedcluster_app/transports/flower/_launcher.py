@@ -1,0 +1,249 @@
+"""One of Flower's programs, as a process that ends with its parent.
+
+    python _launcher.py PARENT superlink|supernode OPTIONS...
+
+The SuperLink serves three interfaces at one port, and authenticates clients only at the one for
+sites. Here the other two, which start runs and register sites, are restricted to programs on this
+machine that know the secret in a private file of the coordinator. This file is a separate script
+without heavy imports, so that Flower's programs start at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import ipaddress
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedcluster import __version__
+from fedcluster_app.coordinator.fresh_certificate import FreshCertificate
+from fedcluster_app.trust.lifeline import end_with
+
+LOGGER = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+FOR_SITES = ("/v1/fleet/", "/health")
+"""Prefixes of the paths that anyone may request; Flower checks the keys of sites itself."""
+
+SECRET = "fedcluster-secret"
+"""The header that identifies the coordinator's own programs."""
+
+SECRET_FILE = "--superexec-auth-secret-file"
+"""The option of both programs with the file of the secret of this start."""
+
+KEY_STATUS = "/v1/fleet/fedcluster-standing"
+"""Path of the status of a key, for its owner; a site requests it when it is not admitted."""
+
+SIGNED = ("fedcluster-key", "fedcluster-time", "fedcluster-signature")
+"""The headers of that request: the public key, the time, and its signature."""
+
+VERSION, UNKNOWN = "fedcluster-version", b"unknown"
+"""The header of the answer with the coordinator's version, and the answer to all others."""
+
+CLOCKS = 300.0
+"""Largest difference of the two clocks in seconds."""
+
+FORBIDDEN = b"for the coordinator only"
+"""The body of the guard's answer, with status 403, to other requests of strangers."""
+
+BACKOFF = 0.05
+"""Seconds before a missing part of a message is requested again; Flower waits 1 s."""
+
+QUICK, IDLE = 0.1, 3.0
+"""Seconds between two checks for a message: while there are some, and after a long idle time."""
+
+FAREWELL = 3.0
+"""Seconds within which a program whose parent has ended takes leave of the other end."""
+
+
+class Pace:
+    """Waiting times that are short while there is work, and grow to a tenth of the idle time.
+
+    Parameters
+    ----------
+    quick : float
+        Seconds of the shortest wait.
+    idle : float
+        Seconds of the longest wait.
+    sleep : callable, optional
+        Waits.
+    """
+
+    def __init__(
+        self, quick: float, idle: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._quick, self._idle, self._sleep, self._without = quick, idle, sleep, 0.0
+
+    def works(self) -> None:
+        """Record that there is work."""
+        self._without = 0.0
+
+    def wait(self) -> None:
+        """Wait before the next check."""
+        seconds = min(max(self._quick, self._without / 10), self._idle)
+        self._without += seconds
+        self._sleep(seconds)
+
+
+class SuperNodeClock(ModuleType):
+    """Replacement of the module ``time`` in Flower's loop of a SuperNode, with shorter sleeps.
+
+    Flower sleeps 3 s if there is no message, and 0.5 s while one is being answered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("time")
+        self._pace = Pace(QUICK, IDLE)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for a shorter time."""
+        if seconds >= IDLE:
+            self._pace.wait()
+        else:
+            self._pace.works()
+            time.sleep(min(seconds, QUICK))
+
+
+def hasten(*, supernode: bool = False) -> bool:
+    """Shorten Flower's waits in this process; return False if this release differs.
+
+    Then Flower keeps its own pace of about 4 s per round, and this is logged.
+    """
+    try:
+        from flwr.supercore.inflatable import inflatable_utils as inflatable
+
+        for pulls in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
+            defaults: dict[str, Any] = pulls.__kwdefaults__  # type: ignore[assignment]
+            defaults["initial_backoff"] = min(BACKOFF, defaults["initial_backoff"])
+        if supernode:
+            from flwr.supernode import start_client_internal as loop
+
+            vars(loop)["time"]  # it is there
+            vars(loop)["time"] = SuperNodeClock()
+    except (ImportError, AttributeError, KeyError, TypeError) as error:
+        LOGGER.warning("this release of Flower keeps its own pace, as it has no %s", error)
+        return False
+    return True
+
+
+class FleetOnly:
+    """Guard that lets strangers reach only the interface for sites.
+
+    Parameters
+    ----------
+    app : callable
+        The ASGI app behind it.
+    secret : bytes
+        The value that the coordinator's own programs send in the header `SECRET`.
+    statuses : Path, optional
+        The file with the status of each key.
+    fresh : FreshCertificate, optional
+        The context that follows the files of the server's certificate.
+    """
+
+    def __init__(
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        secret: bytes,
+        statuses: Path | None = None,
+        fresh: FreshCertificate | None = None,
+    ) -> None:
+        self._app, self._secret, self._statuses, self._fresh = app, secret, statuses, fresh
+        self._follows: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it: with the status of a key, or with 403."""
+        status, answer, headers = 403, FORBIDDEN, list[tuple[bytes, bytes]]()
+        if scope["type"] == "lifespan" and self._fresh is not None:
+            self._follows = asyncio.create_task(self._fresh.follow())
+        if scope["type"] == "http" and scope["path"] == KEY_STATUS and self._statuses is not None:
+            status, answer = 200, key_status_of(dict(scope["headers"]), self._statuses)
+            if answer != UNKNOWN:
+                headers = [(VERSION.encode(), __version__.encode())]
+        elif scope["type"] == "lifespan" or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        if scope["type"] == "http" and str(scope["path"]).startswith(FOR_SITES):
+            return True
+        shown = dict(scope["headers"]).get(SECRET.encode(), b"")
+        return _is_here(scope) and hmac.compare_digest(shown, self._secret)
+
+
+def _is_here(scope: Scope) -> bool:
+    """Return whether a request comes from this machine, judged by the address that it uses."""
+    asking, asked = ((scope.get(end) or ("",))[0] for end in ("client", "server"))
+    try:
+        return ipaddress.ip_address(asking).is_loopback or asking == asked
+    except ValueError:
+        return False
+
+
+def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
+    """Return the status of a key to a client that proves to own it, otherwise "unknown"."""
+    from cryptography.hazmat.primitives.asymmetric import ec  # it is there with Flower
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    key, at, signature = (headers.get(name.encode(), b"")[:4096] for name in SIGNED)
+    try:
+        known = json.loads(path.read_text("utf-8"))
+        status = known[hashlib.sha256(der := base64.b64decode(key, validate=True)).hexdigest()]
+        public: Any = load_der_public_key(der)
+        signed = base64.b64decode(signature, validate=True)
+        public.verify(signed, KEY_STATUS.encode() + at, ec.ECDSA(SHA256()))
+        late = abs(time.time() - float(at)) > CLOCKS
+    except Exception:  # whatever is wrong with it, it is not the key of a site
+        return UNKNOWN
+    return UNKNOWN if late else str(status).encode()
+
+
+def main() -> None:
+    """Run one of Flower's programs."""
+    parent, program, *options = sys.argv[1:]
+    sys.argv = [f"flower-{program}", *options]
+    end_with(int(parent), FAREWELL)
+    if program == "superlink":  # each loads its own part of Flower only: the other's is slow
+        from flwr.superlink import extensions
+        from flwr.superlink.cli import flower_superlink
+        from starlette.middleware import Middleware
+        from uvicorn import config
+
+        secret = Path(options[options.index(SECRET_FILE) + 1]).read_bytes()
+        state = Path(options[options.index("--database") + 1])
+        fresh = FreshCertificate(config.create_ssl_context)
+        guard = Middleware(
+            FleetOnly, secret=secret, statuses=state.with_name("standing.json"), fresh=fresh
+        )
+        extensions.get_middleware = lambda: (guard,)
+        vars(config)["create_ssl_context"] = fresh
+        flower_superlink()
+    else:
+        from flwr.supernode.cli import flower_supernode
+
+        hasten(supernode=True)
+        flower_supernode()
+        os._exit(1)  # it has lost its connection; its server would keep the process alive
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,504 @@
+"""Flower's programs: their processes, their output, and clients of their interfaces.
+
+A program ends with the process that started it. Its output is parsed only here, by the patterns
+below; tests/test_flower_contract.py compares each with the installed release of Flower.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import httpx
+from cryptography import x509
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supercore.runtime import RuntimeHttpClient
+
+from fedcluster.errors import InputError, first_cause
+from fedcluster_app.coordinator.renewal import WARNING
+from fedcluster_app.transports.flower import _launcher as launcher
+from fedcluster_app.trust.identity import Address
+from fedcluster_app.trust.owned_files import ORPHAN
+
+EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
+"""Codes of OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED and so on."""
+
+LOGGER = logging.getLogger(__name__)
+
+ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
+
+QUICK, IDLE = 0.05, 0.5
+"""Seconds between two checks for a task: while there are some, and after a long idle time."""
+
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+"""Path for which Flower also requires the secret."""
+
+PATIENCE = 5.0
+"""Seconds that a program may take to end by itself, and to show a certificate."""
+
+LOCAL_TIMEOUT = 60.0
+"""Seconds that a local program may take to answer, however busy the machine is."""
+
+GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
+"""One path of each interface that is only for the coordinator's own programs."""
+
+HOST_OF_CERTIFICATE = "sni_hostname"
+"""Extension of a request that names the host expected in the certificate, if not the address."""
+
+ELSEWHERE = "192.0.2.1"
+"""An address that belongs to nobody (RFC 5737)."""
+
+CONNECTED = "SuperNode ID:"
+"""Pattern: the SuperLink has admitted a SuperNode."""
+
+REFUSED = "[code: 2004]"
+"""Pattern: the SuperLink does not know a SuperNode's key, or the key is connected already."""
+
+UNSIGNED = "SuperNode terminated gracefully"
+"""The only output of a SuperNode whose signed time is not accepted."""
+
+SHUTDOWN = re.compile(
+    r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
+)
+"""Lines that a server prints after the reason for its end."""
+
+LEVEL = re.compile(r"^(\S+Z )?(INFO|WARNING|ERROR|DEBUG)\s*(:|\[[\w.]+\])\s*")
+"""The beginning of a line of Flower and, with the time, of its web server."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Escape sequences that colour a line."""
+
+
+def reason_of_end(printed: str) -> str:
+    """Return a program's last output, without that of its shutdown, in one line."""
+    lines = [LEVEL.sub("", line.strip()) for line in printed.splitlines()]
+    lines = [line for line in lines if line and not SHUTDOWN.match(line)]
+    return " ".join(lines[-4:])[-300:] or "it said nothing"
+
+
+def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
+    """Return the environment of Flower's programs, with files in ``home`` and no telemetry.
+
+    Other settings for Flower are removed, as they can open unguarded ports. Only a proxy on this
+    machine may forward requests for others, because the guard of the SuperLink trusts its headers.
+    Its address is a loopback address, or the one at which the SuperLink listens.
+    """
+    reach_directly()
+    own = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    return own | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FORWARDED_ALLOW_IPS": f"127.0.0.1,::1,{listens}",
+    }
+
+
+def reach_directly() -> None:
+    """Let this process and its children reach local addresses without a proxy.
+
+    A proxy given by HTTPS_PROXY is used for the coordinator only.
+    """
+    for name in ("NO_PROXY", "no_proxy"):
+        without = [each for each in os.environ.get(name, "").split(",") if each]
+        if name in os.environ or name.isupper():
+            os.environ[name] = ",".join(dict.fromkeys([*without, "127.0.0.1", "::1", "localhost"]))
+
+
+class ManagedProcess:
+    """Running program of Flower.
+
+    Parameters
+    ----------
+    name : {"superlink", "supernode"}
+        The program.
+    process : Popen
+        Its process.
+    log : Path
+        The file that receives its output.
+    """
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name, self.process, self.log = name, process, log
+
+    @classmethod
+    @contextmanager
+    def running(
+        cls, name: str, options: Sequence[str], log: Path, home: Path
+    ) -> Iterator[ManagedProcess]:
+        """Start a program, which is ended with the block."""
+        home.mkdir(parents=True, exist_ok=True)
+        listens = dict(pairwise(options)).get("--host", "127.0.0.1")
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-P", launcher.__file__, str(os.getpid()), name, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment(home, listens=listens),
+                start_new_session=True,  # Ctrl-C is for us, and we end it
+            )
+        try:
+            yield cls(name, process, log)
+        finally:
+            end(process)
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the program is still running."""
+        return self.process.poll() is None
+
+    def printed(self) -> str:
+        """Return the output of the program so far, without colours."""
+        with suppress(OSError):
+            return COLOURS.sub("", self.log.read_text("utf-8", errors="replace"))
+        return ""
+
+    def complaint(self) -> str:
+        """Return its last output in one line."""
+        return reason_of_end(self.printed())
+
+    def check(self) -> None:
+        """Raise an error if the program has ended.
+
+        Raises
+        ------
+        InputError
+            With its last output and the file with all of it.
+        """
+        if not self.runs:
+            raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, at first by asking, and all its remaining children."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, 9)
+    process.wait()
+
+
+def is_healthy(
+    address: str, authority: Path | None, timeout: float = 5.0, host: str | None = None
+) -> bool:
+    """Return whether a SuperLink answers at an address; False if nobody does.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT.
+    authority : Path, optional
+        The certificate of the authority that must vouch for it; without one, there is no
+        encryption.
+    timeout : float, default=5
+        Seconds that an answer may take.
+    host : str, optional
+        The host that its certificate is for, if that is not the one of the address.
+
+    Raises
+    ------
+    InputError
+        If the answer is not that of a SuperLink.
+    """
+    try:
+        return get(address, "/health", authority, timeout, host=host).status_code == 200
+    except httpx.TransportError as error:
+        why = first_cause(error)
+        if isinstance(why, ssl.SSLCertVerificationError):
+            raise InputError(tls_error(why, address, authority)) from error
+        if isinstance(why, ssl.SSLError):
+            raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
+        if authority is None and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+            raise InputError(
+                f"the coordinator wants an encrypted connection at {address}: write certificate "
+                "and key in the site's file, not insecure"
+            ) from error
+        return False
+
+
+@contextmanager
+def private_folder(home: Path) -> Iterator[Path]:
+    """Yield a private folder with a new secret in it, which is removed with the block.
+
+    Those that killed programs have left are removed, too: only one at a time runs in ``home``.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    for left in home.glob("private-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix="private-", dir=home) as name:
+        (Path(name) / "secret").write_text(secrets.token_hex(32), encoding="ascii")
+        yield Path(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Access of our own programs to one of Flower's on this machine.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT.
+    authority : Path, optional
+        The certificate of the authority that must vouch for it; without one, there is no
+        encryption.
+    secret : bytes
+        The content of the secret file that both know.
+    host : str, optional
+        The host that its certificate is for, if that is not the one of the address.
+    """
+
+    address: str
+    authority: Path | None
+    secret: bytes = field(repr=False)
+    host: str | None = None
+
+    def intercept(self, context: ProtobufRequestContext, call: ProtobufCall) -> httpx.Response:
+        """Add the secret to a request, as the guard requires."""
+        context.request.headers[launcher.SECRET] = self.secret.decode()
+        if self.host is not None:
+            context.request.extensions[HOST_OF_CERTIFICATE] = self.host
+        return call(context)
+
+
+def check_guard(access: Access) -> None:
+    """Raise an error for a SuperLink that lets strangers start runs or register sites.
+
+    It is asked without the secret, with a wrong one, and as if by a local proxy for another
+    machine.
+
+    Raises
+    ------
+    InputError
+        If the guard of `_launcher` does not answer 403, or does so to
+        the coordinator's own programs.
+    """
+    own = {launcher.SECRET: access.secret.decode()}
+    strangers = {
+        "without the secret": {},
+        "with another secret": {launcher.SECRET: "0" * len(access.secret)},
+        "from another machine": own | {"X-Forwarded-For": ELSEWHERE},
+    }
+    for path in GUARDED:
+        for who, headers in strangers.items():
+            if (answer := _refusal(access, path, headers)) != launcher.FORBIDDEN.decode():
+                raise InputError(
+                    f"the port at {access.address} is not guarded: asked {who} for {path}, it "
+                    f"answers {answer} instead of 403, so anyone could start runs; is another "
+                    "release of flwr installed than this one of fedcluster is made for?"
+                )
+        if _refusal(access, path, own) == launcher.FORBIDDEN.decode():
+            raise InputError(f"another coordinator answers at {access.address}; end it first")
+
+
+def _refusal(access: Access, path: str, headers: dict[str, str]) -> str:
+    """Return the guard's answer if it refuses a request, otherwise the actual answer."""
+    try:
+        how = (access.authority, LOCAL_TIMEOUT, headers, access.host)
+        reply = get(access.address, path, *how)
+    except httpx.TransportError as error:
+        return str(error)
+    refused = (reply.status_code, reply.content) == (403, launcher.FORBIDDEN)
+    return reply.text if refused else str(reply.status_code)
+
+
+def get(
+    address: str,
+    path: str,
+    authority: Path | None,
+    timeout: float = 5.0,
+    headers: dict[str, str] | None = None,
+    host: str | None = None,
+) -> httpx.Response:
+    """Request a path, encrypted if an authority vouches for the server or for another host."""
+    scheme = "http" if authority is None else "https"
+    trusted = ssl.create_default_context(cafile=authority)
+    url = f"{scheme}://{address}{path}"
+    reach_directly()
+    more = {} if host is None else {HOST_OF_CERTIFICATE: host}
+    with httpx.Client(verify=trusted, timeout=timeout) as http:
+        return http.get(url, headers=headers, extensions=more)
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Wait until the program of a coordinator that was killed has left a port, if it soon does."""
+    end = time.monotonic() + ORPHAN
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    return  # Flower says it
+                time.sleep(QUICK)
+            else:
+                return
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: Any) -> ClientT:
+    """Return a client of one of Flower's interfaces.
+
+    It has our own retry policy. Flower's policy ends the asking process after an answer 401, so
+    that a site would vanish if its sign of life came just after its answer, or belonged to a
+    finished run.
+
+    Parameters
+    ----------
+    kind : type
+        `ControlHttpClient` or `RuntimeHttpClient`.
+    access : Access
+        The access to the program.
+    max_tries : int
+        The number of attempts if nobody answers.
+    *interceptors : interceptor of Flower
+        Interceptors that authenticate it, in addition to the secret.
+    """
+    reach_directly()
+    waits = partial(exponential, max_delay=20)
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
+    return kind.from_server_address(
+        server_address=access.address,
+        insecure=access.authority is None,
+        root_certificates=access.authority.read_bytes() if access.authority else None,
+        interceptors=[
+            RuntimeVersionHttpInterceptor(component_name="fedcluster"),
+            access,
+            *interceptors,
+        ],
+        retry_invoker=RetryInvoker(waits, httpx.TransportError, max_tries, None),
+    )
+
+
+def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[str]:
+    """Yield the token of each task that a program hands out, while it runs."""
+    known = SuperExecAuthHttpInterceptor(master_secret=access.secret, protected_methods={ACQUIRE})
+    request, pace = AcquireTaskRequest(supported_task_types=[kind]), launcher.Pace(QUICK, IDLE)
+    with closing(client(RuntimeHttpClient, access, 1, known)) as runtime:
+        while program.runs:
+            try:
+                acquired = runtime.AcquireTask(request)
+            except httpx.HTTPError as error:
+                LOGGER.warning("Flower's %s does not answer: %s", program.name, error)
+            else:
+                if acquired.HasField("task") and acquired.token:
+                    pace.works()
+                    yield acquired.token
+                    continue
+            pace.wait()
+
+
+@contextmanager
+def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClient]:
+    """Yield a client for one task, and tell Flower within the block that it is being worked on."""
+    runtime = client(RuntimeHttpClient, access, max_tries, RuntimeTokenHttpInterceptor(token))
+
+    def works() -> bool:
+        with suppress(httpx.HTTPError):
+            runtime.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        return True
+
+    heart = HeartbeatSender(works)
+    heart.start()
+    try:
+        yield runtime
+    finally:
+        heart.stop()
+        runtime.close()
+
+
+def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
+    """Return why TLS does not trust a coordinator's certificate, with advice.
+
+    Dates and names are those of the untrusted certificate, so its sender may have made them up.
+
+    Parameters
+    ----------
+    why : SSLCertVerificationError
+        The error from OpenSSL.
+    address : str
+        HOST:PORT.
+    authority : Path, optional
+        The file of the authority that should vouch for it.
+    """
+    now = f"it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by this machine's clock"
+    shown = _shown(address)
+    if why.verify_code == EXPIRED:
+        end = f" on {shown.not_valid_after_utc:%Y-%m-%d}" if shown else ""
+        return (
+            f"the certificate of the coordinator at {address} expired{end}, and {now}: the "
+            "coordinator renews it with fedcluster federation renew-certificates, or this "
+            "machine's clock is wrong"
+        )
+    if why.verify_code == NOT_YET:
+        start = f" until {shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC" if shown else ""
+        return (
+            f"the certificate of the coordinator at {address} is not valid{start}, and {now}: set "
+            "the clock of this machine, or of the coordinator's"
+        )
+    if why.verify_code in {OTHER_NAME, OTHER_NUMBER}:
+        return (
+            f"the coordinator's certificate is not for {Address.read(address).host}: write the "
+            "address that the coordinator gave to fedcluster federation new"
+        )
+    return (
+        f"the coordinator's certificate is not vouched for by {authority}: another "
+        f"answers at {address}, or the site's folder is of another federation"
+    )
+
+
+def ends_soon(address: str) -> str:
+    """Return a line about the certificate at an address if it expires soon, else nothing."""
+    shown = _shown(address)
+    if shown is None or shown.not_valid_after_utc > datetime.now(UTC) + WARNING:
+        return ""
+    return (
+        f"the coordinator's certificate expires on {shown.not_valid_after_utc:%Y-%m-%d}; remind "
+        "the coordinator to renew it"
+    )
+
+
+def _shown(address: str) -> x509.Certificate | None:
+    """Return the certificate that a server at an address shows, None if there is none."""
+    place = Address.read(address)
+    with suppress(OSError, ValueError):
+        pem = ssl.get_server_certificate((place.host, place.port), timeout=PATIENCE)
+        return x509.load_pem_x509_certificate(pem.encode())
+    return None

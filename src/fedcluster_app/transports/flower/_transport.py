@@ -1,0 +1,218 @@
+"""Flower (flwr) carries the messages: sites connect to a SuperLink, and only outwards.
+
+Both ends are thin. `FlowerCarrier` pushes messages and pulls replies; `client_app` passes what a
+site receives to its `Responder`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import count
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
+from fedcluster.engines.wire import PROTOCOL, WireError, pack, unpack
+from fedcluster_app.coordinator.run_job import engine_over
+from fedcluster_app.transports.reloading import ReloadingSite
+from fedcluster_app.wire.exchange import (
+    Reply,
+    RetryingTransport,
+    Revoked,
+    never,
+    no_listener,
+    nobody,
+)
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder, Turns
+
+KIND = "query"
+KEY = "fedcluster"
+
+POLL = 0.1
+"""Seconds between two checks for replies."""
+
+
+def flower_engine(
+    grid: Grid,
+    nodes: Mapping[int, str],
+    *,
+    quorum: int | None = None,
+    deadline: float = 120.0,
+    permit: str | None = None,
+    bounds: ReplyBounds = NOTHING_STATED,
+    secure: bool = False,
+    cancelled: Callable[[], bool] = never,
+    responded: Callable[[str], None] = no_listener,
+    revoked: Revoked = nobody,
+    now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
+) -> RemoteEngine:
+    """Return an engine that asks sites through Flower.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid of a Flower ServerApp.
+    nodes : mapping of int to str
+        The name of the site for each of Flower's node ids.
+    quorum : int, optional
+        The smallest number of sites that must answer a round; by default all sites asked.
+    deadline : float, default=120
+        Seconds after which a round continues without sites that have not replied. Flower reports a
+        dead site after at most 65.
+    permit : str, optional
+        The permit under which the sites are asked.
+    bounds : ReplyBounds
+        The bounds against which replies are checked.
+    secure : bool, default=False
+        Whether the sites only take part in sums over all sites.
+    cancelled : callable, optional
+        Returns whether the run is cancelled; then the sites are informed, and CancelledError is
+        raised.
+    responded : callable, optional
+        Called with the name of each site when its reply arrives.
+    revoked : callable, optional
+        Returns the sites that are refused from now on, and why.
+    now : callable, optional
+        Returns the nodes by which each site can be reached now; by default that of its name.
+
+    Raises
+    ------
+    ValueError
+        If there is no site, two nodes have the same name, or the quorum is not between 1 and their
+        number.
+    """
+    carrier = FlowerCarrier(grid, nodes, now)
+    transport = RetryingTransport(carrier, deadline, cancelled, responded, revoked=revoked)
+    return engine_over(
+        transport, nodes.values(), quorum=quorum, permit=permit, bounds=bounds, secure=secure
+    )
+
+
+class FlowerCarrier:
+    """Carrier of messages over a Flower grid, which identifies a site by its registered node.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid of a ServerApp.
+    nodes : mapping of int to str
+        The name of the site for each node id.
+    now : callable, optional
+        Returns the nodes by which each site can be reached now; a site with a new key has two for a
+        while.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Mapping[int, str],
+        now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
+    ) -> None:
+        self._nodes = {name: node for node, name in nodes.items()}
+        if len(self._nodes) < len(nodes):
+            raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
+        self._grid, self._now = grid, now
+        self._sent: dict[str, tuple[str, int]] = {}
+
+    def connected(self) -> Collection[str]:
+        """Return the sites that have a connected node."""
+        here = set(self._grid.get_node_ids())
+        for name, nodes in (self._now() if self._now else {}).items():
+            self._nodes[name] = next((n for n in reversed(nodes) if n in here), self._nodes[name])
+        return [name for name, node in self._nodes.items() if node in here]
+
+    def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> Collection[str]:
+        """Push messages to Flower and return the sites whose message was accepted."""
+        pushed = [
+            Message(
+                RecordDict({KEY: ConfigRecord({"question": content})}),
+                self._nodes[name],
+                KIND,
+                ttl=seconds,
+                group_id=str(exchange),
+            )
+            for name, content in messages.items()
+        ]
+        ids = list(self._grid.push_messages(pushed))  # none at all: they were too large
+        taken = [(name, sent) for name, sent in zip(messages, ids, strict=bool(ids)) if sent]
+        self._sent |= {sent: (name, exchange) for name, sent in taken}
+        return [name for name, _ in taken]
+
+    def receive(self, seconds: float) -> Iterable[Reply]:
+        """Pull the available replies; wait a little if there is none."""
+        replies = []
+        for reply in self._grid.pull_messages(list(self._sent)):
+            known = self._sent.pop(reply.metadata.reply_to_message_id, None)
+            if known is not None and reply.has_error():
+                replies.append(Reply(*known, None, _reason(reply)))
+            elif known is not None:
+                replies.append(Reply(*known, _content(reply, "reply")))
+        if not replies:
+            time.sleep(min(POLL, seconds))
+        return replies
+
+
+def _reason(reply: Message) -> str:
+    """Return why Flower has no reply, without quoting the site's program: it may hold a value."""
+    known = {2: "its app failed", 5: "it is gone", 8: "its app stopped"}
+    return known.get(reply.error.code, f"Flower's error {reply.error.code}")
+
+
+def _content(message: Message, key: str) -> bytes:
+    """Return the bytes in a message, none if it has another content."""
+    record = message.content.get(KEY)
+    content = record.get(key) if isinstance(record, ConfigRecord) else None
+    return content if isinstance(content, bytes) else b""
+
+
+def client_app(responder: Callable[[Context], Responder | Turns | ReloadingSite]) -> ClientApp:
+    """Return a Flower ClientApp that answers questions, and nothing else.
+
+    Parameters
+    ----------
+    responder : callable taking a Context
+        Returns the responder of the site.
+    """
+    app = ClientApp()
+
+    @app.query()
+    def answer(message: Message, context: Context) -> Message:
+        reply = responder(context).reply(_content(message, "question"))
+        return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=message)
+
+    return app
+
+
+def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[int, str]:
+    """Ask all nodes for their names, if no keys identify them: on one machine, for trials.
+
+    Returns the names by node as soon as all the sites have answered, or those known at the
+    deadline.
+    """
+    wanted = set(sites)
+    names: dict[int, str] = {}
+    end = time.monotonic() + deadline
+    header = {"protocol": PROTOCOL, "run": secrets.token_hex(8), "tasks": []}
+    exchanges = count()  # of one run, for a site whose reply came too late is asked anew
+    while wanted - set(names.values()) and time.monotonic() < end:
+        question = pack({**header, "exchange": next(exchanges)}, {})
+        new = {node: str(node) for node in grid.get_node_ids() if node not in names}
+        came, _ = RetryingTransport(FlowerCarrier(grid, new), min(5.0, deadline)).exchange(
+            dict.fromkeys(new.values(), question), len(new)
+        )
+        answered = {int(node): _name(reply) for node, reply in came.items()}
+        names |= {node: name for node, name in answered.items() if name in wanted}
+        time.sleep(POLL)
+    return names
+
+
+def _name(reply: bytes) -> str:
+    try:
+        return str(unpack(reply)[0].get("site"))
+    except WireError:
+        return ""

@@ -1,0 +1,468 @@
+"""Coordinator over Flower: runs the SuperLink, registers the keys of sites, submits runs.
+
+Flower admits the keys in the federation's folder, which is read repeatedly. In Flower, a site is a
+node, and a node never changes its key, so a new key creates a new node. During a run, `nodes_now`
+returns the present nodes of the sites that it began with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
+
+from fedcluster.core.files import write_json
+from fedcluster.errors import InputError, SiteError
+from fedcluster_app.coordinator.certificates import REMOVED, accepted_keys, former_keys, key_digest
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.lifecycle import promote, state_of, take_notice
+from fedcluster_app.coordinator.renewal import check_valid, expiry_notice
+from fedcluster_app.records import load_record, record_or
+from fedcluster_app.tables.plugins import LOADED
+from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower._launcher import SECRET_FILE
+from fedcluster_app.transports.flower._programs import Access, ManagedProcess
+from fedcluster_app.trust.owned_files import private_files, running
+
+LOGGER = logging.getLogger(__name__)
+
+LOOK = 0.5
+"""Seconds between two checks of the folder."""
+
+AGAIN = 5.0
+"""Seconds between two checks whether a site has used its new key, or a run has ended."""
+
+NODES, STATUSES = "nodes.json", "standing.json"
+"""Files in ``flower``: the nodes of each site, by its key and its new one; and the status of
+keys."""
+
+DAY = 86_400.0
+"""Seconds between two lines about a certificate that expires soon."""
+
+RUNS = 100
+"""Number of runs that are searched for an active one."""
+
+KNOWN = "known"
+
+
+class Registry:
+    """Registration of a federation's keys with its SuperLink.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation.
+    access : Access
+        The access to the SuperLink.
+    """
+
+    def __init__(self, federation: Federation, access: Access) -> None:
+        self._folder, self._access = federation.folder, access
+        self._seen = ""
+        self._asked, self._waits = 0.0, False
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Register the keys in the folder, now and repeatedly within the block.
+
+        Raises
+        ------
+        InputError
+            If the folder is damaged now; later damage is only logged.
+        """
+        self.update()
+        ended = threading.Event()
+        thread = threading.Thread(target=self._watch, args=[ended], daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _watch(self, ended: threading.Event) -> None:
+        spoken = time.monotonic()  # the command that starts has just done so
+        while not ended.wait(LOOK):
+            try:
+                waited = self._waits and time.monotonic() - self._asked > AGAIN
+                if waited or self._seen != state_of(self._folder):
+                    self.update()
+                if time.monotonic() - spoken > DAY:
+                    spoken = time.monotonic()
+                    if notice := expiry_notice(Federation.load(self._folder)):
+                        LOGGER.warning("%s", notice)
+            except (InputError, httpx.HTTPError, OSError) as error:
+                LOGGER.warning("the sites' keys stay as they are: %s", error)
+                ended.wait(AGAIN)
+
+    def update(self) -> None:
+        """Register the valid keys with Flower, and no others."""
+        seen, self._asked = state_of(self._folder), time.monotonic()
+        federation = Federation.load(self._folder)
+        nodes: dict[str, list[int]] = {}
+        if not federation.insecure:
+            with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
+                nodes, self._waits = _registered(federation, control)
+        write_json(federation.file("flower", NODES), nodes)
+        write_json(federation.file("flower", STATUSES), key_status(federation))
+        take_notice(federation.folder, seen)
+        self._seen = seen
+
+
+def _registered(
+    federation: Federation, control: ControlHttpClient
+) -> tuple[dict[str, list[int]], bool]:
+    """Register and unregister keys; return the nodes, and whether a change is pending."""
+    here = {
+        bytes(node.public_key): node
+        for node in control.ListNodes(ListNodesRequest()).nodes_info
+        if node.status != "unregistered"
+    }
+    keys = accepted_keys(federation.folder, federation.sites)
+    nodes: dict[str, list[int]] = {site: [] for site in keys}
+    for site, own in keys.items():
+        for key in own:
+            node = here.get(public_key_to_bytes(key))
+            nodes[site].append(node.node_id if node else _register(control, site, key))
+    kept = {public_key_to_bytes(key) for own in keys.values() for key in own}
+    waits = _unregister(federation, control, {k: n.node_id for k, n in here.items()}, kept)
+    online = {node.node_id for node in here.values() if node.status == "online"}
+    used = [site for site, own in nodes.items() if online.intersection(own[1:])]
+    if used:
+        promote(federation.folder, used)
+        LOGGER.info("sites with a new key: %s", ", ".join(used))
+    return nodes, waits or any(any(own[1:]) for own in nodes.values())
+
+
+def _register(control: ControlHttpClient, site: str, key: ec.EllipticCurvePublicKey) -> int:
+    """Register a site's key and return its node, 0 if Flower does not accept it."""
+    request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=site)
+    try:
+        return int(control.RegisterNode(request).node_id)
+    except httpx.HTTPStatusError as error:
+        LOGGER.warning("Flower does not take the key of %s: %s", site, error.response.text[:200])
+        return 0
+
+
+def _unregister(
+    federation: Federation,
+    control: ControlHttpClient,
+    here: Mapping[bytes, int],
+    kept: set[bytes],
+) -> bool:
+    """Unregister invalid keys; return whether a removed site still takes part in a run."""
+    surplus = {key: node for key, node in here.items() if key not in kept}
+    former = former_keys(federation.folder)
+    known = {key: former.get(key_digest(bytes_to_public_key(key))) for key in surplus}
+    removed = {key: past.site for key, past in known.items() if past and past.why == REMOVED}
+    asked = _asked_now(federation, control) if removed else set()
+    busy = {key for key, site in removed.items() if site in asked}
+    for key in surplus.keys() - busy:
+        with suppress(httpx.HTTPStatusError):  # somebody else has done it
+            control.UnregisterNode(UnregisterNodeRequest(node_id=surplus[key]))
+    return bool(busy)
+
+
+def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
+    """Return the sites of active runs."""
+    latest = control.ListRuns(ListRunsRequest(limit=RUNS)).run_dict.values()
+    running = {run.run_id for run in latest if run.status.status != "finished"}
+    asked: set[str] = set()
+    for file in federation.file("runs").glob("*/flower-run"):
+        if record_or(file, int, 0) in running:
+            job = record_or(file.with_name("job.json"), dict[str, Any], {})
+            asked.update(job.get("sites", ()))
+    return asked
+
+
+def key_status(federation: Federation) -> dict[str, str]:
+    """Return the status of each key by its SHA-256, for its owner."""
+    former = {
+        digest: f"{key.why} on {key.at}" for digest, key in former_keys(federation.folder).items()
+    }
+    keys = {} if federation.insecure else accepted_keys(federation.folder, federation.sites)
+    return former | {key_digest(key): KNOWN for own in keys.values() for key in own}
+
+
+def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return for each site the nodes that a message can reach now, newest last.
+
+    Parameters
+    ----------
+    home : Path
+        The folder ``flower`` of the federation.
+    begun : mapping of int to str
+        The site for each node that a run began with.
+    """
+    nodes = {site: [node] for node, site in begun.items()}
+    known = record_or(home / NODES, dict[str, list[int]], {})
+    for site in known.keys() & nodes.keys():
+        nodes[site] += filter(None, known[site])
+    return nodes
+
+
+PATIENCE = 300.0
+"""Seconds that a SuperLink may take to start on a busy machine."""
+
+
+APP = Path(__file__).with_name("app.toml")
+"""Parameters that Flower requires for a run. It has no code: `run_jobs` runs the job of a run."""
+
+
+@contextmanager
+def serve(federation: Federation) -> Iterator[FlowerCarrier]:
+    """Run the SuperLink of a federation within the block.
+
+    Its secret changes with each start. Only this process knows it, and passes it to its children;
+    the file with the secret is removed once the SuperLink has started.
+
+    Raises
+    ------
+    InputError
+        If it does not start, or its interfaces for administrators are open to others.
+    """
+    check_valid(federation)
+    home = federation.file("flower")
+    log = home / "superlink.log"
+    folder = federation.folder
+    with private_files(), running(folder), programs.private_folder(home) as private:
+        programs.wait_for_port(federation.place.listens, federation.port)
+        options = superlink_options(federation, private / "secret")
+        with ManagedProcess.running("superlink", options, log, home) as superlink:
+            _wait_until_healthy(federation, superlink)
+            secret = (private / "secret").read_bytes()
+            (private / "secret").unlink()
+            access = access_by(federation, secret)
+            programs.check_guard(access)
+            with Registry(federation, access).kept():
+                yield FlowerCarrier(federation, access, superlink)
+
+
+def superlink_options(federation: Federation, secret: Path) -> list[str]:
+    """Return the options of Flower's SuperLink, which starts no app itself."""
+    trust = ["--insecure"]
+    if not federation.insecure:
+        trust = [
+            "--enable-supernode-auth",
+            *("--ssl-ca-certfile", str(federation.authority)),
+            *("--ssl-certfile", str(federation.file("certificates", "server.crt"))),
+            *("--ssl-keyfile", str(federation.file("certificates", "server.key"))),
+        ]
+    return [
+        *trust,
+        *("--host", federation.place.listens, "--port", str(federation.port)),
+        *("--database", str(federation.file("flower", "state.db"))),
+        *("--isolation", "process", SECRET_FILE, str(secret)),
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> None:
+    end = time.monotonic() + PATIENCE
+    while not is_started(federation):
+        superlink.check()
+        if time.monotonic() > end:
+            raise InputError(
+                f"Flower's superlink did not start within {PATIENCE:g} s; see {superlink.log}"
+            )
+        time.sleep(0.1)
+    superlink.check()  # another may listen at its port
+
+
+def is_started(federation: Federation) -> bool:
+    """Return whether the SuperLink of a federation answers on this machine."""
+    with suppress(InputError):
+        address, authority = federation.local_address, federation.authority
+        how = (authority, programs.LOCAL_TIMEOUT, federation.host)
+        return programs.is_healthy(address, *how)
+    return False
+
+
+def access_by(federation: Federation, secret: bytes) -> Access:
+    """Return the access of local programs to the SuperLink, with a certificate for the host."""
+    return Access(federation.local_address, federation.authority, secret, federation.host)
+
+
+def registered_nodes(federation: Federation) -> dict[int, str]:
+    """Return the name of the site for each node that was registered with Flower.
+
+    Raises
+    ------
+    InputError
+        If the federation was never started.
+    """
+    path, folder = federation.file("flower", NODES), federation.folder
+    if not path.exists():
+        raise InputError(f"{folder} is not started: run fedcluster federation start {folder}")
+    nodes = load_record(path, dict[str, list[int]])
+    return {own[0]: site for site, own in nodes.items() if own and own[0]}
+
+
+def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
+    """Run the jobs that Flower has accepted while it runs, each in a separate process.
+
+    No code of an app is run: the process carries out ``job.json`` in a folder of the federation.
+
+    Parameters
+    ----------
+    carrier : FlowerCarrier
+        The coordinator's SuperLink.
+    before_end : callable
+        Called before the processes are ended, so that this is not mistaken for the end of a run.
+    """
+    apps: list[subprocess.Popen[bytes]] = []
+    try:
+        for token in programs.tokens(carrier.superlink, carrier.access, TaskType.SERVER_APP):
+            apps = [app for app in apps if app.poll() is None]
+            apps.append(_begin_app(carrier, token))
+    finally:
+        before_end()
+        for app in apps:
+            programs.end(app)
+    carrier.superlink.check()
+
+
+def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
+    """Start the process of a run, passing it the token and the secret privately."""
+    federation = carrier.federation
+    home = federation.file("flower")
+    module = "fedcluster_app.transports.flower._app"
+    with (home / "runs.log").open("ab") as log:
+        app = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder), *LOADED],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=programs.environment(home)
+            | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is for us, and we end it
+        )
+    if app.stdin is not None:  # a pipe: once read, it holds nothing
+        with suppress(BrokenPipeError), app.stdin as handed:
+            handed.write(b"\n".join([token.encode(), carrier.access.secret]))
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class FlowerCarrier:
+    """Carrier of the runs of a federation by Flower's SuperLink.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation, whose coordinator is started.
+    access : Access
+        The access to the SuperLink.
+    superlink : ManagedProcess
+        Its process.
+    """
+
+    federation: Federation
+    access: Access
+    superlink: ManagedProcess
+
+    def _control(self) -> closing[ControlHttpClient]:
+        """Return a client of Flower's interface for administrators, to be used in a block."""
+        return closing(programs.client(ControlHttpClient, self.access, 3))
+
+    def ready(self) -> Mapping[str, Any]:
+        """Return the site of each of Flower's nodes, for ``job.json``.
+
+        Raises
+        ------
+        InputError
+            If the coordinator is not started.
+        """
+        return {"nodes": registered_nodes(self.federation)}
+
+    def hand_over(self, folder: Path) -> None:
+        """Submit the run whose job is in a folder to Flower.
+
+        Raises
+        ------
+        InputError
+            If Flower does not accept it.
+        """
+        fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
+        request = StartRunRequest(
+            fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
+            override_config=user_config_to_proto({"job": folder.name}),
+        )
+        try:
+            with self._control() as control:
+                run = control.StartRun(request).run_id
+        except httpx.HTTPStatusError as error:
+            why = " ".join(error.response.text.split())[:300]
+            raise InputError(f"Flower did not take the run: {why}") from error
+        (folder / "flower-run").write_text(str(run), encoding="utf-8")
+
+    def stop(self, folder: Path) -> None:
+        """Let Flower stop a run, if it is active."""
+        with suppress(httpx.HTTPError, OSError, ValueError), self._control() as control:
+            control.StopRun(StopRunRequest(run_id=_run_id(folder)))
+
+    def end(self, folder: Path) -> str | None:
+        """Return why Flower has ended a run, None if it has not.
+
+        Raises
+        ------
+        SiteError
+            If Flower's SuperLink does not answer.
+        """
+        run = _run_id(folder)
+        try:
+            with self._control() as control:
+                status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        except httpx.HTTPError as error:
+            address = self.federation.local_address
+            raise SiteError(f"the coordinator at {address} has gone") from error
+        return (status.details or status.sub_status) if status.status == "finished" else None
+
+    def sites_online(self) -> list[str]:
+        """Return the names of the sites that are connected.
+
+        Raises
+        ------
+        SiteError
+            If Flower's SuperLink does not answer.
+        """
+        try:
+            with self._control() as control:
+                nodes = control.ListNodes(ListNodesRequest()).nodes_info
+        except httpx.HTTPError as error:
+            raise SiteError("Flower's superlink does not answer") from error
+        begun = registered_nodes(self.federation)
+        known = nodes_now(self.federation.file("flower"), begun)
+        names = {node: site for site, own in known.items() for node in own}
+        online = {n.node_id for n in nodes if n.status == "online"}
+        return sorted({names.get(node, str(node)) for node in online})
+
+
+def _run_id(folder: Path) -> int:
+    return int((folder / "flower-run").read_text("utf-8"))
