@@ -218,3 +218,43 @@ def test_what_needs_an_absent_extra_is_no_attribute(without: str) -> None:
             for name in ("centers_frame_", "profile_"):
                 with pytest.raises(wrong, match=r'pip install "fedcluster\[pandas\]"'):
                     getattr(models()["FederatedKMeans"], name)
+
+
+ALONE = """
+import sys
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        absent = ("fedcluster_app", "typer", "rich", "msgspec", "pyarrow", "cryptography")
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from fedcluster import FederatedGaussianMixture, FederatedKMeans, Model
+from fedcluster.errors import NotInstalledError
+
+tables = {"north": np.repeat([[0.0, 1.0], [9.0, 9.0]], 20, axis=0), "south": np.eye(2) * 8}
+found = FederatedKMeans(2, random_state=0).fit(tables)
+found.save("model.json")
+assert Model.load("model.json").predict(tables["north"]).tolist() == [0] * 20 + [1] * 20
+FederatedGaussianMixture(2, random_state=0).fit(tables)
+found._repr_html_()
+try:
+    found.predict("rows.csv")
+except NotInstalledError as error:
+    print(error)
+"""
+
+
+def test_the_library_fits_arrays_without_the_application_and_its_libraries(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == (
+        "files and pages need the package fedcluster_app, and it lacks fedcluster_app: "
+        "pip install fedcluster\n"
+    )

@@ -46,3 +46,35 @@ def of_application(module: str, name: str) -> Any:
             f"files and pages need the package fedcluster_app, and it lacks {error.name}: "
             "pip install fedcluster"
         ) from error
+
+
+class LazyModule:
+    """A library that is imported when the first of its names is used.
+
+    Parameters
+    ----------
+    name : str
+        The library.
+    *parts : str
+        Modules in it that are used as its names.
+    """
+
+    def __init__(self, name: str, *parts: str) -> None:
+        self._name, self._parts = name, parts
+
+    def __getattr__(self, name: str) -> Any:
+        library = import_module(self._name)
+        for part in self._parts:
+            import_module(f"{self._name}.{part}")
+        return getattr(library, name)
+
+
+def made_by(library: str, value: Any) -> bool:
+    """Return whether a value is of a type of a library, without importing it.
+
+    Examples
+    --------
+    >>> made_by("pyarrow", 1.0), made_by("builtins", 1.0)
+    (False, True)
+    """
+    return type(value).__module__.partition(".")[0] == library

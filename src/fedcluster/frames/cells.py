@@ -14,16 +14,20 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import is_missing
+from fedcluster.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = LazyModule("pyarrow", "compute")
 
 POINT, COMMA = ".", ","
 NAMES = {POINT: "decimal points", COMMA: "decimal commas"}

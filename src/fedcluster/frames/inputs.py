@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Rows
@@ -32,7 +31,12 @@ from fedcluster.frames.columns import (
 )
 from fedcluster.frames.reader import ColumnRoles, Reader, TablePart
 from fedcluster.frames.rows import FileSource, WarehouseSource, check_finite, side_by_side
-from fedcluster.lazy import of_application
+from fedcluster.lazy import LazyModule, made_by, of_application
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = LazyModule("pyarrow")
 
 # Data frames and arrays
 
@@ -105,7 +109,7 @@ def _is_number(kind: Any) -> bool:
 
 def _floats(values: Any) -> Rows:
     """Return numbers of NumPy or Arrow as floats; float32 is kept."""
-    if isinstance(values, pa.ChunkedArray):
+    if made_by("pyarrow", values) and isinstance(values, pa.ChunkedArray):
         return as_floats(values)
     numbers: Rows = values if values.dtype in FLOATS else values.astype(np.float64)
     return numbers
@@ -113,7 +117,7 @@ def _floats(values: Any) -> Rows:
 
 def _cells(values: Any) -> Any:
     """Return a column of any library as a NumPy or Arrow array."""
-    if isinstance(values, pa.Array | pa.ChunkedArray):
+    if made_by("pyarrow", values) and isinstance(values, pa.Array | pa.ChunkedArray):
         return pa.chunked_array(values) if isinstance(values, pa.Array) else values
     series = nw.from_native(values, series_only=True, pass_through=True)
     is_number = isinstance(series, nw.Series) and _is_number(series.dtype)
@@ -145,7 +149,7 @@ def is_column(values: Any) -> bool:
     """
     if isinstance(values, list | tuple):
         return not any(isinstance(each, list | tuple) or np.shape(each) for each in values[:1])
-    is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    is_arrow = made_by("pyarrow", values) and isinstance(values, pa.Array | pa.ChunkedArray)
     return is_arrow or len(getattr(values, "shape", ())) == 1
 
 

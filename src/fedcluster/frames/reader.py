@@ -11,11 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
@@ -62,6 +60,12 @@ from fedcluster.frames.columns import (
     with_levels,
 )
 from fedcluster.frames.rows import FileFingerprint, check_finite, side_by_side
+from fedcluster.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = LazyModule("pyarrow", "compute")
 
 NO_DATE = "this column is to hold dates: mend it or drop the row"
 LEAVE_OUT = "leave the column out"
