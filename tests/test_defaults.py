@@ -6,20 +6,24 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import chain
 from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
 import fedcluster
+import fedcluster_app
 
+PACKAGES = (fedcluster, fedcluster_app)
 DOCUMENTED = re.compile(r"^([\w, ]+?) : .*?\bdefault=(.+?)(?:, optional)?$", re.MULTILINE)
 
 
 def of_ours() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every class, method and function of ours, once."""
     seen = set()
-    for info in walk_packages(fedcluster.__path__, "fedcluster."):
+    packages = (walk_packages(each.__path__, f"{each.__name__}.") for each in PACKAGES)
+    for info in chain.from_iterable(packages):
         if "transports" in info.name or info.name.endswith("__main__"):
             continue  # needs an extra; the command itself
         module = import_module(info.name)

@@ -741,8 +741,8 @@ def test_a_fit_that_goes_together_is_asked_and_nothing_is_refused(asked: list[st
 @cache
 def trees() -> dict[Path, ast.Module]:
     """The code, by module."""
-    package = Path(fedcluster.__file__).parent
-    return {path: ast.parse(path.read_text("utf-8")) for path in package.rglob("*.py")}
+    src = Path(fedcluster.__file__).parents[1]
+    return {path: ast.parse(path.read_text("utf-8")) for path in src.rglob("*.py")}
 
 
 def texts_in_code() -> dict[Path, set[str]]:

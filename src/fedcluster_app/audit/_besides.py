@@ -147,9 +147,10 @@ def beyond_the_noise(play: Play) -> int:
     with a record more, which may swap which of them count.
     """
     public, rows, whose = play.public, play.subject.rows, owners(play.subject.rows)
-    X = rows.X[:, [public.place(j) for j in range(len(public.numbers))]]
+    raw = rows.X[:, [public.place(j) for j in range(len(public.numbers))]]
     how = Preprocessor.in_box(public.numbers, public.low.tolist(), public.high.tolist())
-    X = how.apply(Data(X, columns=tuple(Column(name) for name in public.numbers))).X
+    named = Data(raw, columns=tuple(Column(name) for name in public.numbers))
+    X: Floats = how.apply(named).X.astype(np.float64)
     far = whose[np.argsort(-(X**2).sum(axis=1), kind="stable")][:TARGETS]
     d = X.shape[1]
     wide, near = (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats
 from fedcluster.metrics.moments import Moments
@@ -54,8 +55,8 @@ def following(plays: Sequence[Play]) -> Floats:
                 line = [unknowns.setdefault(each, len(unknowns)) for each in amounts.items()]
                 lines[frozenset(line)] = sum(amounts.values())
         behind = np.zeros((len(lines), len(unknowns)))
-        for each, line in zip(behind, lines, strict=True):
-            each[list(line)] = 1.0
+        for each, of_line in zip(behind, lines, strict=True):
+            each[list(of_line)] = 1.0
         place, values = solved(behind, np.array([*lines.values()])[:, None])
         whose = np.array([who for who, _ in unknowns], dtype=np.int64)[place]
         claims[whose[::-1], j] = values[::-1, 0]  # of several, the earliest value
@@ -213,9 +214,10 @@ class Renamed:
         whose = self.person[some]
         return replace(self.rows, X=self.X, groups=self.ids[self.person]).take(some), whose
 
-    def _some(self, event: int, of: np.ndarray) -> Ids:
-        of = np.flatnonzero(of)
-        return of[self.rng.random(len(of)) < self.rates[event]]
+    def _some(self, event: int, of: NDArray[np.bool_]) -> Ids:
+        there: Ids = np.flatnonzero(of)
+        some: Ids = there[self.rng.random(len(there)) < self.rates[event]]
+        return some
 
     def _names(self, n: int) -> Ids:
         """Return new identities, (n,), without an order."""

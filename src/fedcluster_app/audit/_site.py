@@ -43,6 +43,8 @@ from fedcluster.privacy.persons import unique_ids
 from fedcluster_app.site.groups_log import GroupsLog
 from fedcluster_app.wire.ledger import PolicyLimits
 from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.remote import Question
+from fedcluster_app.wire.responder import Responder, SecureSums
 
 Ids = NDArray[np.int64]
 

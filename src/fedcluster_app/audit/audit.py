@@ -328,8 +328,7 @@ def played(attack: Attack, subject: Subject, public: Public) -> Reading:
     subject = _apart(subject, attack.name)
     play = Play(subject, public)
     found = attack.play(play)
-    is_count = isinstance(found, int)
-    score = Score(found, found) if is_count else subject.truth(public).score(found)
+    score = Score(found, found) if isinstance(found, int) else subject.truth(public).score(found)
     return Reading(attack.name, attack.promised, score, play.asked, play.refused)
 
 

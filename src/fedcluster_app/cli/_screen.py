@@ -203,7 +203,7 @@ def _write_records(console: Console, table: Table) -> None:
 
 EVERY = 10.0
 """Seconds between two lines of progress without a terminal."""
-REFUSALS = "fedcluster.engines"
+REFUSALS = "fedcluster_app.wire"
 """The logger of a site's refusals, many of which attacks provoke."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""

@@ -390,7 +390,7 @@ class _PrivateFile(RotatingFileHandler):
 
 @contextmanager
 def logged(path: Path, *, printed: bool, site: str | None = None) -> Iterator[logging.Logger]:
-    """Write the log of the package into a file within the block; yield its logger.
+    """Write the log of both packages into a file within the block; yield a logger.
 
     Parameters
     ----------
@@ -401,22 +401,26 @@ def logged(path: Path, *, printed: bool, site: str | None = None) -> Iterator[lo
     site : str, optional
         The site that the log belongs to.
     """
-    logger = logging.getLogger("fedcluster")
+    loggers = [logging.getLogger(name) for name in ("fedcluster", "fedcluster_app")]
     with private_files():
         path.parent.mkdir(exist_ok=True)
         handlers: list[logging.Handler] = [
             _PrivateFile(path, maxBytes=LARGEST, backupCount=FILES, encoding="utf-8")
         ]
     handlers += [logging.StreamHandler(sys.stdout)] if printed else []
-    before = logger.level
+    before = [logger.level for logger in loggers]
     for handler in handlers:
         handler.setFormatter(JsonLines(site))
-        logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield logger
-    finally:
-        logger.setLevel(before)
+    for logger in loggers:
+        logger.setLevel(logging.INFO)
         for handler in handlers:
-            logger.removeHandler(handler)
+            logger.addHandler(handler)
+    try:
+        yield loggers[-1]
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+            for handler in handlers:
+                logger.removeHandler(handler)
+        for handler in handlers:
             handler.close()
