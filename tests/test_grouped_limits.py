@@ -21,6 +21,7 @@ from fedcluster.core import Column, Data, Filter, Grouped, Limit, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
+from fedcluster.errors import FewGroupsWarning
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics.external import Contingency
 from fedcluster.preprocessing import Preprocessor
@@ -317,6 +318,48 @@ def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -
     with pytest.warns(UserWarning, match="rows are seen in groups"):
         model.fit({"rows": frame})
     np.testing.assert_array_equal(told["centers"], model.state_.centers)
+
+
+def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
+    """200 groups for each cluster, but one at a site; the remedy is a word of the warning."""
+    rng = np.random.default_rng(5)
+    rows = 8.0 * rng.integers(0, 3, (3000, 2)) + rng.normal(size=(3000, 2))
+    rounds: list[Any] = []
+
+    def asked(n_sites: int, k: Any) -> None:
+        parts = [Data(rows[i::n_sites]) for i in range(n_sites)]
+        engine = LocalEngine(Client(f"s{i}", part, (), Groups(5)) for i, part in enumerate(parts))
+        execute(Fit(k), engine, columns=("a", "b"), watch=rounds.append)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FewGroupsWarning)
+        with pytest.raises(FewGroupsWarning, match=r"100 groups .* 1 at a site.*merge sites"):
+            asked(100, 6)
+        with pytest.raises(FewGroupsWarning, match=r"25 groups .* 25 at a site.*or more rows"):
+            asked(1, 24)
+        assert not rounds
+        asked(3, 6)
+    assert rounds
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        FederatedKMeans(6, random_state=0, protection="groups").fit(
+            rows[:600], sites=np.arange(600) % 20
+        )
+    assert sum("groups of 5 rows" in str(each.message) for each in told) == 1
+
+
+def test_the_command_says_few_groups_once_and_first(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        frame = pd.DataFrame({"x": rng.normal(size=60), "y": rng.normal(size=60)})
+        frame.to_csv(tmp_path / f"s{i}.csv", index=False)
+    files = [tmp_path / f"s{i}.csv" for i in range(3)]
+    ran = run("fit", *files, "-k", 4, "--protection", "groups", "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.stderr.count("at a site: expect up to about") == 1
+    assert ran.stderr.startswith("warning: rows are seen in groups, and a cluster has 9 groups")
+    told = json.loads((tmp_path / "out" / "history.json").read_text())["warnings"]
+    assert sum("at a site: expect up to about" in line for line in told) == 1
 
 
 @pytest.mark.parametrize(("away", "warns"), [(40.0, True), (0.0, False)])

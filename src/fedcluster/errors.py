@@ -32,6 +32,10 @@ class ReadingNote(UserWarning):
     """Note that something was read differently from how it is written; the message says how."""
 
 
+class FewGroupsWarning(UserWarning):
+    """Warning before a fit that sites have few groups of rows for a cluster, or none."""
+
+
 class SiteError(RuntimeError):
     """Something went wrong at a site; the message names the site, the round and the cause."""
 

@@ -51,7 +51,13 @@ from fedcluster.frames.inputs import (
 from fedcluster.frames.reader import ColumnRoles, each_site, warn_of_shares, warn_of_totals
 from fedcluster.frames.rows import batches, chunks_of
 from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of, tried
-from fedcluster.jobs.doubts import few_clusters_line, groups_line, limit_line, one_site_lines
+from fedcluster.jobs.doubts import (
+    far_line,
+    few_clusters_line,
+    groups_line,
+    limit_line,
+    one_site_lines,
+)
 from fedcluster.options.choices import (
     INITS,
     PARTS,
@@ -572,7 +578,10 @@ class Federated(Fitted):
             print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
-        for line in (*report.fit_report.doubts, *groups_line(report.sites, result)):
+        k, lines = len(result.state.weights), list(report.fit_report.doubts)
+        if tried(self._k) is not None:  # of a stated number, they were said before the fit
+            lines += groups_line(report.sites, k)
+        for line in (*lines, *far_line(report.sites, result)):
             warnings.warn(line, UserWarning, stacklevel=3)
 
     @property

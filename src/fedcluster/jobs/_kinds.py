@@ -35,6 +35,7 @@ from fedcluster.jobs._procedure import (
 )
 from fedcluster.jobs.doubts import (
     alone_lines,
+    far_line,
     few_clusters_line,
     few_line,
     groups_line,
@@ -254,6 +255,10 @@ class FitProcedure(Clustering):
         """Return the influence of each site on the centres of a fit, and which site is odd."""
         return influences(clustering_of(value), listener, seed, columns)
 
+    def foreseen(self, sites: Sequence[SiteInfo]) -> list[str]:
+        """Return the warnings that sites have few groups of rows for a stated k."""
+        return [] if tried(k := self.fit.n_clusters) is not None else groups_line(sites, k)
+
     def doubts(self, report: JobReport, labels: Mapping[str, Labels] | None) -> list[str]:
         """Return sentences on reasons to doubt the clusters; see `doubts_of`."""
         weights = report.clustering.state.weights
@@ -264,7 +269,8 @@ class FitProcedure(Clustering):
             of_rows = [*few_clusters_line(labels.values(), k), *one_site_lines(labels, k)]
         return [
             *of_rows,
-            *groups_line(report.sites, report.clustering),
+            *groups_line(report.sites, k),
+            *far_line(report.sites, report.clustering),
             *influence_line(report.influence),
             *limit_line(self.fit, report.clustering, options=True),
         ]

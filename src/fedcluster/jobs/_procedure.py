@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from fedcluster.core import (
     SiteInfo,
 )
 from fedcluster.engines.wrapped import WithoutSites
-from fedcluster.errors import InputError, listed
+from fedcluster.errors import FewGroupsWarning, InputError, listed
 from fedcluster.jobs.release import published, released_preprocessor
 from fedcluster.metrics.objectives import objective_name
 from fedcluster.model.crossing import Crossing
@@ -239,6 +240,10 @@ class Procedure(ABC):
         """Return the influence of each site on the centres of a fit."""
         return ()
 
+    def foreseen(self, _sites: Sequence[SiteInfo]) -> list[str]:
+        """Return doubts about clusters that are known before any is sought."""
+        return []
+
     def doubts(self, _report: JobReport, _labels: Mapping[str, Labels] | None) -> list[str]:
         """Return doubts about the clusters that were found; see `doubts_of`."""
         return []
@@ -250,7 +255,9 @@ class Procedure(ABC):
         seed, steps = drawn(self.job.seed), self.steps()
         engine, fitting = self._agreed(engine, steps, enough)
         # refuses what makes no sense for these sites, before they are asked
-        self.plan(Stage(engine.introduce(steps=steps), seed))
+        self.plan(Stage(introduced := engine.introduce(steps=steps), seed))
+        for line in self.foreseen(introduced):
+            warnings.warn(line, FewGroupsWarning, stacklevel=4)
         listener = Listener(robust_rule(self.job, engine.introduce(), seed))
         before: Outcome[Any] = Outcome(Fitted(self.preprocessing, FitReport()), ())  # type: ignore[arg-type]
         if fitting is not None:

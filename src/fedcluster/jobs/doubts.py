@@ -18,8 +18,8 @@ from fedcluster.texts.words import counted, number, some_of
 UNLIKE = 0.01
 """Ratio of the centres' spreads in two columns below which scales differ much."""
 LOSS, FEW_GROUPS, FEW_AT_A_SITE = 0.3, 30, 10
-"""Loss of inertia times groups per cluster (docs/quality.md); and numbers of groups that are too
-small, at all sites and at one."""
+"""Loss of inertia times groups per cluster (docs/quality.md), and most loss times its square at a
+small site; and numbers of groups that are too small, at all sites and at one."""
 FAR, FEW_FAR = 0.25, 6
 """Inertia that a cluster would add if it joined its nearest, relative to that of all, from which on
 it is far; and number of groups in a cluster that is too small then (benchmarks/groups.py)."""
@@ -171,25 +171,24 @@ def _owned(counts: Floats, shares: Floats) -> NDArray[np.bool_]:
     return owned
 
 
-def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
-    """Return the warnings that groups of rows are large, or that a site has none, if they apply.
+def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
+    """Return the warnings that sites have few groups for k clusters, or none, if they apply.
+
+    They need no result, so that they can be read before a fit.
 
     Examples
     --------
-    >>> from fedcluster.core import State
     >>> from fedcluster.privacy import Groups
-    >>> ten = Result(State(np.zeros((10, 1)), np.full(10, 60.0)), (), "")
-    >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], ten)
-    >>> line[25:53], line[75:104]
-    ('and a cluster has 12 groups ', 'expect about 2 % more inertia')
-    >>> north = SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)
-    >>> groups_line([north], ten)
-    []
-    >>> groups_line([north, SiteInfo("south", (Groups(p=5).limit,), n_rows=0)], ten)
-    ['south answered for no row: none is in a group; see fedcluster site doctor there']
-    >>> many = [SiteInfo(f"s{i}", (Groups(p=5).limit,), n_rows=100) for i in range(60)]
-    >>> groups_line(many, ten)[0][:65]
-    'rows are seen in groups, and at 60 of 60 sites a cluster has fewe'
+    >>> def told(*rows: int) -> list[str]:
+    ...     sites = [SiteInfo("north", (Groups(p=5).limit,), n_rows=n) for n in rows]
+    ...     return groups_line(sites, 10)
+    >>> [line] = told(1000)
+    >>> line[29:83], line[85:116]
+    ('a cluster has 20 groups of 5 rows in all, 20 at a site', 'expect about 1.5 % more inertia')
+    >>> told(6000), told(6000, 0)
+    ([], ['north answered for no row: none is in a group; see fedcluster site doctor there'])
+    >>> told(*[100] * 60)[0][29:120]
+    'a cluster has 120 groups of 5 rows in all, 2 at a site: expect up to about 7.5 % more inert'
     """
     limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
     if not limits:
@@ -197,43 +196,37 @@ def groups_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
     silent = [site.name for site in sites if site.n_rows == 0]
     advice = "answered for no row: none is in a group; see fedcluster site doctor there"
     said = [f"{some_of(silent)} {advice}"] if silent else []
-    p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
-    lines, ratio = _far_line(result, n, p), n / (len(result.state.weights) * p)
-    if ratio >= FEW_GROUPS:
-        return [*said, *lines, *_small_sites_line(sites, len(result.state.weights), p)]
+    p, rows = max(dict(limit.parameters)["p"] for limit in limits), rows_of(sites)
+    each, of_all = [n / (k * p) for n in rows if n > 0], sum(rows) / (k * p)
+    at_a_site = sum(ratio**2 for ratio in each) / max(of_all, 1e-300)
+    if 2 * sum(ratio for ratio in each if ratio < FEW_AT_A_SITE) > of_all:
+        most = LOSS * max(1 / max(at_a_site, 1) ** 2, 1 / max(of_all, 1))
+        loss, than = f"up to about {100 * most:.2g}", "; take fewer clusters, "
+        ways = "merge sites, or use secure sums instead of groups"
+    elif of_all < FEW_GROUPS:
+        loss, than = f"about {100 * LOSS / max(of_all, 1):.2g}", ", several times as much where "
+        ways = "clusters overlap or are small; take fewer clusters, or more rows"
+    else:
+        return said
     return [
         *said,
-        *lines,
-        f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
-        f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "
-        "several times as much where clusters overlap or are small; take fewer clusters, or more "
-        "rows",
+        f"rows are seen in groups, and a cluster has {of_all:.0f} groups of {p} rows in all, "
+        f"{at_a_site:.0f} at a site: expect {loss} % more inertia than without groups{than}{ways}",
     ]
 
 
-def _small_sites_line(sites: Sequence[SiteInfo], k: int, p: int) -> list[str]:
-    """Return the warning that most rows are at sites with few groups for a cluster, if so."""
-    rows = [float(site.n_rows or 0) for site in sites]
-    small = [n for n in rows if 0 < n < FEW_AT_A_SITE * k * p]
-    if 2 * sum(small) <= sum(rows):
-        return []
-    return [
-        f"rows are seen in groups, and at {len(small)} of {len(sites)} sites a cluster has fewer "
-        f"than {FEW_AT_A_SITE} groups of {p} rows: groups hold rows of several clusters, and the "
-        "inertia of rows is above the one that is shown; merge sites, or use secure sums instead "
-        "of groups"
-    ]
-
-
-def _far_line(result: Result, n: float, p: int) -> list[str]:
-    """Return the warning that clusters of few groups of p of the n rows lie far from the others.
+def far_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
+    """Return the warning that clusters of few groups lie far from the others, if some do.
 
     Groups of far rows blur them, and others like them may have no cluster of their own.
     """
+    limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
     state, k = result.state, len(result.state.centers)
     weights, total = state.weights, float(state.weights.sum())
-    if k < 2 or type(result.algorithm) is not Lloyd or not total * state.inertia > 0:
+    is_hard = limits and k > 1 and type(result.algorithm) is Lloyd
+    if not is_hard or not total * state.inertia > 0:
         return []
+    p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
     apart = ((state.centers[:, None] - state.centers) ** 2).sum(axis=2)
     shared = weights[:, None] * weights / np.maximum(weights[:, None] + weights, 1e-300)
     joined = shared * apart + np.where(np.eye(k, dtype=bool), np.inf, 0.0)

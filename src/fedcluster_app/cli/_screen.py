@@ -365,6 +365,7 @@ class Screen:
         self._levels = {"fedcluster": logging.INFO} | ({muted: logging.CRITICAL} if muted else {})
         self.warnings: list[str] = []
         self.notes: set[str] = set()
+        self._said: set[str] = set()
         self._out = Console(markup=False, highlight=False, emoji=False)
         self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
         self._bar = self._progress_bar() if self._err.is_terminal and not quiet else None
@@ -397,17 +398,24 @@ class Screen:
             logging.getLogger(name).setLevel(logging.NOTSET)
         self._filters.__exit__(None, None, None)
         for message in self.warnings:
-            if kind is not None and message in self.notes:
+            if message in self._said or (kind is not None and message in self.notes):
                 continue
             complain("note" if message in self.notes else "warning", message)
         if kind is KeyboardInterrupt:
             complain("error", "interrupted; nothing was written")
 
     def _hear(self, message: Warning | str) -> None:
-        """Keep a warning; notes on what was read are kept once, even if rows are read again."""
-        from fedcluster.errors import ReadingNote
+        """Keep a warning; notes on what was read are kept once, even if rows are read again.
+
+        What concerns a fit that has not begun is shown at once, and not again at the end.
+        """
+        from fedcluster.errors import FewGroupsWarning, ReadingNote
 
         line = str(message)
+        if isinstance(message, FewGroupsWarning):
+            self._said.add(line)
+            complain("warning", line)
+            return
         if isinstance(message, ReadingNote):
             if line in self.notes:
                 return
