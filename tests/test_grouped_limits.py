@@ -24,7 +24,7 @@ from fedcluster.engines.wire import PROTOCOL, pack, read_summaries, unpack, writ
 from fedcluster.errors import FewGroupsWarning
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics.external import Contingency
-from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
@@ -348,6 +348,46 @@ def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
     assert sum("groups of 5 rows" in str(each.message) for each in told) == 1
 
 
+@pytest.mark.filterwarnings("ignore:rows are seen in groups")
+@pytest.mark.parametrize(("n_sites", "each"), [(5, 300), (20, 80), (40, 50)])
+@pytest.mark.parametrize("kind", ["normal", "overlapping", "uniform"])
+def test_the_inertia_of_groups_is_that_of_the_rows_within_its_error(
+    kind: str, n_sites: int, each: int
+) -> None:
+    """Or is said not to be known, where it may be half of it."""
+    rng, n = np.random.default_rng(5), n_sites * each
+    middles = np.array([[0, 0], [8, 0], [0, 8], [8, 8], [16, 4], [-8, 4.0]])
+    X = middles[rng.integers(6, size=n)] / (2 if kind == "overlapping" else 1)
+    X += rng.normal(size=(n, 2))
+    X = rng.random((n, 2)) if kind == "uniform" else X
+    site = np.arange(n) % n_sites
+    model = FederatedKMeans(6, random_state=0, protection="groups").fit(X, sites=site)
+    rows = ((X[:, None] - model.cluster_centers_) ** 2).sum(axis=2).min(axis=1).sum()
+    missed = abs(rows / model.inertia_ - 1)
+    if each == 50:
+        assert np.isnan(model.inertia_error_)
+        assert missed > 0.2
+    else:
+        assert missed <= model.inertia_error_ == pytest.approx(8 * 5 / each)
+    assert FederatedKMeans(6, random_state=0).fit(X[:200], sites=site[:200]).inertia_error_ == 0
+
+
+def test_what_hides_the_scatter_makes_the_inertia_of_rows_unknown() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(np.exp(rng.normal(size=(600, 2))), columns=["a", "b"])
+    how = {"n_clusters": 2, "random_state": 0, "protection": "groups"}
+    for prepare, is_known in (
+        (PreprocessingSpec(), True),
+        (PreprocessingSpec(log=("a",)), False),
+        (PreprocessingSpec(unit=True), False),
+    ):
+        model = FederatedKMeans(**how, prepare=prepare).fit(X, sites=np.arange(600) % 2)
+        assert np.isnan(model.inertia_error_) != is_known
+    assert np.isnan(
+        FederatedKMeans(**how, trim=0.1).fit(X, sites=np.arange(600) % 2).inertia_error_
+    )
+
+
 def test_the_command_says_few_groups_once_and_first(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for i in range(3):
@@ -360,6 +400,9 @@ def test_the_command_says_few_groups_once_and_first(tmp_path: Path) -> None:
     assert ran.stderr.startswith("warning: rows are seen in groups, and a cluster has 9 groups")
     told = json.loads((tmp_path / "out" / "history.json").read_text())["warnings"]
     assert sum("at a site: expect up to about" in line for line in told) == 1
+    content = json.loads((tmp_path / "out" / "history.json").read_text())
+    assert content["inertia_error"] is None
+    assert "(of groups; of rows not known)" in ran.stdout
 
 
 @pytest.mark.parametrize(("away", "warns"), [(40.0, True), (0.0, False)])

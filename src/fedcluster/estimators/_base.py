@@ -574,6 +574,7 @@ class Federated(Fitted):
         self._cluster_names = () if report.profiles is None else report.profiles.names
         self.stability_, self.privacy_ = report.stability, report.privacy
         self.influence_, self.objective_ = report.influence, report.objective
+        self.inertia_error_ = report.inertia_error
         if self.verbose:
             print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
         for line in limit_line(job, result):

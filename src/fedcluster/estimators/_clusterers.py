@@ -189,7 +189,13 @@ class FederatedKMeans(ClusterMixin, Federated):
         Value of the algorithm's objective, as the sites report it, for prepared rows: for k-means,
         the sum of squared distances to the centres. With ``epsilon``, for rows scaled by the
         bounds. With groups, that of the groups' means and of the scatter within groups that the
-        sites tell: of rows it is more, above all where sites have few groups for a cluster.
+        sites tell.
+    inertia_error_ : float
+        Share by which ``inertia_`` may miss the inertia of the rows with these centres: 0 without
+        groups; with them, from the number of groups of a site. Rows with heavy tails or ties, and
+        columns that are mostly 0, may miss it by several times as much. NaN if it is not known, as
+        where sites with fewer than ten groups, which tell no scatter within them, hold more than a
+        hundredth of the rows.
     objective_ : str
         The name of this objective: "inertia", another word such as "robust-inertia", or a user's
         own metric as text.

@@ -22,6 +22,7 @@ from fedcluster.core import (
 )
 from fedcluster.engines.wrapped import WithoutSites
 from fedcluster.errors import FewGroupsWarning, InputError, listed
+from fedcluster.jobs.doubts import inertia_error
 from fedcluster.jobs.release import published, released_preprocessor
 from fedcluster.metrics.objectives import objective_name
 from fedcluster.model.crossing import Crossing
@@ -138,6 +139,11 @@ class JobReport:
         """The name of a fit's objective, whose value is the inertia of its result."""
         how = {"robust": self.job.robust > 0, "noisy": self.privacy is not None}  # type: ignore[union-attr]
         return objective_name(self.clustering.algorithm, **how)
+
+    @property
+    def inertia_error(self) -> float:
+        """The share by which the inertia may miss that of the rows; see `doubts.inertia_error`."""
+        return inertia_error(self.sites, self.clustering, self.preprocessor)
 
     @property
     def prepared(self) -> list[str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Floats, Labels, Result, SiteInfo
 from fedcluster.errors import listed
+from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes.robust import Influence, striking
 from fedcluster.recipes.specifications import Fit, rows_of
 from fedcluster.texts.words import counted, number, some_of
@@ -23,6 +24,9 @@ small site; and numbers of groups that are too small, at all sites and at one.""
 FAR, FEW_FAR = 0.25, 6
 """Inertia that a cluster would add if it joined its nearest, relative to that of all, from which on
 it is far; and number of groups in a cluster that is too small then (benchmarks/groups.py)."""
+CAPPED, FEW_TOLD, UNKNOWN = 4, 15, 0.01
+"""Groups of a site that count less in its scatter; rows, in sizes of a group, from which on it has
+ten groups; and largest share of the rows at sites with fewer, for the inertia to be known."""
 OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
 """Share of a cluster's rows from which on it belongs to one site, and largest probability of
 this by chance; and fewest rows of a cluster that only one site is known to have reported."""
@@ -213,6 +217,47 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
         f"rows are seen in groups, and a cluster has {of_all:.0f} groups of {p} rows in all, "
         f"{at_a_site:.0f} at a site: expect {loss} % more inertia than without groups{than}{ways}",
     ]
+
+
+def inertia_error(
+    sites: Sequence[SiteInfo], result: Result, preprocessor: Preprocessor | None
+) -> float:
+    """Return by which share the inertia may miss that of the rows: 0 if these are not grouped.
+
+    Sites tell their groups' means and, per column, the scatter within groups, in which the four
+    largest of g groups count as the fifth. If the scatter falls off exponentially, that takes
+    4 / g of it; the error is twice as much. With heavy tails, ties and columns that are mostly 0 it
+    may be several times as much, as few groups have most of the scatter. It is not known, as NaN,
+    if more than a hundredth of the rows is at sites that may have fewer than ten groups, which tell
+    no scatter, or if the preparation or the algorithm hides it.
+
+    Examples
+    --------
+    >>> from fedcluster.core import State
+    >>> from fedcluster.privacy import Groups
+    >>> two = Result(State(np.zeros((2, 1)), np.ones(2)), (), "", Lloyd())
+    >>> def known(*rows: int) -> float:
+    ...     sites = [SiteInfo("north", (Groups(p=5).limit,), n_rows=n) for n in rows]
+    ...     return inertia_error(sites, two, None)
+    >>> known(1000, 1000), known(1000, 60), inertia_error([SiteInfo("north", n_rows=9)], two, None)
+    (0.04, nan, 0.0)
+    """
+    p = {
+        site.name: float(dict(limit.parameters)["p"])
+        for site in sites
+        for limit in site.limits
+        if limit.name == "Groups"
+    }
+    if not p:
+        return 0.0
+    held = {site.name: site.n_rows or math.nan for site in sites if site.n_rows != 0}
+    rows, how = list(held.values()), preprocessor
+    changed = how is not None and (how.unit or any(c.log or c.bounds for c in how.numeric))
+    if changed or type(result.algorithm) is not Lloyd:
+        return math.nan
+    few = sum(n for name, n in held.items() if n < FEW_TOLD * p.get(name, 0.0))
+    error = 2 * CAPPED * sum(p.get(name, 0.0) for name in held) / sum(rows)
+    return math.nan if few > UNKNOWN * sum(rows) else error
 
 
 def far_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:

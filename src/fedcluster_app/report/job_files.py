@@ -163,6 +163,7 @@ def _of_fit(report: JobReport, account: Mapping[str, Any]) -> dict[str, Any]:
         "seed": fit.seed,
         "stop_reason": result.reason,
         "inertia": plain(result.state.inertia),
+        "inertia_error": plain(report.inertia_error),
         "objective": report.objective,
         "weights": result.state.weights.tolist(),
         **({} if report.privacy is None else {"privacy": report.privacy.plain()}),

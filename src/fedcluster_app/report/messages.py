@@ -56,10 +56,16 @@ def objective(content: Mapping[str, Any]) -> str:
     'log-likelihood -12.5'
     >>> objective({"model": "k-means", "inertia": 12.5, "objective": "fuzzy-objective"})
     'fuzzy-objective 12.5'
+    >>> objective({"inertia": 12.5, "inertia_error": 0.04}), objective(
+    ...     {"inertia": 12.5, "inertia_error": None})
+    ('inertia 12.5 (of rows to about 4 %)', 'inertia 12.5 (of groups; of rows not known)')
     """
     inertia = math.nan if content["inertia"] is None else content["inertia"]
-    name = named_objective(content)
-    return f"{name} {number(shown_value(name, inertia))}"
+    name, error = named_objective(content), content.get("inertia_error", 0.0)
+    shown = f"{name} {number(shown_value(name, inertia))}"
+    if error is None:
+        return f"{shown} (of groups; of rows not known)"
+    return f"{shown} (of rows to about {100 * error:.2g} %)" if error else shown
 
 
 def named_objective(content: Mapping[str, Any]) -> str:
