@@ -100,6 +100,13 @@ class FederatedGaussianMixture(DensityMixin, Federated):
         As in `FederatedKMeans`, with ``n_clusters_`` for the number of components. The label of a
         row that is noise is -1.
 
+    Notes
+    -----
+    A weight counts as repeated rows do, up to rounding. If a component has no more different rows
+    than columns, its full covariance is singular. Then rounding, magnified by 1 / ``reg_covar``,
+    may decide which local maximum is found, or how two components share the same rows; so may the
+    order of the rows.
+
     References
     ----------
     A. P. Dempster, N. M. Laird & D. B. Rubin, Maximum likelihood from incomplete data via the EM
