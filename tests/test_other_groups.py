@@ -105,6 +105,27 @@ def test_a_second_grouping_of_the_same_rows_is_refused(tmp_path, how, first) -> 
     assert site.groups_file.read_bytes() == before
 
 
+@pytest.mark.parametrize("j", range(3))
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_few_values_are_known_by_the_columns_that_are_as_they_were(
+    tmp_path, j, seed
+) -> None:
+    """One column does not tell whole numbers apart, two do. Rows of others are not left out."""
+    X = np.random.default_rng(seed).integers(20, 90, (N + 300, 4)).astype(float)
+    top = 'columns = ["age", "bmi", "chol"]\n'
+    grouped(study(tmp_path, top=top, rows=X[:N]))
+    recoded = X[:N].copy()
+    recoded[:, j] *= 12
+    ways = ({"more": RAISED}, {"name": "hips", "file": "hips.csv"})
+    for way in ways:
+        with pytest.raises(InputError, match="would tell of single ones"):
+            grouped(study(tmp_path, top=top, rows=recoded, **way))
+    others = study(tmp_path, "others", top, "", X[N:], "others.csv")
+    data = grouped(others)
+    assert data.grouped is not None
+    assert data.grouped.counts.sum() > 270
+
+
 def test_the_same_study_under_another_name_gets_the_same_groups(tmp_path) -> None:
     """Of two coordinators, or as its site file was renamed; and both go on with them."""
     first = grouped(study(tmp_path))

@@ -6,13 +6,16 @@ has a digest of every value of the rows in its groups, by which other groups of 
 these rows.
 
 The rows of others may agree with them in a column of few values. So columns are compared in parts,
-each of as few columns as tell nearly all rows apart, and rows are taken for the same if they agree
-in half of the parts. Columns that changed since, or are not in both, do not hide them.
+each of as few columns as tell nearly all rows apart. Rows are taken for the same if they agree in
+half of the parts, or in one in which more rows agree than rows of others would: as many of the
+grouped rows agree with another one of them. Columns that changed since, or are not in both, do not
+hide them, as long as a part is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,11 @@ from fedcluster.privacy.partition import Cells, Partition, cells_of, line_ids
 SUFFIX = ".groups"
 APART = 0.9
 """Share of rows with different values from which on a part of the columns identifies a row."""
+MANY = 4
+"""Number of parts from which on a column or two that changed leave enough of them as they were."""
+DEVIATIONS = 3.0
+"""Standard deviations by which more rows agree than by chance, of a number that is as for rare
+events."""
 
 Chunks = Callable[[], Iterable[Data]]
 
@@ -77,20 +85,31 @@ def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDA
     if not kept.names or not shared or not len(kept.cells):
         return np.full(n, bool(len(kept.units)) and not kept.names)
     theirs, rows = kept.cells[:, shared], np.concatenate(ours)
-    parts = _parts(theirs)
-    agree = np.zeros(n, np.int64)
-    for part in parts:
-        agree += np.isin(line_ids(rows, part), line_ids(theirs, part))
-    return np.asarray(agree >= max(1, len(parts) // 2))
+    columns = list(range(len(shared)))
+    parts = [*_parts(theirs, columns)] or [columns]
+    turned = [columns[j:] + columns[:j] for j in columns[1:]] if len(parts) < MANY else []
+    others = [part for order in turned for part in islice(_parts(theirs, order), 1)]
+    agree, known = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    for i, part in enumerate([*parts, *others]):
+        same = np.isin(line_ids(rows, part), line_ids(theirs, part))
+        agree += same & (i < len(parts))
+        if _are_more_than_chance(same, theirs[:, part]):
+            known |= same
+    return np.asarray(known | (agree >= max(1, len(parts) // 2)))
 
 
-def _parts(cells: Cells) -> list[list[int]]:
-    """Return the parts of columns by which rows are told apart; all columns if none does."""
-    parts: list[list[int]] = []
+def _parts(cells: Cells, columns: Iterable[int]) -> Iterator[list[int]]:
+    """Yield the parts of columns, in an order, by which rows are told apart."""
     part: list[int] = []
-    for j in range(cells.shape[1]):
+    for j in columns:
         part.append(j)
         if len(np.unique(cells[:, part], axis=0)) >= APART * len(cells):
-            parts.append(part)
+            yield part
             part = []
-    return parts or [list(range(cells.shape[1]))]
+
+
+def _are_more_than_chance(same: NDArray[np.bool_], cells: Cells) -> bool:
+    """Return whether more rows (n,) agree with grouped ones than would if they were of others."""
+    _, place, times = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+    chance = float((times[place] > 1).mean()) * len(same)
+    return bool(np.count_nonzero(same) > chance + DEVIATIONS * (chance + 1.0) ** 0.5)
