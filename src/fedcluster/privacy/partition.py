@@ -14,6 +14,7 @@ import secrets
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b, sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -48,10 +49,6 @@ BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
 
 class LostRowsError(InputError):
     """Error of rows of which most are gone, perhaps for a moment only."""
-
-
-def _no_numbers() -> Numbers:
-    return np.empty(0, np.int64)
 
 
 class OtherSettingsError(InputError):
@@ -112,12 +109,12 @@ class Partition:
     p: int
     columns: tuple[str, ...]
     layout: Mapping[str, str] = field(default_factory=dict)
-    units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    units: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
     told: Told = field(default_factory=Told)
-    members: Numbers = field(default_factory=_no_numbers)
+    members: Numbers = field(default_factory=partial(np.empty, 0, np.int64))
     scatter: Mapping[str, float] = field(default_factory=dict)
     scatter_units: Mapping[str, float] = field(default_factory=dict)
-    scatter_groups: Numbers = field(default_factory=_no_numbers)
+    scatter_groups: Numbers = field(default_factory=partial(np.empty, 0, np.int64))
     n_groups: int = 0
     generation: int = 1
     digest: str = ""
@@ -125,7 +122,7 @@ class Partition:
     log: str = ""
     source: str = ""
     names: tuple[str, ...] = ()
-    cells: Cells = field(default_factory=lambda: np.empty((0, 0), np.uint32))
+    cells: Cells = field(default_factory=partial(np.empty, (0, 0), np.uint32))
     persons: Persons = field(default_factory=Persons)
     n_versions: int = 0
     version: int = 0
@@ -165,10 +162,9 @@ class Partition:
         """Return the partition with the identities of present persons as they are written now."""
         if not units.are_persons or not len(self.units):
             return self
-        kept, raw = self.persons, units.ids
-        if kept.content.shape[1] != units.persons.content.shape[1]:  # kept by an earlier version
-            none = np.zeros((len(self.units), units.persons.content.shape[1]), np.uint64)
-            kept = Persons(self.units, none, np.zeros(len(none), np.intp))
+        kept, raw, width = self.persons, units.ids, units.persons.content.shape[1]
+        if kept.content.shape[1] != width:  # kept by an earlier version
+            kept = Persons.unknown(self.units, width)
         own = kept.found(units.persons, places_of(self.units, raw), self.members >= 0)
         gone, ids = np.ones(len(self.units), bool), self.units.copy()
         gone[own[own >= 0]] = False
@@ -218,11 +214,9 @@ class Partition:
         kept = self.persons
         if units.are_persons:
             now = units.persons.take(np.flatnonzero(here))
-            n, (content, row) = len(self.units), (now.content, now.row)
-            if len(kept) != n:
-                kept = Persons(
-                    self.units, np.zeros((n, content.shape[1]), np.uint64), np.zeros(n, np.intp)
-                )
+            content, row = now.content, now.row
+            if len(kept) != len(self.units):
+                kept = Persons.unknown(self.units, content.shape[1])
             if len(place) and (
                 (kept.content[place] != content).any() or (kept.row[place] != row).any()
             ):
@@ -306,9 +300,7 @@ class Partition:
             return self
         persons = self.persons
         if len(units.persons):
-            now = units.persons.take(new)
-            old = persons if len(persons) else now.take(new[:0])
-            persons = old.and_(replace(now, origin=apart_from(now.origin, old.origin)))
+            persons = persons.and_(units.persons.take(new))
         return replace(
             self,
             units=np.append(self.units, units.ids[new]),
@@ -381,9 +373,7 @@ class Partition:
         )
         persons = self.persons
         if len(units.persons):
-            now = units.persons.take(some)
-            old = persons if len(persons) else now.take(some[:0])
-            persons = old.and_(replace(now, origin=apart_from(now.origin, old.origin))).take(order)
+            persons = persons.and_(units.persons.take(some)).take(order)
         return replace(
             self, units=ids[order], members=members[order], persons=persons, n_groups=made.n_groups
         )

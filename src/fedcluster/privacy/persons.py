@@ -7,7 +7,8 @@ person. Who has nearly the content of one that is gone may be that person, with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +72,6 @@ def apart_from(ids: Ids, others: Ids) -> Ids:
     return ids
 
 
-def _no_places() -> Places:
-    return np.empty(0, np.intp)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Persons:
     """What is known of persons: of those of a version of the rows, or of all that were grouped.
@@ -89,9 +86,14 @@ class Persons:
         The person's first row, by which those of equal content are told apart.
     """
 
-    origin: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    content: Ids = field(default_factory=lambda: np.empty((0, 0), np.uint64))
-    row: Places = field(default_factory=_no_places)
+    origin: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
+    content: Ids = field(default_factory=partial(np.empty, (0, 0), np.uint64))
+    row: Places = field(default_factory=partial(np.empty, 0, np.intp))
+
+    @classmethod
+    def unknown(cls, ids: Ids, width: int) -> Persons:
+        """Return persons (u,) of whose content, (u, width), nothing is known."""
+        return cls(ids, np.zeros((len(ids), width), np.uint64), np.zeros(len(ids), np.intp))
 
     def __len__(self) -> int:
         return len(self.origin)
@@ -101,7 +103,10 @@ class Persons:
         return Persons(self.origin[some], self.content[some], self.row[some])
 
     def and_(self, others: Persons) -> Persons:
-        """Return these and others."""
+        """Return these and others, who get identities of their own."""
+        if not len(self):
+            return others
+        others = replace(others, origin=apart_from(others.origin, self.origin))
         parts = ((getattr(self, n), getattr(others, n)) for n in ("origin", "content", "row"))
         return Persons(*map(np.concatenate, parts))
 

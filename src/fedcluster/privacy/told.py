@@ -7,6 +7,7 @@ unknown. A value follows from the sums if its unit vector lies in their row spac
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import scipy
@@ -16,10 +17,6 @@ Ids = NDArray[np.uint64]
 
 EXACT = 1e-9
 """Largest deviation of a squared length from 0 or 1 that rounding causes."""
-
-
-def _no_ids() -> Ids:
-    return np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,9 +40,9 @@ class Told:
     (0, 1)
     """
 
-    values: Ids = field(default_factory=_no_ids)
-    sums: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    known: Ids = field(default_factory=_no_ids)
+    values: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
+    sums: NDArray[np.int32] = field(default_factory=partial(np.empty, 0, np.int32))
+    known: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
 
     def adding(self, values: Ids, sums: NDArray[np.integer], noted: Ids) -> Told:
         """Return these and further sums of values (t,), numbered by ``sums``, (t,), or held back.
