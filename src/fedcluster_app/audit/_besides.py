@@ -72,7 +72,7 @@ def rounded_counts(play: Play) -> int:
     play.coordinator.asked += 1
     try:
         report = execute(job, LocalEngine(clients), columns=play.public.numbers)
-    except InputError:  # there are too few rows for groups of ten
+    except ValueError:  # there are too few rows for groups of ten, or a column has no value
         play.coordinator.refused += 1
         return 0
     out.mkdir()
@@ -91,7 +91,7 @@ def _written(rows: Data, path: Path, header: Sequence[str]) -> SiteFile:
                 "" if x != x else c.levels[int(x)] if c.levels else f"{x:.10g}"
                 for x, c in zip(row, columns, strict=True)
             )
-    names = f"columns = {json.dumps([*header])}\n" if header else ""
+    names = f"columns = {json.dumps([*header], ensure_ascii=False)}\n" if header else ""
     text = f'name = "north"\n{names}[source]\npath = "{path.stem}.csv"\n'
     path.with_suffix(".toml").write_text(text, encoding="utf-8")
     return SiteFile.load(path.with_suffix(".toml"))

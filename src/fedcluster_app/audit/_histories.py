@@ -299,7 +299,7 @@ def second_study(play: Play) -> Floats:
     moved = play.public.changed(rows, np.arange(len(rows)), column, float(play.public.step[column]))
     raised = groups.generation + 1
     studies = [
-        (rows, replace(groups, p=groups.p + 1)),
+        (rows, replace(groups, p=groups.p + 1, min_rows=groups.min_rows + 1)),
         (rows, replace(groups, p=groups.p + 2, min_rows=groups.min_rows + 2, generation=raised)),
         (rows, replace(groups, scale="none", generation=raised)),
         (moved, replace(groups, generation=raised)),
