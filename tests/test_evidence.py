@@ -1,6 +1,7 @@
 """Evidence about a site: what stands behind its sums, what has left it, and what attacks read."""
 
 import json
+import re
 import stat
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,8 @@ from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.groups import Examined
 from fedcluster_app import SiteFile
 from fedcluster_app.audit import audit as auditing
-from fedcluster_app.audit.audit import ATTACKS
+from fedcluster_app.audit._site import Score
+from fedcluster_app.audit.audit import ATTACKS, Advantage, Audit, Reading
 from fedcluster_app.audit.evidence import evidence, evidence_page, evidence_parts, statement
 from fedcluster_app.trust.audit_log import AuditLog
 
@@ -203,3 +205,20 @@ def test_a_name_that_is_not_of_json_is_refused_before_the_rows_are_read(tmp_path
 def test_names_from_a_file_do_nothing_on_the_page(tmp_path: Path) -> None:
     rows = "<script>x</script>,age\n" + "".join(f"{i},{i}\n" for i in range(30))
     assert "<script>x" not in evidence_page(evidence(site_of(tmp_path, rows=rows)))
+
+
+def test_the_statement_names_what_attacks_read_of_which_nothing_is_promised(tmp_path: Path) -> None:
+    """Else it would say that attacks read no row beside a table in which one does."""
+    name = "all rows but one known"
+    readings = (
+        Reading("seeds that are rows", True, Score(), 9, 9),
+        Reading(name, False, Score(7, 7), 2, 0),
+    )
+    audit = Audit("as it is", 48, readings, Advantage(0.1, 0.1), Advantage(0.2, 0.1), 1.01)
+    content = evidence(site_of(tmp_path), [audit])
+    assert "known attacks read 0 of 48 rows" in content["statement"]
+    assert f"; {name}, against which groups promise nothing, read 7" in content["statement"]
+    cells = re.sub(r"<[^>]*>", "|", evidence_page(content)).replace("\n", "")
+    cells = re.sub(r"\|+", "|", cells)
+    assert f"|{name}|7|2|0|" in cells  # what is promised is empty
+    assert "|seeds that are rows|0|nothing|9|9|" in cells

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.frames.columns import columns_of
-from fedcluster.privacy.partition import Cells, Partition, cells_of, line_ids
+from fedcluster.privacy.partition import Cells, Ids, Partition, cells_of
+from fedcluster.privacy.persons import mixed, unique_ids
 
 SUFFIX = ".groups"
 APART = 0.9
@@ -58,7 +59,7 @@ def with_cells(kept: Cells, new: Cells) -> Cells:
     """Return the digests of some rows and of others, each row once."""
     if not len(kept):
         return new
-    known, ids = (line_ids(cells, range(new.shape[1])) for cells in (kept, new))
+    known, ids = (unique_ids(_digests(cells, range(new.shape[1]))) for cells in (kept, new))
     return np.concatenate([kept, new[~np.isin(ids, known)]])
 
 
@@ -91,25 +92,35 @@ def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDA
     others = [part for order in turned for part in islice(_parts(theirs, order), 1)]
     agree, known = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i, part in enumerate([*parts, *others]):
-        same = np.isin(line_ids(rows, part), line_ids(theirs, part))
+        ids, of_kept = _digests(rows, part), _digests(theirs, part)
+        same = np.isin(unique_ids(ids), unique_ids(of_kept))
         agree += same & (i < len(parts))
-        if _are_more_than_chance(same, theirs[:, part]):
+        if _are_more_than_chance(same, of_kept):
             known |= same
     return np.asarray(known | (agree >= max(1, len(parts) // 2)))
 
 
+def _digests(cells: Cells, part: Iterable[int]) -> Ids:
+    """Return a digest of each row in some columns, the same for equal rows, (n,)."""
+    ids = np.zeros(len(cells), np.uint64)
+    for j in part:
+        ids ^= mixed(cells[:, [j]].astype(np.uint64), np.full((1, 1), j, np.uint64))[:, 0]
+    return ids
+
+
 def _parts(cells: Cells, columns: Iterable[int]) -> Iterator[list[int]]:
     """Yield the parts of columns, in an order, by which rows are told apart."""
-    part: list[int] = []
+    part, ids = list[int](), np.zeros(len(cells), np.uint64)
     for j in columns:
         part.append(j)
-        if len(np.unique(cells[:, part], axis=0)) >= APART * len(cells):
+        ids ^= _digests(cells, [j])
+        if len(np.unique(ids)) >= APART * len(cells):
             yield part
-            part = []
+            part, ids = [], np.zeros(len(cells), np.uint64)
 
 
-def _are_more_than_chance(same: NDArray[np.bool_], cells: Cells) -> bool:
+def _are_more_than_chance(same: NDArray[np.bool_], ids: Ids) -> bool:
     """Return whether more rows (n,) agree with grouped ones than would if they were of others."""
-    _, place, times = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-    chance = float((times[place] > 1).mean()) * len(same)
+    _, times = np.unique(ids, return_counts=True)
+    chance = float(times[times > 1].sum()) / len(ids) * len(same)
     return bool(np.count_nonzero(same) > chance + DEVIATIONS * (chance + 1.0) ** 0.5)

@@ -569,12 +569,6 @@ def cells_of(data: Data, key: bytes) -> Cells:
     return np.hstack(each).astype(np.uint32)
 
 
-def line_ids(cells: Cells, part: Sequence[int]) -> Ids:
-    """Return the identity of each row by its digests in some columns, equal rows apart, (n,)."""
-    each = mixed(cells[:, part].astype(np.uint64), np.zeros((1, 1), np.uint64))
-    return unique_ids(np.bitwise_xor.reduce(each, axis=1))
-
-
 def _bits(values: NDArray[Any]) -> Ids:
     """Return the bits of numbers, with one pattern for all NaN and for both zeros."""
     numbers = values.astype(np.float64) + 0.0
