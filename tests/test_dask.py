@@ -428,7 +428,17 @@ def test_no_file_and_no_row_are_said_as_they_are(
     absent, none = f"{tmp_path}/absent-*.parquet", f"{tmp_path}/none-*.parquet"
     some, missing = f"{given}/rows/part-00000.parquet", f"{tmp_path}/absent.parquet"
     engine = ("--out", tmp_path / "out", "--engine", f"dask={threads.scheduler.address}")
+    (tmp_path / "empty").mkdir()
+    for i, frame in enumerate((people(), people().assign(more=1.0), people().iloc[:, 1:])):
+        frame.to_parquet(tmp_path / f"unlike-{i}.parquet")
+    unlike = [f"{tmp_path}/unlike-{i}.parquet" for i in range(3)]
+    lost = people().columns[0]
     for files, line in {
+        (f"{tmp_path}/empty/",): f"there is no Parquet file in {tmp_path}/empty/; check the path",
+        (
+            f"{tmp_path}/unlike-*.parquet",
+        ): f"{unlike[1]} has a column 'more', and {unlike[0]} has none",
+        (unlike[2], unlike[0]): f"{unlike[0]} has a column {lost!r}, and {unlike[2]} has none",
         (absent,): f"no file matches {absent}",
         (some, absent): f"no file matches {absent}",
         (some, missing): f"{missing} does not exist; check the path",

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fedcluster import FederatedKMeans, PreprocessingSpec
+from fedcluster import FederatedKMeans, Model, PreprocessingSpec
 from fedcluster_app.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -142,3 +142,48 @@ def test_files_are_read_in_one_order_too(tmp_path, monkeypatch):
     ran = CliRunner().invoke(app, ["fit", "north.csv", *fit[3:], "--out", "other"])
     assert ran.exit_code == 2
     assert ASKS in ran.stderr
+
+
+@pytest.mark.filterwarnings("ignore::fedcluster.errors.ReadingNote", "ignore:sites 'north' and")
+@pytest.mark.parametrize("form", ["%m/%d/%Y", "%d/%m/%Y", "%d-%m-%y"])
+def test_a_model_knows_the_order_of_the_dates_of_its_fit(form, tmp_path, monkeypatch):
+    """A certain order at the fit is that of later dates that show none."""
+    monkeypatch.chdir(tmp_path)
+    sites = {"north": written(ALL, form), "south": written(ALL[::-1], form)}
+    spec = PreprocessingSpec(dates={"born": "age:2024-12-31"})
+    fitted = FederatedKMeans(3, prepare=spec, random_state=0).fit(sites)
+    short, full = written(FEW, form), written(FEW, "%Y-%m-%d")
+    np.testing.assert_array_equal(fitted.predict(short), fitted.predict(full))
+    for name, rows in sites.items():
+        rows.to_csv(f"{name}.csv", index=False)
+    short.to_csv("later.csv", index=False)
+    fit = [
+        "fit",
+        "north.csv",
+        "south.csv",
+        "-k",
+        "3",
+        "--dates",
+        "born=age:2024-12-31",
+        "--no-report",
+    ]
+    for args in ([*fit, "--out", "out"], ["predict", "out/model.json", "later.csv", "--out", "p"]):
+        ran = CliRunner().invoke(app, args)
+        assert ran.exit_code == 0, ran.output
+    first = {"m": "month", "d": "day"}[form[1]]
+    assert f"is read with the {first} first" in ran.stderr
+    labels = pd.read_csv("p/later.csv")["cluster"]
+    np.testing.assert_array_equal(labels, Model.load("out").predict(full))
+    other = {"m": "%d/%m/%Y", "d": "%m/%d/%Y"}[form[1]]  # a column that shows its order is read so
+    np.testing.assert_array_equal(
+        fitted.predict(written(ALL, other)), fitted.predict(written(ALL, "%Y-%m-%d"))
+    )
+
+
+@pytest.mark.filterwarnings("ignore:sites 'north' and", "ignore:column 'born' is 3 in all")
+def test_where_the_sites_of_a_fit_differ_later_dates_ask():
+    sites = {"north": written(ALL, "%m/%d/%Y"), "south": written(ALL[::-1], "%d/%m/%Y")}
+    spec = PreprocessingSpec(dates={"born": "month"})
+    fitted = FederatedKMeans(2, prepare=spec, random_state=0).fit(sites)
+    with pytest.raises(ValueError, match=ASKS):
+        fitted.predict(written(FEW, "%m/%d/%Y"))

@@ -362,6 +362,51 @@ def test_a_workbook_with_several_tables_asks_for_the_sheet():
     assert found.data.X.tolist() == [[52, 28], [61, 25]]
 
 
+def merged(name, rows, *ranges):
+    """A workbook of which some cells are merged."""
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for each in ranges:
+        book.active.merge_cells(each)
+    book.save(name)
+
+
+def test_cells_merged_over_rows_count_for_each_of_them():
+    ages = [31.5, 47, 52, 61, 38, 44]
+    wards = ["A", None, None, "B", None, "C"]
+    rows = [["ward", "age"], *map(list, zip(wards, ages, strict=True))]
+    merged("n.xlsx", rows, "A2:A4", "A5:A6")
+    said = r"'A' of the merged cells A2:A4 counts for each of their rows, and so do 1 more"
+    with pytest.warns(ReadingNote, match=rf"n\.xlsx: {said}"):
+        found = read_sites(named_sources(["n.xlsx"]), ColumnRoles(raw=True))["n"].data
+    assert found.columns[0].levels == ("A", "B", "C")
+    assert found.X.tolist() == [[w, a] for w, a in zip([0, 0, 0, 1, 1, 2], ages, strict=True)]
+    merged("t.xlsx", [["Export"], [], *rows], "A1:B1", "A4:A6", "A7:A8")
+    with pytest.warns(ReadingNote, match="'A' of the merged cells A4:A6"):
+        same = read_sites(named_sources(["t.xlsx:skip=2"]), ColumnRoles(raw=True))["t"].data
+    assert same.X.tolist() == found.X.tolist()
+    merged("e.xlsx", [["ward", "age"], *([w or "D", a] for w, a in rows[1:]), [None] * 2], "A8:B8")
+    whole = read_sites(named_sources(["e.xlsx"]), ColumnRoles(raw=True))["e"].data
+    assert whole.X[:, 1].tolist()[:6] == ages  # empty cells that are merged say nothing
+
+
+@pytest.mark.parametrize(
+    ("rows", "cells", "why"),
+    [
+        ([["age", "bmi", None], [31, 22, 1], [47, 30, 2]], "B1:C1", "of its header are merged"),
+        ([["age", "bmi"], [None, "kg"], [31, 22], [47, 30]], "A1:A2", "of its header are merged"),
+        ([["age", "bmi"], [31, 22], [47, None]], "A3:B3", "are merged over columns"),
+        ([["age", "bmi"], [31, None], [None, None]], "A2:B3", "are merged over columns"),
+        ([["x", "bmi"], *[[1, 22]] * 3, ["Source: us", None]], "A5:B5", "are merged over columns"),
+    ],
+)
+def test_other_merged_cells_are_refused_by_their_place(rows, cells, why):
+    merged("n.xlsx", rows, cells)
+    with pytest.raises(InputError, match=f"n.xlsx: the cells {cells} {why}"):
+        read_sites(named_sources(["n.xlsx"]), ColumnRoles(raw=True))
+
+
 @pytest.mark.parametrize("ending", ["csv", "xlsx"])
 def test_rows_without_any_value_are_no_rows(ending):
     rows: list[Any] = [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,6 +295,32 @@ def test_the_command_line_ignores_what_is_missing(
     for file in files:
         labels = Path("again", file).read_text().replace("\n2,-1\n", "\n")
         assert labels == Path("out/labels", file).read_text()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "path"])
+def test_rows_without_any_value_keep_their_place_in_frames_with_a_warning(
+    kind: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({"a": rng.normal(size=40), "b": rng.normal(size=40), "s": ["x", "y"] * 20})
+    frame.loc[[3, 30]] = None
+    frame.loc[7, "a"] = None
+    frame.to_csv(tmp_path / "n.csv", index=False)
+    made: dict[str, Any] = {
+        "pandas": frame,
+        "polars": pl.from_pandas(frame),
+        "arrow": pa.Table.from_pandas(frame, preserve_index=False),
+        "path": tmp_path / "n.csv",
+    }
+    said = "site 'n': 2 rows have no value in any column, as row 3; all is filled in there"
+    with pytest.warns(UserWarning, match=said):
+        found = FederatedKMeans(2, prepare="auto", random_state=0).fit({"n": made[kind]})
+    assert found.labels_.shape == (40,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        without = FederatedKMeans(2, prepare=PreprocessingSpec(missing="ignore"), random_state=0)
+        without.fit({"n": made[kind]})
+    assert np.flatnonzero(without.labels_ == -1).tolist() == [3, 30]
 
 
 def test_groups_with_missing_values_are_means_of_what_they_tell() -> None:

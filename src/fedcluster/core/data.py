@@ -205,9 +205,15 @@ class Data:
     def valued(self) -> Data:
         """Return the rows that have a weight, and a value in some column."""
         there = self.weighed()
-        empty = np.isnan(there.X[:, 0]) if there.X.shape[1] else np.zeros(len(there), dtype=bool)
-        empty[empty] = np.isnan(there.X[empty]).all(axis=1)
+        empty = there.empty
         return there.take(~empty) if empty.any() else there
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """Which rows have no value in any column, (n,)."""
+        empty = np.isnan(self.X[:, 0]) if self.X.shape[1] else np.zeros(len(self), dtype=bool)
+        empty[empty] = np.isnan(self.X[empty]).all(axis=1)
+        return empty
 
     def canonical(self) -> Data:
         """Return the rows in lexicographic order, so that no random draw depends on their order."""

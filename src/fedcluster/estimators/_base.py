@@ -292,6 +292,15 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
     raise ValueError(why)
 
 
+def _as_read(
+    prepare: PreprocessingSpec | None, roles: ColumnRoles | None
+) -> PreprocessingSpec | None:
+    """Return the preprocessing with what comes first in dates, as later rows are read alike."""
+    if prepare is None or roles is None:
+        return prepare
+    return replace(prepare, dates=roles.in_known_orders().dates)
+
+
 def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data], Screening]:
     """Return the rows without columns that are not measurements, and notes on all columns.
 
@@ -310,6 +319,23 @@ def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data],
         return kept, replace(found, warnings=doubts)
     used = [f"clustered by {name!r}, too: {why}" for name, why in left_out.items()]
     return data, replace(found, left_out={}, warnings=(*doubts, *used))
+
+
+def _warn_of_empty(
+    parts: Iterable[SiteTable], data: Mapping[str, Data], prepare: PreprocessingSpec | None
+) -> None:
+    """Warn of rows without any value, which keep their place and are filled in."""
+    if prepare is None or prepare.missing in ("drop", "ignore"):
+        return
+    for part in parts:
+        empty = data[part.name].empty
+        if n_empty := int(empty.sum()):
+            have = "1 row has" if n_empty == 1 else f"{n_empty:,} rows have"
+            warnings.warn(
+                f"{part.owner}: {have} no value in any column, as row {int(np.argmax(empty))}; all "
+                "is filled in there, and counts as in other rows: leave such rows out",
+                stacklevel=5,
+            )
 
 
 def _without(data: Data, names: Collection[str]) -> Data:
@@ -590,8 +616,8 @@ class Federated(Fitted):
         """The number of clusters, or the numbers to choose from."""
         return getattr(self, self._counted)
 
-    def _job(self, n_rows: float) -> Fit:
-        """Return the parameters, checked against the number of rows."""
+    def _job(self, n_rows: float, roles: ColumnRoles | None = None) -> Fit:
+        """Return the parameters, checked against the number of rows, with the order of dates."""
         check_clusters(self._k, n_rows)
         whole("max_iter", self.max_iter)
         if self.n_init != "auto":
@@ -610,7 +636,7 @@ class Federated(Fitted):
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
             "n_init": None if self.n_init == "auto" else self.n_init,
             "model": "k-means",
-            "prepare": wanted(self.prepare),
+            "prepare": _as_read(wanted(self.prepare), roles),
             "rule": self.rule
             if isinstance(self.rule, Rule)
             else Rule(one_of("rule", self.rule, RULES)),
@@ -654,8 +680,10 @@ class Federated(Fitted):
             engine, places = LocalEngine(table), table.order
         else:
             parts = by_site(X, sites, sample_weight, groups, file_reader(roles))
-            data, self._screening = screened_rows(self._read(parts, roles), self.prepare)
-            job = self._job(sum(map(len, data.values())))
+            read = self._read(parts, roles)
+            _warn_of_empty(parts, read, wanted(self.prepare))
+            data, self._screening = screened_rows(read, self.prepare)
+            job = self._job(sum(map(len, data.values())), roles)
             alone = len(parts) == 1 and not parts[0].where
             limits = limits_of(job, self._smallest(), alone=alone)
             engine = LocalEngine(Client(name, data[name], limits, protection) for name in data)

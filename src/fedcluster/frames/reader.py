@@ -709,7 +709,7 @@ class Reader:
         if len(orders) == 2 and not order and not dotted:
             raise OrderUnknown(
                 f"{where}: {texts[0]!r} and all others may begin with the day or with the month; "
-                f"write {how}:dmy or {how}:mdy for what comes first, or dates as 2021-12-31"
+                f"write {how}:dmy or {how}:mdy for the fit, or dates as 2021-12-31"
             )
         if len(orders) == 2:
             first = {"": "day", "dmy": "day", "mdy": "month"}[order]

@@ -28,6 +28,7 @@ from fedcluster_app.cli._runs import Counts, Evaluation, FittedSites, write_fit
 from fedcluster_app.cli._screen import Doing, watching
 from fedcluster_app.report.records import SiteRecord, site_record
 from fedcluster_app.tables.outputs import atomic_folder, label_files, write_labels
+from fedcluster_app.tables.remote import PARQUET, check_alike
 
 SHARE = 4
 """Share of the workers' memory above which rows are read anew in every round."""
@@ -192,16 +193,12 @@ def _read(files: Sequence[str]) -> tuple[Any, int]:
     """
     import dask.dataframe as dd
 
-    if other := [file for file in files if not re.search(r"\.parq(uet)?$|/$", file)]:
+    if other := [file for file in files if not (re.search(PARQUET, file) or file.endswith("/"))]:
         raise InputError(
             f"{other[0]}: --engine dask reads Parquet files; convert it, or leave --engine out"
         )
     try:
-        for file in files:
-            if "*" in file and not len(dd.read_parquet(file).columns):
-                raise InputError(
-                    f"no file matches {file}, or the first one has no columns; check the path"
-                )
+        check_alike(files)
         collection = dd.read_parquet(list(files) if len(files) > 1 else files[0])
         n_rows = len(collection)
     except InputError:

@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
@@ -140,7 +139,9 @@ def read(
     tables = _read(files, options, roles, doing)
     dates = _dates_of(options.dates, tables)
     if dates:
-        tables = _read(files, options, replace(roles, dates=dates), doing)
+        roles = replace(roles, dates=dates)
+        tables = _read(files, options, roles, doing)
+        dates = dict(roles.in_known_orders().dates)  # as rows that come later are read
     names: dict[str, str] = {}
     screening = Screening()
     summaries: dict[str, SourceSummary] = {}
@@ -633,7 +634,7 @@ def _rows_of(
         place = None if sites is None else np.flatnonzero(sites == name)
         data = read.data if place is None else read.data.take(place)
         is_fit = roles.raw and not (roles.numeric or roles.levels)  # and rows are not a model's
-        if is_fit and (n_empty := int((empty := _without_value(data)).sum())):
+        if is_fit and 0 < (n_empty := int((empty := data.empty).sum())) < len(data):
             some = "1 row is" if n_empty == 1 else f"{n_empty:,} rows are"
             said = f"site {name!r}: {some} left out for lack of any value, as row"
             warnings.warn(f"{said} {int(np.argmax(empty)) + 1}", ReadingNote, stacklevel=2)
@@ -651,12 +652,6 @@ def _rows_of(
             notations=read.notations,
         )
     return rows
-
-
-def _without_value(data: Data) -> NDArray[np.bool_]:
-    """Return which rows have no number and no text, (n,), unless none has."""
-    empty = np.isnan(data.X).all(axis=1).reshape(len(data))
-    return np.zeros(len(data), dtype=bool) if empty.all() else empty
 
 
 def _values(

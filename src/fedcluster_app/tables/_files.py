@@ -634,7 +634,7 @@ def open_excel(
         If the file is not an Excel file, is empty or has no such sheet, or if the extra ``excel``
         is not installed.
     """
-    lines = _sheet(path, sheet)
+    lines, ranges = _sheet(path, sheet)
     if skip is None and names is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
         skip = _titles(lines[:FIRST])
         if skip:
@@ -645,13 +645,78 @@ def open_excel(
         raise InputError(f"{path} is empty; expected a header line and rows")
     first = tuple(str(cell).strip() for cell in lines[header])
     start = header + has_header(path, first, names)
+    _fill_merged(path, lines, ranges, start, skip or 0)
     columns = zip(*lines[start:], strict=True) if lines[start:] else [()] * len(first)
     arrays = [as_arrow([None if cell == "" else cell for cell in cells]) for cells in columns]
     return ArrowTable(path, pa.Table.from_arrays(arrays, names or first), start)
 
 
-def _sheet(path: Path, name: str | None) -> list[list[Any]]:
-    """Return the cells of a sheet, line by line."""
+MergedCells = tuple[tuple[int, int], tuple[int, int]]
+"""The line and the column, from 0, of the first and of the last of some merged cells."""
+
+
+def _fill_merged(
+    path: Path, lines: list[list[Any]], ranges: Sequence[MergedCells], start: int, skipped: int
+) -> None:
+    """Give each row the value of cells that are merged over rows of a column, with a note.
+
+    Parameters
+    ----------
+    path : Path
+        The workbook.
+    lines : list of list
+        The cells of the sheet, which are filled in.
+    ranges : sequence of MergedCells
+        Its merged cells.
+    start, skipped : int
+        The number of lines above the rows, and of those above the header.
+
+    Raises
+    ------
+    InputError
+        If cells are merged over columns, or in the header.
+    """
+    filled = []
+    for (top, left), (bottom, right) in sorted(ranges):
+        if bottom < skipped or all(line[left] == "" for line in lines[top : top + 1]):
+            continue
+        where = f"{_cell(top, left)}:{_cell(bottom, right)}"
+        if top < start:
+            raise InputError(
+                f"{path}: the cells {where} of its header are merged; unmerge them, and name each "
+                "column in one line"
+            )
+        if left < right:
+            raise InputError(
+                f"{path}: the cells {where} are merged over columns, of which only one can have "
+                "the value; unmerge them, and fill in each"
+            )
+        for line in lines[top : bottom + 1]:
+            line[left] = lines[top][left]
+        filled.append(f"{lines[top][left]!r} of the merged cells {where}")
+    if filled:
+        more = f", and so do {len(filled) - 1} more" if filled[1:] else ""
+        said = f"{path.name}: {filled[0]} counts for each of their rows{more}"
+        warnings.warn(said, ReadingNote, stacklevel=3)
+
+
+def _cell(line: int, column: int) -> str:
+    """Return the name of a cell, given its line and column from 0.
+
+    Examples
+    --------
+    >>> _cell(1, 0), _cell(30, 27)
+    ('A2', 'AB31')
+    """
+    letters, column = "", column + 1
+    while column:
+        column, place = divmod(column - 1, 26)
+        letters = chr(ord("A") + place) + letters
+    return f"{letters}{line + 1}"
+
+
+def _sheet(path: Path, name: str | None) -> tuple[list[list[Any]], Sequence[MergedCells]]:
+    """Return the cells of a sheet, line by line, and which of them are merged."""
     with reading_with("excel", path):
         import python_calamine as calamine  # an optional extra
     with readable(path):
@@ -660,13 +725,15 @@ def _sheet(path: Path, name: str | None) -> list[list[Any]]:
             sheets = book.sheet_names
             if name is not None and name not in sheets:
                 raise InputError(f"{path} has no sheet {name!r}; it has {', '.join(sheets)}")
-            held = {
-                each: book.get_sheet_by_name(each).to_python(skip_empty_area=False)
+            found = {
+                each: book.get_sheet_by_name(each)
                 for each in (_shown(book) if name is None else [name])
             }
+            held = {each: of.to_python(skip_empty_area=False) for each, of in found.items()}
         except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
             raise InputError(f"{path} is not a whole Excel file: {error}") from error
-    return _only_table(path, held)
+    used = _only_table(path, held)
+    return held[used], found[used].merged_cell_ranges or ()
 
 
 def _shown(book: Any) -> list[str]:
@@ -675,8 +742,8 @@ def _shown(book: Any) -> list[str]:
     return shown or list(book.sheet_names)
 
 
-def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> list[list[Any]]:
-    """Return the lines of the only sheet with a table, of two columns and two lines at least.
+def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> str:
+    """Return the only sheet with a table, of two columns and two lines at least.
 
     Raises
     ------
@@ -696,7 +763,7 @@ def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> list[list[
     if left := [name for name in sheets if name != used and any(map(_filled, sheets[name]))]:
         said = f"{path.name}: sheet {used!r} is read, and not {', '.join(map(repr, left))}"
         warnings.warn(said, ReadingNote, stacklevel=4)
-    return sheets[used]
+    return used
 
 
 # CSV files read by several threads, block by block, into rows that lie side by side

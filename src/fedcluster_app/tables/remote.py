@@ -5,11 +5,12 @@ Parts of an address before the host or after the path may be secret and are neve
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.error import HTTPError
@@ -18,15 +19,18 @@ from urllib.request import urlopen
 
 import pyarrow as pa
 import pyarrow.fs
+import pyarrow.parquet
 
 from fedcluster.errors import InputError
-from fedcluster.frames.rows import OTHERS, STORES
+from fedcluster.frames.rows import OTHERS, STORES, in_order
 
 WEB = ("http", "https")
 SCHEMES = (*WEB, *STORES, *OTHERS)
 """Schemes of file addresses; addresses with other schemes are databases."""
 SECONDS = 60.0
 """Timeout, in seconds, of requests to web servers."""
+SCHEMAS_AT_ONCE = 16
+"""Number of files of which the columns are read at a time, as a store answers after a while."""
 
 
 @cache
@@ -114,3 +118,47 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
 def own_folder() -> Path:
     """Return a folder for copies, open to this user only, that is deleted as the process ends."""
     return Path(_own_folder().name)
+
+
+PARQUET = r"\.parq(uet)?$"
+"""What the names of Parquet files end in, as Dask finds them in a folder."""
+
+
+def check_alike(places: Iterable[str]) -> None:
+    """Check that there are Parquet files, all with the columns of the first.
+
+    Parameters
+    ----------
+    places : iterable of str
+        Files, patterns of files, and folders, here or in a store.
+
+    Raises
+    ------
+    InputError
+        If a place has no file, or two files differ in a column.
+    """
+    names: dict[str, list[str]] = {}
+    for place in places:
+        store, path = _fsspec().core.url_to_fs(place)
+        found = store.glob(path) if "*" in path else [path]
+        inside = [file for each in found if store.isdir(each) for file in sorted(store.find(each))]
+        files = [file for file in inside if re.search(PARQUET, file)]
+        files += [each for each in found if not store.isdir(each)]
+        if not files:
+            what = "no file matches" if "*" in place else "there is no Parquet file in"
+            raise InputError(f"{what} {place}; check the path")
+        columns = in_order(partial(_columns_of, store), files, SCHEMAS_AT_ONCE)
+        names |= zip(files, columns, strict=True)
+    (first, wanted), *others = names.items()
+    for file, own in others:
+        if odd := sorted(set(own) ^ set(wanted)):
+            has, lacks = (file, first) if odd[0] in own else (first, file)
+            raise InputError(
+                f"{has} has a column {odd[0]!r}, and {lacks} has none; write the files alike"
+            )
+
+
+def _columns_of(store: Any, file: str) -> list[str]:
+    """Return the names of the columns of a Parquet file."""
+    with store.open(file) as opened:
+        return list(pyarrow.parquet.read_schema(opened).names)
