@@ -478,10 +478,9 @@ class Federated(Fitted):
             if any(each is not None for each in (X, sites, sample_weight, groups)):
                 raise refused("engine-rows")
             return self.fit_engine(engine)
-        engine, job, places = self._in_process(X, sites, sample_weight, groups)
+        engine, job, places, found = self._in_process(X, sites, sample_weight, groups)
         columns = getattr(self, "feature_names_in_", None)
         report = execute(job, engine, **self._terms(columns))
-        found = self.__dict__.pop("_screening", Screening())
         report = report.with_decisions(found.left_out, found.notes, found.warnings)
         self._keep(job, report, columns)
         self._label(engine)
@@ -667,10 +666,11 @@ class Federated(Fitted):
 
     def _in_process(
         self, X: Any, sites: Any, sample_weight: Any, groups: Any
-    ) -> tuple[LocalEngine, Fit, NDArray[np.intp]]:
-        """Return an engine for the given sites, the job, and the position of each row in X."""
+    ) -> tuple[LocalEngine, Fit, NDArray[np.intp], Screening]:
+        """Return an engine for the sites, the job, each row's place in X, and what was decided."""
         self._check_dense(X)
         roles, protection = roles_for(wanted(self.prepare)), self._protection()
+        found = Screening()
         as_is = protection is None and not roles.raw and sample_weight is None and groups is None
         if as_is and (table := _stacked(X, sites)) is not None:
             self.__dict__.pop("feature_names_in_", None)
@@ -682,7 +682,7 @@ class Federated(Fitted):
             parts = by_site(X, sites, sample_weight, groups, file_reader(roles))
             read = self._read(parts, roles)
             _warn_of_empty(parts, read, wanted(self.prepare))
-            data, self._screening = screened_rows(read, self.prepare)
+            data, found = screened_rows(read, self.prepare)
             job = self._job(sum(map(len, data.values())), roles)
             alone = len(parts) == 1 and not parts[0].where
             limits = limits_of(job, self._smallest(), alone=alone)
@@ -692,7 +692,7 @@ class Federated(Fitted):
         if (most := procedure_of(job).rows_per_person) is not None:
             for client in engine.clients.values():
                 client.disclosure = replace(client.disclosure, rows_per_person=most)
-        return engine, job, places
+        return engine, job, places, found
 
     def _check_dense(self, X: Any) -> None:
         """Raise an error for sparse rows if scikit-learn is told that they are not accepted."""
