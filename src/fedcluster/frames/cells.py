@@ -144,16 +144,18 @@ def decimals_of(columns: Mapping[str, Sequence[str]]) -> str:
     return COMMA if certain else POINT
 
 
-def has_padding(text: object) -> bool:
-    """Return whether a cell is a text of digits with a leading zero.
+PADDED = re.compile(r"\s*0\d+\s*")
+
+
+def has_padding(cells: Iterable[object]) -> bool:
+    """Return whether some cell is a text of digits with a leading zero.
 
     Examples
     --------
-    >>> [has_padding(cell) for cell in ("01015", "0", "0.5", "10", None)]
+    >>> [has_padding([cell]) for cell in ("01015", "0", "0.5", "10", None)]
     [True, False, False, False, False]
     """
-    digits = text.strip() if isinstance(text, str) else ""
-    return digits[:1] == "0" and len(digits) > 1 and digits.isdigit()
+    return any(map(PADDED.fullmatch, filter(None, cells)))  # type: ignore[arg-type]
 
 
 def may_be_number(text: str) -> bool:

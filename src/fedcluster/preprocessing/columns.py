@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -277,7 +277,8 @@ AnyColumn = NumericColumn | Category
 
 def column_to_plain(column: AnyColumn) -> dict[str, Any]:
     """Return a column as JSON-compatible values, leaving out dates if it has none."""
-    plain = {"kind": column.kind, **asdict(column)}
+    own = {each.name: getattr(column, each.name) for each in fields(column)}
+    plain = {"kind": column.kind, **own}
     return {key: value for key, value in plain.items() if key != "date" or value is not None}
 
 

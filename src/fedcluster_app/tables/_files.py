@@ -40,7 +40,7 @@ from fedcluster.frames.cells import (
     may_be_number,
     notation_of,
 )
-from fedcluster.frames.columns import first_twice, is_missing
+from fedcluster.frames.columns import MISSING, first_twice, is_missing
 from fedcluster.frames.reader import ArrowTable, BatchTable, TablePart
 from fedcluster.frames.rows import (
     FileFingerprint,
@@ -560,7 +560,7 @@ def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rows = [row for row in rows if row != names]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     heads = [
-        _Head.of(name, [cell for cell in cells if not is_missing(cell)])
+        _Head.of(name, [cell for cell in cells if cell.lower() not in MISSING])
         for name, cells in zip(names, columns, strict=True)
     ]
     values = {i: why for i, head in enumerate(heads) if (why := head.as_value())}
@@ -576,6 +576,9 @@ def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _kind(cell: str) -> str:
     """Return the kind of a cell in words; "" for a text without digits."""
+    with suppress(ValueError):
+        if "_" not in cell and float(cell) == float(cell):  # of most cells, without more ado
+            return NUMBER
     if may_be_number(cell) or is_written_number(cell):
         return NUMBER
     if "@" in cell:

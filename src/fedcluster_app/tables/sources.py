@@ -500,7 +500,7 @@ def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
             name: part.rows[name] for part in islice(parts, 1) for name in table.names if name
         }
         cells = {name: each.to_pylist() for name, each in columns.items() if is_text(each.type)}
-    return tuple(name for name, each in cells.items() if any(map(has_padding, each)))
+    return tuple(name for name, each in cells.items() if has_padding(each))
 
 
 def read_file(roles: ColumnRoles, path: Path | Source, owner: str) -> Data:
