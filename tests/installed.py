@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 import fedcluster
@@ -14,21 +11,15 @@ import fedcluster
 SOURCE = Path(fedcluster.__file__).parent
 
 
-def installed(
-    folder: Path, version: str, protocol: int | None = None, commit: str | None = None
-) -> Path | None:
-    """Install this version, or an earlier commit of it, under another number.
+def installed(folder: Path, version: str, protocol: int | None = None) -> Path:
+    """Install this version under another number, with its compiled kernels.
 
-    Returns what PYTHONPATH needs; None if the commit is not in the history that is here. Compiled
-    kernels come along, and count if those of that version have the same sources.
+    Returns what PYTHONPATH needs.
     """
     home, kernels = folder / version, SOURCE / "kernels" / "__pycache__"
     package = home / "fedcluster"
-    if commit is None:
-        for each in (SOURCE, SOURCE.with_name("fedcluster_app")):
-            shutil.copytree(each, home / each.name, ignore=shutil.ignore_patterns("__pycache__"))
-    elif not _unpacked(commit, home):
-        return None
+    for each in (SOURCE, SOURCE.with_name("fedcluster_app")):
+        shutil.copytree(each, home / each.name, ignore=shutil.ignore_patterns("__pycache__"))
     if kernels.is_dir():
         shutil.copytree(kernels, package / kernels.relative_to(SOURCE))
     _replace(package / "__init__.py", r'__version__ = ".*"', f'__version__ = "{version}"')
@@ -38,15 +29,6 @@ def installed(
     about = f"Metadata-Version: 2.1\nName: fedcluster\nVersion: {version}\n"
     (home / f"fedcluster-{version}.dist-info" / "METADATA").write_text(about, "utf-8")
     return home
-
-
-def _unpacked(commit: str, home: Path) -> bool:
-    archived = ["git", "-C", str(SOURCE.parents[1]), "archive", f"{commit}:src"]
-    found = subprocess.run(archived, capture_output=True, check=False)
-    if found.returncode == 0:
-        with tarfile.open(fileobj=io.BytesIO(found.stdout)) as packed:
-            packed.extractall(home, filter="data")
-    return found.returncode == 0
 
 
 def _replace(path: Path, pattern: str, by: str) -> None:

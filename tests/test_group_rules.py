@@ -550,22 +550,6 @@ def test_rules_that_change_are_refused_in_one_line(tmp_path, groups, line) -> No
         Grouping(Groups(groups.p, generation=2), file, SICK).grouped(data)
 
 
-def test_a_file_that_says_nothing_of_rules_is_one_of_none(tmp_path) -> None:
-    """As an earlier version wrote it, whose groups told single values."""
-    file, data = tmp_path / "s.groups", ill()
-    Grouping(Groups(5), file, SICK).grouped(data)
-    with np.load(file) as arrays:
-        old = dict(arrays)
-    head = json.loads(bytes(old.pop("head")))
-    rules = [head["layout"].pop(rule) for rule in ("dominance", "diversity")]
-    assert rules == ["single values", "none"]
-    with file.open("wb") as stream:
-        np.savez(stream, head=np.frombuffer(json.dumps(head).encode(), np.uint8), **old)
-    for groups in (RULED, Groups(5)):
-        with pytest.raises(InputError, match="grouped with dominance none, not"):
-            Grouping(groups, file, SICK).grouped(data)
-
-
 # What rules may be
 
 

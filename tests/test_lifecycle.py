@@ -37,7 +37,6 @@ from fedcluster_app.trust import owned_files as commits
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import is_running, running
 from fedcluster_app.trust.permits import authority_digest, public_text
-from fedcluster_app.trust.site_state import STATE_FILE, state_folder
 
 HOST = "cluster.example.org"
 
@@ -99,29 +98,6 @@ def test_a_site_that_made_its_own_key_gets_none(folder: Path, tmp_path: Path) ->
     lifecycle.add_sites(folder, ["west"], path)
     assert not (folder / "sites/west/state/key").exists()
     assert keys(folder)["west"] == [digest]
-
-
-def test_a_site_s_folder_of_an_earlier_version_stays_as_it_is(folder: Path) -> None:
-    """What is handed to it later is beside its site file, where that names it."""
-    home = folder / "sites/south"
-    for path in (home / "state").iterdir():
-        path.replace(home / path.name)
-    (home / "state").rmdir()
-    toml = (home / "site.toml").read_text().replace('"state/', '"').replace('"logs/', '"')
-    (home / "site.toml").write_text(toml)
-    assert lifecycle.rotate_key(folder, "south") == home / "key"
-    renewal.new_authority(folder)
-    assert len(expiry.certificates(home / "ca.crt")) == 2
-    lifecycle.remove_site(folder, "south")
-    (home / "key").unlink()
-    (home / "coordinator.pub").unlink()
-    lifecycle.add_sites(folder, ["south"])
-    assert (home / "key").exists()
-    assert (home / "coordinator.pub").exists()
-    assert not (home / "state").exists()
-    (home / STATE_FILE).touch()
-    (home / "state").mkdir()  # it may be a folder of rows
-    assert state_folder(home) == home
 
 
 def test_a_permit_key_elsewhere_does_not_hinder(folder: Path) -> None:

@@ -21,8 +21,7 @@ from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster_app.cli import app
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.trust.identity import identity
-from fedcluster_app.trust.site_state import EARLIER, STATE_FILE, SiteState, get, last, put
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState, get, last, put
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -123,25 +122,6 @@ def test_a_site_that_has_answered_nothing_may_begin_anew(site):
         with started(site) as turns:
             assert "refused" in unpack(turns.reply(question(columns=["z"])))[0]
         (site.path.parent / STATE_FILE).unlink()
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_a_site_with_files_of_an_earlier_version_says_what_to_do(site, name):
-    folder = site.path.parent
-    (folder / name).write_bytes(b"of earlier")
-    told = rf"{name} was written by an earlier fedcluster.*move it out of the folder"
-    with pytest.raises(InputError, match=told), started(site):
-        pass
-    with pytest.raises(InputError, match=told):
-        identity(folder, make=True)
-    assert not (folder / "identity.key").exists()
-    site.path.write_text(
-        'name = "north"\n[source]\npath = "rows.csv"\n[privacy]\nepsilon = 2.0\ndelta = 1e-6\n'
-    )
-    shown = CliRunner().invoke(app, ["site", "budget", str(site.path)])
-    assert shown.exit_code == 2
-    assert f"{name} was written by an earlier fedcluster" in " ".join(shown.output.split())
-    assert not (folder / STATE_FILE).exists()
 
 
 def test_the_state_of_a_newer_version_is_neither_read_nor_changed(site):

@@ -23,9 +23,6 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
 ]
 
-EARLIER = "b66904f499982597d13a223439c99a2476f68bd4"
-"""The first commit whose sites tell all that this coordinator must know."""
-
 RNG = np.random.default_rng(0)
 ROWS = {
     name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
@@ -33,7 +30,6 @@ ROWS = {
 }
 FIT = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--scale", "none"]
 ROUNDS = 6
-SAME = {"the next": None, "an earlier commit": EARLIER}
 
 
 @pytest.fixture
@@ -97,16 +93,11 @@ def states(folder: Path) -> dict[str, str]:
     return {run.name: run.state for run in runs(Federation.load(folder))}
 
 
-@pytest.mark.parametrize("commit", SAME.values(), ids=SAME)
 def test_versions_that_know_the_same_find_the_same_bits_and_read_each_others_files(
-    running: RunningFederation, tmp_path: Path, commit: str | None
+    running: RunningFederation, tmp_path: Path
 ) -> None:
     """Sites are updated first, then the coordinator, amid a run; and all of them back."""
-    if (other := installed(tmp_path / "other", "9.9", commit=commit)) is None:
-        pytest.skip("the history is not here")
-    ends = Upgrades(running, other)
-    if commit is not None:
-        begun_earlier(running)
+    ends = Upgrades(running, installed(tmp_path / "other", "9.9"))
     ends.fit(1, tmp_path / "here")
     ends.sites(ends.other, "north", "south")
     ends.change_amid_a_run(2, tmp_path / "amid")
@@ -124,20 +115,6 @@ def test_versions_that_know_the_same_find_the_same_bits_and_read_each_others_fil
         ends.done("site", "verify-log", running.site(name) / "site.toml")
 
 
-def begun_earlier(running: RunningFederation) -> None:
-    """Bring the sites' folders into the form that an earlier version gave them."""
-    for name in ROWS:
-        home = running.site(name)
-        running.sites[name].end()
-        toml = (home / "site.toml").read_text()
-        (home / "site.toml").write_text(toml.replace('"state/', '"').replace('"logs/', '"'))
-        for path in (*home.glob("state/*"), *home.glob("logs/*")):
-            path.replace(home / path.name)
-        (home / "state").rmdir()
-    running.join(*ROWS)
-    assert not [path for name in ROWS for path in running.site(name).glob("state")]
-
-
 def restored_by_other(ends: Upgrades, folder: Path) -> Path:
     """A backup by the other version, restored by this one."""
     word, file = folder / "word", folder / "file"
@@ -151,7 +128,6 @@ def test_a_site_of_another_protocol_is_refused_in_a_line_with_both_versions(
     running: RunningFederation, tmp_path: Path
 ) -> None:
     other = installed(tmp_path / "other", "9.9", PROTOCOL + 1)
-    assert other is not None
     ends = Upgrades(running, other)
     ends.sites(ends.other, "north")
     refused(ends.begin(1, tmp_path / "first"), "north", __version__, "9.9")

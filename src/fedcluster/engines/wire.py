@@ -507,9 +507,6 @@ STATED = {
 }
 """Facts that every reply states: limits, and scalars of the type of their defaults."""
 
-LATELY = ("refuses", "left")
-"""Facts that sites of earlier versions do not state, so that defaults apply."""
-
 SAID = {"streams": "whether its rows come in chunks", "labels": "whether it has labels"}
 """What a site fails to say if a fact is missing, unless the fact's own name says it."""
 
@@ -552,7 +549,6 @@ def read_site(
     """
     if not isinstance(header.get("limits"), list):
         raise WireError("its limits are not a list of names and parameters")
-    header = {**{name: STATED[name] for name in LATELY}, **header}
     scalars = {name: type(default) for name, default in STATED.items() if name != "limits"}
     lacking = [name for name, kind in scalars.items() if type(header.get(name)) is not kind]
     lacking += ["labels"] if labels and "labels" not in header else []

@@ -39,12 +39,8 @@ Cells = NDArray[np.uint32]
 """Digests of single values, by row and column."""
 
 FORMAT = 3
-FORMAT_OF_DIGESTS = 2
-"""Format of files that say what was told, but not of whom, and nothing of what persons hold."""
 FOR_GOOD = -2
 """In place of the number of a group: the unit is gone, and a person has said that it stays so."""
-BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
-"""Rules of groups made by earlier versions, whose files do not state them."""
 
 
 class LostRowsError(InputError):
@@ -405,7 +401,7 @@ class Partition:
             return replace(new, digest=kept.digest, log=kept.log)
         kept.check(file, "p", kept.p, p)
         kept.check(file, "columns", kept.columns, tuple(columns))
-        known = {**layout, **BEFORE_RULES, **kept.layout}
+        known = {**layout, **kept.layout}
         for what, now in layout.items():
             kept.check(file, what, known[what], now)
         return replace(kept, layout=known)
@@ -434,36 +430,29 @@ class Partition:
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
         head = json.loads(bytes(arrays["head"]))
-        if head["format"] not in (FORMAT_OF_DIGESTS, FORMAT):
+        if head["format"] != FORMAT:
             raise ValueError(head["format"])
-        told, persons = arrays["told"], Persons()
-        sums, known = np.full(len(told), -1, np.int32), told
-        if head["format"] == FORMAT:
-            sums, known = arrays["sums"], arrays["known"]
-            persons = Persons(arrays["origin"], arrays["content"], arrays["row"])
         return cls(
             bytes(arrays["key"]),
             head["p"],
             tuple(head["columns"]),
             head["layout"],
             arrays["units"],
-            Told(told, sums, known),
+            Told(arrays["told"], arrays["sums"], arrays["known"]),
             arrays["members"],
             scatter=head["scatter"],
-            scatter_units=head.get(
-                "scatter_units", {name: 1.0 for name, told in head["scatter"].items() if told}
-            ),
+            scatter_units=head["scatter_units"],
             scatter_groups=arrays["scatter_groups"],
             n_groups=head["n_groups"],
             generation=head["generation"],
-            previous=head.get("previous", ""),  # which an earlier version does not tell
-            log=head.get("log", ""),
-            source=head.get("source", ""),
-            names=tuple(head.get("names", ())),
-            cells=arrays["cells"] if "names" in head else np.empty((0, 0), np.uint32),
-            persons=persons,
-            n_versions=head.get("n_versions", 1),
-            version=head.get("version", 0),
+            previous=head["previous"],
+            log=head["log"],
+            source=head["source"],
+            names=tuple(head["names"]),
+            cells=arrays["cells"],
+            persons=Persons(arrays["origin"], arrays["content"], arrays["row"]),
+            n_versions=head["n_versions"],
+            version=head["version"],
         )
 
     def save(self, file: Path) -> str:

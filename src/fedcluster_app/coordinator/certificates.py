@@ -34,7 +34,7 @@ from fedcluster.errors import InputError
 from fedcluster_app.records import load_record
 from fedcluster_app.trust.owned_files import private_files
 from fedcluster_app.trust.permits import new_key, public_text
-from fedcluster_app.trust.site_state import is_earlier, state_folder
+from fedcluster_app.trust.site_state import state_folder
 
 FORMER = "keys/former.json"
 """The file of keys that are no longer valid."""
@@ -170,19 +170,9 @@ def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes],
     return public, secret
 
 
-def state_at(site: str, folder: Path | None = None) -> str:
-    """Return the folder of a site's keys in that of a federation.
-
-    Parameters
-    ----------
-    site : str
-        The site.
-    folder : Path, optional
-        The folder of the federation, which may have a folder of the site by an earlier version.
-    """
-    home = f"sites/{site}"
-    earlier = folder is not None and (folder / home).is_dir() and is_earlier(folder / home)
-    return home if earlier else f"{home}/state"
+def state_at(site: str) -> str:
+    """Return the folder of a site's keys in that of a federation."""
+    return f"sites/{site}/state"
 
 
 def site_key() -> tuple[bytes, bytes]:

@@ -88,8 +88,8 @@ def _note(federation: Federation, event: str, name: str) -> None:
 
 def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict[str, bytes]:
     """Return the files of a new site: those of its folder, and its public key."""
-    home, pages = state_at(name, federation.folder), site_pages(federation, name)
-    named = {f"sites/{name}/{file}".replace(state_at(name), home): pages[file] for file in pages}
+    home, pages = state_at(name), site_pages(federation, name)
+    named = {f"sites/{name}/{file}": text for file, text in pages.items()}
     files = {page: text for page, text in named.items() if not federation.file(page).exists()}
     if federation.insecure:
         return files
@@ -115,15 +115,15 @@ def _key_files(
     """Return the files of a site's new key."""
     if public_key is None:
         private, public = site_key()
-        return {_handed(federation, name): private, where: public}
+        return {_handed(name): private, where: public}
     key = read_public_key(public_key)
     _check_new(federation, key, public_key)
     return {where: public_text(key).encode()}
 
 
-def _handed(federation: Federation, name: str) -> str:
+def _handed(name: str) -> str:
     """Return where a new private key waits to be handed to its site."""
-    return f"{state_at(name, federation.folder)}/key"
+    return f"{state_at(name)}/key"
 
 
 def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Path) -> None:
@@ -199,7 +199,7 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
             files |= with_former(federation.folder, unused_digests, REPLACED)
         commit(federation.folder, files)
         _note(federation, "key rotated", name)
-    return None if public_key else federation.file(_handed(federation, name))
+    return None if public_key else federation.file(_handed(name))
 
 
 def revoke(folder: Path, name: str) -> None:

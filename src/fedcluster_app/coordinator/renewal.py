@@ -289,7 +289,7 @@ def _changing(folder: Path) -> Iterator[Federation]:
 def _at_sites(federation: Federation, authority: bytes) -> dict[str, bytes]:
     """Return the files of the authority for sites whose folders are still here."""
     here = [site for site in federation.sites if federation.file("sites", site).is_dir()]
-    return {f"{state_at(site, federation.folder)}/ca.crt": authority for site in here}
+    return {f"{state_at(site)}/ca.crt": authority for site in here}
 
 
 def _own_authority(federation: Federation) -> Path:

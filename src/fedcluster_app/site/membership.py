@@ -483,7 +483,7 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
     ------
     InputError
         If it is missing although it must have existed (the site has a key for secure sums, or its
-        log has answers), or if there is one from an earlier version.
+        log has answers).
     """
     folder, log = site.state_folder, site_log(site, membership).path
     state = SiteState(folder / STATE_FILE)

@@ -37,9 +37,6 @@ STATE_FILE = "site.db"
 STATE_FOLDER = "state"
 """The folder, beside a site file, that has it."""
 
-EARLIER = ("cohorts.sqlite", "privacy.sqlite", "asked.json")
-"""Files in which an earlier version kept this state."""
-
 FORMAT = 0
 """SQLite's ``user_version`` of the file; a higher one is of a newer fedcluster, and not used."""
 
@@ -50,17 +47,15 @@ WAIT = 60.0
 def state_folder(folder: Path) -> Path:
     """Return the folder of what a site keeps for itself: keys, groups, its state.
 
+    Without a folder `STATE_FOLDER` before the first answer, that is the folder of the site file.
+
     Parameters
     ----------
     folder : Path
         The folder of the site file.
     """
-    return folder if is_earlier(folder) else folder / STATE_FOLDER
-
-
-def is_earlier(folder: Path) -> bool:
-    """Return whether a site keeps all beside its site file, as earlier versions began it."""
-    return (folder / STATE_FILE).exists() or not (folder / STATE_FOLDER).is_dir()
+    is_beside = (folder / STATE_FILE).exists() or not (folder / STATE_FOLDER).is_dir()
+    return folder if is_beside else folder / STATE_FOLDER
 
 
 TABLES = """
@@ -109,23 +104,8 @@ class SiteState:
 
     @property
     def is_there(self) -> bool:
-        """Whether the state exists.
-
-        Raises
-        ------
-        InputError
-            If there is only the state of an earlier version, which is not read.
-        """
-        if self.path is None or self.path.exists():
-            return True
-        for name in EARLIER:
-            if (old := self.path.with_name(name)).exists():
-                raise InputError(
-                    f"{old} was written by an earlier fedcluster, and this one does not read it: "
-                    "go on with the earlier one, or, if nothing that the file counts is to count "
-                    "any more, move it out of the folder"
-                )
-        return False
+        """Whether the state exists."""
+        return self.path is None or self.path.exists()
 
     @property
     def missing(self) -> str:
@@ -133,13 +113,7 @@ class SiteState:
         return f"{self.path} is missing; {SAYS}: put back a copy"
 
     def create(self) -> None:
-        """Create an empty state, private to the site's user; keep an existing one.
-
-        Raises
-        ------
-        InputError
-            If there is the state of an earlier version.
-        """
+        """Create an empty state, private to the site's user; keep an existing one."""
         if self.path is None:
             return
         check_system()
