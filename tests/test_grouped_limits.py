@@ -333,9 +333,9 @@ def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", FewGroupsWarning)
-        with pytest.raises(FewGroupsWarning, match=r"100 groups .* 1 at a site.*merge sites"):
+        with pytest.raises(FewGroupsWarning, match=r"100 groups .* 100 of 100 sites.*merge sites"):
             asked(100, 6)
-        with pytest.raises(FewGroupsWarning, match=r"25 groups .* 25 at a site.*or more rows"):
+        with pytest.raises(FewGroupsWarning, match=r"25 groups .*: expect about 1.2 % .*fewer"):
             asked(1, 24)
         assert not rounds
         asked(3, 6)
@@ -396,10 +396,10 @@ def test_the_command_says_few_groups_once_and_first(tmp_path: Path) -> None:
     files = [tmp_path / f"s{i}.csv" for i in range(3)]
     ran = run("fit", *files, "-k", 4, "--protection", "groups", "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.stderr
-    assert ran.stderr.count("at a site: expect up to about") == 1
+    assert ran.stderr.count("at 3 of 3 sites: expect up to about") == 1
     assert ran.stderr.startswith("warning: rows are seen in groups, and a cluster has 9 groups")
     told = json.loads((tmp_path / "out" / "history.json").read_text())["warnings"]
-    assert sum("at a site: expect up to about" in line for line in told) == 1
+    assert sum("at 3 of 3 sites: expect up to about" in line for line in told) == 1
     content = json.loads((tmp_path / "out" / "history.json").read_text())
     assert content["inertia_error"] is None
     assert "(of groups; of rows not known)" in ran.stdout

@@ -186,13 +186,14 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     >>> def told(*rows: int) -> list[str]:
     ...     sites = [SiteInfo("north", (Groups(p=5).limit,), n_rows=n) for n in rows]
     ...     return groups_line(sites, 10)
-    >>> [line] = told(1000)
-    >>> line[29:83], line[85:116]
-    ('a cluster has 20 groups of 5 rows in all, 20 at a site', 'expect about 1.5 % more inertia')
+    >>> told(1000)[0][29:103]
+    'a cluster has 20 groups of 5 rows in all: expect about 1.5 % more inertia '
     >>> told(6000), told(6000, 0)
     ([], ['north answered for no row: none is in a group; see fedcluster site doctor there'])
-    >>> told(*[100] * 60)[0][29:120]
-    'a cluster has 120 groups of 5 rows in all, 2 at a site: expect up to about 7.5 % more inert'
+    >>> told(*[100] * 60)[0][29:119]
+    'a cluster has 120 groups of 5 rows in all, fewer than 10 at 60 of 60 sites: expect up to a'
+    >>> told(6000, *[25] * 100)[0][72:133]
+    'fewer than 10 at 100 of 101 sites: expect up to about 35 % mo'
     """
     limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
     if not limits:
@@ -202,20 +203,21 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     said = [f"{some_of(silent)} {advice}"] if silent else []
     p, rows = max(dict(limit.parameters)["p"] for limit in limits), rows_of(sites)
     each, of_all = [n / (k * p) for n in rows if n > 0], sum(rows) / (k * p)
-    at_a_site = sum(ratio**2 for ratio in each) / max(of_all, 1e-300)
-    if 2 * sum(ratio for ratio in each if ratio < FEW_AT_A_SITE) > of_all:
-        most = LOSS * max(1 / max(at_a_site, 1) ** 2, 1 / max(of_all, 1))
-        loss, than = f"up to about {100 * most:.2g}", "; take fewer clusters, "
-        ways = "merge sites, or use secure sums instead of groups"
+    small = [ratio for ratio in each if ratio < FEW_AT_A_SITE]
+    of_small = sum(ratio / max(ratio, 0.5) ** 2 for ratio in small) / max(of_all, 1e-300)
+    if 2 * sum(small) > of_all or of_small > 1 / FEW_GROUPS:
+        few = f", fewer than {FEW_AT_A_SITE} at {len(small)} of {len(each)} sites: expect up to"
+        most = LOSS * max(of_small, 1 / max(of_all, 1))
+        ways = "; take fewer clusters, merge sites, or use secure sums instead of groups"
     elif of_all < FEW_GROUPS:
-        loss, than = f"about {100 * LOSS / max(of_all, 1):.2g}", ", several times as much where "
-        ways = "clusters overlap or are small; take fewer clusters, or more rows"
+        few, most = ": expect", LOSS / max(of_all, 1)
+        ways = ", several times as much where clusters overlap or are small; take fewer clusters"
     else:
         return said
     return [
         *said,
-        f"rows are seen in groups, and a cluster has {of_all:.0f} groups of {p} rows in all, "
-        f"{at_a_site:.0f} at a site: expect {loss} % more inertia than without groups{than}{ways}",
+        f"rows are seen in groups, and a cluster has {of_all:.0f} groups of {p} rows in all"
+        f"{few} about {100 * most:.2g} % more inertia than without groups{ways}",
     ]
 
 
