@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from warnings import catch_warnings
 
 import numpy as np
 
@@ -71,7 +72,8 @@ def rounded_counts(play: Play) -> int:
     job = Fit(3, seed=0, prepare=PreprocessingSpec(missing="mean"), profile=True)
     play.coordinator.asked += 1
     try:
-        report = execute(job, LocalEngine(clients), columns=play.public.numbers)
+        with catch_warnings(action="ignore"):
+            report = execute(job, LocalEngine(clients), columns=play.public.numbers)
     except ValueError:  # there are too few rows for groups of ten, or a column has no value
         play.coordinator.refused += 1
         return 0

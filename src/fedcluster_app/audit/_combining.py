@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
-from fedcluster.errors import SiteError
+from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, SelectK, plan_of
 from fedcluster.metrics.clusters import Scatter
 from fedcluster.metrics.moments import Means
@@ -79,7 +79,7 @@ def run_of(coordinator: Coordinator) -> list[tuple[Task, Summary]]:
         run_plan(with_preprocessing(plan_of(SelectK(k_max=CLUSTERS), sites), how), recorder)
         state = State(fit.value.state.centers, fit.value.state.weights)
         run_plan(with_preprocessing(evaluation(state), how), recorder)
-    except SiteError:
+    except (SiteError, InputError):  # which is what a plan says of sites under a budget
         coordinator.refused += 1
     return recorder.kept
 
@@ -335,7 +335,7 @@ def _secure_totals(
         play.coordinator.asked += 1
         asking = engine.SecureEngine(wire, cohort)
         asking.choose([column.name for column in public.columns], raw=True)
-        with suppress(SiteError):
+        with suppress(SiteError, InputError):
             totals.append(asking.ask([task])[0].total().sums[:, 0])
     play.coordinator.refused += len(cohorts) - len(totals)
     return totals

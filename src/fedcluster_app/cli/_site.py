@@ -282,11 +282,9 @@ def evidence(
         if out is not None and out.suffix != ".json":
             raise InputError(f"--out {out}: name a file that ends with .json")
         site = SiteFile.load(site_file)
-        audits = []
-        if site.privacy is None:
-            screen.doing(f"attacking {site.name} on this machine")
-            data, protections = rows_of(site_file, rows, seed)
-            audits = list(audit(data, protections[:1], seed=seed))
+        screen.doing(f"attacking {site.name} on this machine")
+        data, protections = rows_of(site_file, rows, seed)
+        audits = list(audit(data, protections[:1], seed=seed))
         screen.doing(f"reading the groups of {site.name}")
         content = found.evidence(site, audits)
         written = [] if out is None else found.write_evidence(out, content)
