@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from warnings import catch_warnings
 
 import numpy as np
 import scipy
@@ -17,7 +18,7 @@ from fedcluster import __version__
 from fedcluster.core import Data, Floats
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.errors import InputError, listed
+from fedcluster.errors import FewGroupsWarning, InputError, listed
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.privacy import Groups
@@ -365,7 +366,8 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
 
 
 def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
-    fit = execute(Fit(k, seed=seed), LocalEngine([client])).outcome.value
+    with catch_warnings(action="ignore", category=FewGroupsWarning):  # what groups cost is measured
+        fit = execute(Fit(k, seed=seed), LocalEngine([client])).outcome.value
     squared = nearest(rows.X, fit.state.centers)[1]
     return float(squared.sum() if rows.sample_weight is None else squared @ rows.sample_weight)
 
