@@ -22,8 +22,8 @@ help: ## List what can be made
 
 setup: .venv/ready ## Create .venv with the package and all that its tests need
 
-demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
-	@$(BIN)/fedcluster demo --out demo
+demo: .venv/ready ## Cluster digits at simulated sites, and write the model and a picture to demo/
+	@$(BIN)/python examples/digits.py demo
 
 # Of three processes that run tests on two cores, one waits for a program or is done before.
 WORKERS ?= 3

@@ -33,7 +33,6 @@ LIBRARIES = "asyncio matplotlib.figure multiprocessing.connection numba pyarrow 
 FILES = ("Köln & Süd.csv", "north.csv")
 MODEL = "result/model.json"
 COMMANDS = [
-    ["demo"],
     ["fit", *FILES, "-k", "1-3", "--profile", "--stability", "--append"],
     ["predict", MODEL, *FILES, "--out", "new"],
     ["select-k", *FILES, "--k-max", "3", "--out", "chosen"],

@@ -737,7 +737,7 @@ def test_what_is_deprecated_in_libraries_is_not_the_users_matter():
 def test_help_shows_an_example_of_each_command():
     shown = run().stdout
     assert run("--help").stdout == shown
-    for command in ("fit", "predict", "demo"):
+    for command in ("fit", "predict", "check"):
         assert f"\n│ {command} " in shown
         assert "\\[" not in run(command, "--help").stdout
         assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
@@ -750,7 +750,7 @@ def test_help_lists_commands_in_the_order_of_use_and_advanced_ones_apart(group):
     usual, advanced = (re.findall(r"^│ (\S+)", part, re.M) for part in shown.split("─ Advanced "))
     assert usual == sorted(usual, key=IN_ORDER_OF_USE.index)
     assert advanced == sorted(advanced, key=ADVANCED.index)
-    assert usual[0] in ("demo", "new", "start", "kit")
+    assert usual[0] in ("check", "new", "start", "kit")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from fedcluster.kernels.runtime import announcer
 from fedcluster.texts.html import Table
 from fedcluster_app.cli import _screen, app
 from fedcluster_app.cli._screen import broken, write_line, write_table
-from fedcluster_app.datasets import what_next
 
 WIDTHS = (40, 80, 120)
 
@@ -149,7 +148,11 @@ def test_a_command_to_paste_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None
     written = StringIO()
     monkeypatch.setenv("COLUMNS", "40")
     console = Console(file=written, width=40)
-    lines = what_next(Path("demo"), ["report.html"])
+    files = " ".join(f"clinics/{site}.csv" for site in ("north", "south", "west"))
+    lines = [
+        "  python -m fedcluster_app.datasets clinics",
+        f"  fedcluster fit {files} -k auto --out result",
+    ]
     for line in lines:
         write_line(console, line)
     assert written.getvalue().splitlines()[-2:] == lines[-2:]

@@ -1,4 +1,4 @@
-"""Data sets to try, and the digits that the demonstration clusters.
+"""Data sets to try: clinics, a bank, and handwritten digits.
 
 ``python -m fedcluster_app.datasets clinics --out clinics`` writes files. The clinics and the bank
 are simulated and contain no personal data; the digits, at five sites that each saw only some of
@@ -10,8 +10,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from subprocess import list2cmdline
 from typing import Any
@@ -20,31 +18,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 from pyarrow import csv
-from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
-from sklearn.metrics import adjusted_rand_score
 
-from fedcluster.core import Data, Floats, Rows
+from fedcluster.core import Data
 from fedcluster.errors import InputError, reason
-from fedcluster.frames.rows import SiteRows
-from fedcluster.kernels import nearest
 from fedcluster.texts.untrusted import replace_unknown_signs
-from fedcluster_app.report.pictures import picture, pictured
-from fedcluster_app.report.records import Comparison, SiteRecord
 
 SITES = ("Amsterdam", "Berlin", "Lisbon", "Oslo", "Vienna")
-SHAPE = (8, 8)
-"""Numbers of lines and columns of an image."""
-PICTURE = "centers.png"
-
-
-def tables(sites: Mapping[str, Data]) -> dict[str, SiteRows]:
-    """Return the sites' rows as if they had been read from files."""
-    columns = tuple(map(str, load_digits().feature_names))
-    return {
-        site: SiteRows(site, replace(digits, y=None), columns, range(1, len(digits) + 1))
-        for site, digits in sites.items()
-    }
 
 
 def digits_by_site(seed: int = 0) -> dict[str, Data]:
@@ -56,7 +36,8 @@ def digits_by_site(seed: int = 0) -> dict[str, Data]:
 
     Examples
     --------
-    >>> {site: seen(digits) for site, digits in digits_by_site(seed=0).items()}
+    >>> sites = digits_by_site(seed=0)
+    >>> {site: tuple(np.unique(digits.y).tolist()) for site, digits in sites.items()}
     {'Amsterdam': (2, 4, 6, 7), 'Berlin': (2, 3, 5, 7), 'Lisbon': (0, 3, 5, 9),
      'Oslo': (0, 1, 8, 9), 'Vienna': (1, 4, 6, 8)}
     """
@@ -70,98 +51,6 @@ def digits_by_site(seed: int = 0) -> dict[str, Data]:
         first = place // 2
         site[images[:cut]], site[images[cut:]] = first, (first - 1) % len(SITES)
     return {name: Data(X[site == i], y=y[site == i]) for i, name in enumerate(SITES)}
-
-
-def seen(digits: Data) -> tuple[int, ...]:
-    """Return the digits that a site saw."""
-    return tuple(np.unique(np.asarray(digits.y)).tolist())
-
-
-def story(sites: Mapping[str, Data]) -> str:
-    """Return the line that introduces the demonstration."""
-    n = sum(len(digits) for digits in sites.values())
-    saw = "; ".join(f"{site} {_listed(seen(digits))}" for site, digits in sites.items())
-    return f"{n:,} handwritten digits at {len(sites)} sites, which saw: {saw}."
-
-
-MEANING = (
-    "Of pooled: the inertia, divided by that of k-means on all images in one place; 1.000 is as "
-    "good. ARI: how far the clusters are the digits that were meant; 1 is wholly, 0 as by chance."
-)
-
-
-def sent(records: Sequence[SiteRecord]) -> str:
-    """Return the line on how many values left the sites."""
-    most = max(record.values_sent for record in records)
-    images = sum(record.rows for record in records)
-    return (
-        f"The {images:,} images stayed where they are. At most {most:,} numbers left a site, "
-        "sums and counts of its images. The report lists them and says what they reveal."
-    )
-
-
-def what_next(out: Path, written: Sequence[str]) -> list[str]:
-    """Return the lines on what to look at, and what to try next."""
-    shown = [str(out / name) for name in ("report.html", PICTURE) if name in written]
-    files = " ".join(f"clinics/{site}.csv" for site in ("north", "south", "west"))
-    return [
-        *([f"Open {' and '.join(shown)}."] if shown else []),
-        "Then try files, one for each site:",
-        "  python -m fedcluster_app.datasets clinics",
-        f"  fedcluster fit {files} -k auto --out result",
-    ]
-
-
-def _listed(digits: tuple[int, ...]) -> str:
-    return ", ".join(map(str, digits))
-
-
-def compare(sites: Mapping[str, Data], centers: Floats, seed: int = 0) -> list[Comparison]:
-    """Compare centres (k, 64) with k-means on the pooled rows, and on each site's rows alone.
-
-    All are evaluated on the rows of all sites; each k-means is scikit-learn's, best of ten.
-    """
-    X = np.concatenate([digits.X for digits in sites.values()])
-    y = np.concatenate([np.asarray(digits.y) for digits in sites.values()])
-    pooled = _centers(X, len(centers), seed)
-    everyone = {"fedcluster, no row moved": centers, "k-means on pooled rows": pooled}
-    for site, digits in sites.items():
-        everyone[f"{site} alone"] = _centers(digits.X, len(centers), seed)
-    base = _inertia(X, pooled)
-    return [
-        Comparison(
-            name,
-            inertia=_inertia(X, own),
-            ratio=_inertia(X, own) / base,
-            ari=float(adjusted_rand_score(y, nearest(X, own)[0])),
-        )
-        for name, own in everyone.items()
-    ]
-
-
-def draw(
-    folder: Path, records: Sequence[SiteRecord], centers: Floats, sites: Mapping[str, Data]
-) -> list[str]:
-    """Draw the centres into ``centers.png``; return the name, or nothing without matplotlib."""
-    draw_centers = partial(
-        picture,
-        centers=centers,
-        sites=records,
-        shape=SHAPE,
-        title="Ten kinds of handwritten digits, found by five sites that kept their images",
-        subtitle="The centres of the clusters. Bars: at which sites a cluster's images lie.",
-        captions={site: f"saw {_listed(seen(digits))}" for site, digits in sites.items()},
-    )
-    return pictured("picture of the centres", folder / PICTURE, draw_centers)
-
-
-def _centers(X: Rows, k: int, seed: int) -> Floats:
-    centers: Floats = KMeans(k, n_init=10, random_state=seed).fit(X).cluster_centers_
-    return centers
-
-
-def _inertia(X: Rows, centers: Floats) -> float:
-    return float(nearest(X, centers)[1].sum())
 
 
 __all__ = ["NAMES", "load", "sites_by_label", "write"]

@@ -87,7 +87,3 @@ app.command(
     short_help="Compile the numerical kernels in advance.",
     epilog="Example: fedcluster warm-up",
 )(commands.warm_up)
-app.command(
-    short_help="Cluster handwritten digits at five simulated sites.",
-    epilog="Example: fedcluster demo --out demo",
-)(commands.demo)

@@ -1,4 +1,4 @@
-"""Commands that work on files of this machine: fit, select-k, demo, warm-up and audit.
+"""Commands that work on files of this machine: fit, select-k, warm-up and audit.
 
 Slow imports are done within the commands, so that help appears at once, and those that need the
 compiler only after rows are read, so that mistakes are reported at once.
@@ -189,59 +189,6 @@ def warm_up(as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
         else "No kernel was missing."
     )
     screen.result({"compiled": compiled, "seconds": round(seconds, 1)}, [line])
-
-
-@cli.with_options
-def demo(
-    *,
-    out: Annotated[
-        Path, cli.option("DIR", "Folder to write.", "--out", "-o", show_default=True)
-    ] = (Path("demo")),
-    seed: cli.Seed = 0,
-    show: cli.ShowOptions,
-) -> None:
-    """Cluster handwritten digits at five simulated sites that each saw only some of them.
-
-    Compares the common clusters with those of k-means on the pooled rows and of each site alone.
-    Writes what fit writes and, with matplotlib, centers.png.
-    """
-    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.core.files import plain
-        from fedcluster_app import datasets as digits
-        from fedcluster_app.cli import _reading as reading
-        from fedcluster_app.cli import _runs as runs
-        from fedcluster_app.report import messages
-        from fedcluster_app.report import tables as report
-
-        job = Fit(10, seed=seed)
-        cli.check_options(job)
-        replace(show, overwrite=True).check_folder(out)
-        screen.doing("reading the digits")
-        sites = digits.digits_by_site(seed)
-        rows = reading.Reading(digits.tables(sites))
-        fitted = screen.wait_for(lambda: runs.fit(job, rows, screen.doing))
-        centers = fitted.model.centers
-        screen.doing("comparing with pooled k-means and with each site alone")
-        compared = screen.wait_for(lambda: digits.compare(sites, centers, seed))
-        screen.doing("drawing")
-        _, content, written = runs.write_fit(
-            out,
-            fitted,
-            draw=lambda folder: digits.draw(folder, fitted.records, centers, sites),
-            comparison=plain(compared),
-        )
-    screen.result(
-        runs.result(content, out, written),
-        [
-            digits.story(sites),
-            report.comparison_table(compared),
-            digits.MEANING,
-            messages.summary_line(content),
-            digits.sent(fitted.records),
-            *messages.written_lines(out, written),
-            *digits.what_next(out, written),
-        ],
-    )
 
 
 FAILED = 1

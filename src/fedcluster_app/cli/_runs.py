@@ -295,10 +295,8 @@ def write_fit(
     fitted: FittedSites,
     *,
     label: Callable[[Path], FittedSites] | None = None,
-    draw: Callable[[Path], list[str]] | None = None,
     joining: Joining | None = None,
     report: bool = True,
-    **more: Any,
 ) -> tuple[FittedSites, dict[str, Any], list[str]]:
     """Write the outputs of a fit.
 
@@ -311,14 +309,10 @@ def write_fit(
     label : callable, optional
         ``label(folder)`` labels rows that are in no table, writes the labels, and returns the fit
         with its records.
-    draw : callable, optional
-        ``draw(folder)`` writes further files, and returns their names.
     joining : Joining, optional
         The tables to which clusters are joined.
     report : bool, default=True
         Whether to write the page on the run.
-    **more : object
-        Further content of the history.
 
     Returns
     -------
@@ -334,9 +328,8 @@ def write_fit(
         fitted = fitted if label is None else label(folder)
         labels = {record.name: record.labels for record in fitted.records}
         content = job_files.content_of(fitted.report, fitted.records)
-        content |= {"warnings": fitted.warnings, **more}
+        content |= {"warnings": fitted.warnings}
         drawn = [] if fitted.selection is None else job_files.write_selection(folder, fitted.report)
-        drawn += [] if draw is None else draw(folder)
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]

@@ -216,7 +216,7 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 
 
 IN_ORDER_OF_USE = (
-    *("demo", "kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
+    *("kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
     *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
     *("runs", "result", "cancel", "reload", "log", "verify-log", "budget", "evidence", "permit"),
     *("key", "operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site"),

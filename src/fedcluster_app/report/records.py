@@ -65,28 +65,6 @@ class SiteRecord:
         return {**known, "labels": self.labels} if self.labels else known
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Quality of one clustering on all rows.
-
-    Parameters
-    ----------
-    name : str
-        The name of the clustering.
-    inertia : float
-        The inertia over all rows, in squared units of the rows.
-    ratio : float
-        The inertia relative to that of k-means on the pooled rows.
-    ari : float
-        Adjusted Rand index with the reference labels, 1 for the same groups.
-    """
-
-    name: str
-    inertia: float
-    ratio: float
-    ari: float
-
-
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
     """Return the record of a site with its rows counted by cluster; the label -1 is ignored."""
     parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part

@@ -18,7 +18,7 @@ from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.texts.html import Table
 from fedcluster.texts.untrusted import shortened
 from fedcluster.texts.words import NOTHING, counted, number, percent, short_number
-from fedcluster_app.report.records import Comparison, SiteRecord
+from fedcluster_app.report.records import SiteRecord
 
 MOST_ROWS = 12
 """Number of rows of a table on a screen, which says how many more there are, and where."""
@@ -152,15 +152,6 @@ def _center_cells(column: NumericColumn | Category, values: Floats) -> list[str]
         f"{shortened(levels[j], 12)} {min(max(share[j], 0.0), 1.0):.0%}"
         for j, share in zip(largest, values, strict=True)
     ]
-
-
-def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """Return the inertia and the adjusted Rand index of several clusterings."""
-    return Table(
-        "How good the clusters are, on the rows of all sites",
-        ("who", "inertia", "of pooled", "ARI"),
-        tuple((c.name, number(c.inertia), f"{c.ratio:.3f}", f"{c.ari:.3f}") for c in comparisons),
-    )
 
 
 def index_table(
