@@ -65,12 +65,14 @@ def test_both_ways_write_the_same_format(trial, over, tmp_path, command) -> None
 def test_both_ways_write_the_same_scores(trial, over, tmp_path) -> None:  # noqa: F811
     assert invoke("fit", *site_tomls(trial), "-k", 3, "--out", tmp_path / "fit")[0] == 0
     model, here, there = (tmp_path / name for name in ("fit/model.json", "here", "there"))
-    assert over("evaluate", model, "--labels", "--out", there)[0] == 0
-    status, said = invoke("evaluate", model, *site_tomls(trial), "--out", here)
+    beside = ("--beside", model)
+    assert over("evaluate", model, *beside, "--labels", "--out", there)[0] == 0
+    status, said = invoke("evaluate", model, *site_tomls(trial), *beside, "--out", here)
     assert (status, f"Wrote {here / 'scores.json'}." in said) == (0, True), said
     ours, theirs = validated(here / "scores.json"), validated(there / "scores.json")
     assert keys(ours) == keys(theirs)
     assert (ours["scores"], ours["classes"]) == (theirs["scores"], theirs["classes"])
+    assert ours["beside"] == theirs["beside"]
 
 
 def test_both_ways_write_the_same_profiles(trial, over, tmp_path) -> None:  # noqa: F811

@@ -56,7 +56,7 @@ APPLICATION = {
     "python_calamine": "tables._files",
     "rich": "cli",
     "scipy": "",
-    "sklearn": "cli._demo datasets",
+    "sklearn": "datasets",
     "sqlalchemy": "tables._sql",
     "starlette": "coordinator.service transports.flower",
     "typer": "cli",
