@@ -483,41 +483,30 @@ def writings() -> Iterator[Trap]:
     yield from numbers_as_written()
 
 
+ALONE = "is more than a number; write the numbers alone"
+
+
 def numbers_as_written() -> Iterator[Trap]:
     grouped: list[tuple[str, Callable[[int], str], str]] = [
         ("<5", lambda i: "<5" if i % 9 == 0 else f"{i}.5", "not a number"),
         ("n.d.", lambda i: "n.d." if i % 9 == 0 else f"{i}.5", "not a number"),
-        ("12 kg and 3 lb", lambda i: f"{i}.5 {'lb' if i == 9 else 'kg'}", "is not written as"),
+        ("12 kg and 3 lb", lambda i: f"{i}.5 {'lb' if i == 9 else 'kg'}", ALONE),
+        ("1.234,5", lambda i: f"{i + 1}.{100 + i},{i % 9}", "more than one point or comma"),
+        ("1,234.5", lambda i: f"{i + 1},{100 + i}.{i % 9}", "more than one point or comma"),
+        ("1,234", lambda i: f"{i + 1},{100 + i}", "may mean 1.100 or 1100"),
+        ("1 234", lambda i: f"{i + 1} {100 + i}", ALONE),
+        ("12%", lambda i: f"{i}.5 %", ALONE),
+        ("€ 12", lambda i: f"€ {i}.50", ALONE),
+        ("$12", lambda i: f"${i}.50", ALONE),
+        ("12 €", lambda i: f"{i},50 €", ALONE),
+        ("12 kg", lambda i: f"{i}.5 kg", ALONE),
+        ("12kg/m²", lambda i: f"{i}.5kg/m²", ALONE),
     ]
     for what, write, words in grouped:
         files = files_of(with_column(base(18), "dose", alike(write)))
         yield Trap(f"numbers as {what}", files, "refused", "dose", words)
-    units = {"north": "kg", "south": "kg", "west": "lb"}
-    weights = with_column(base(18), "weight", lambda s, i: f"{60 + i} {units[s]}")
-    yield trap("kg and lb as written", weights, "warned", "weight", "is in kg at north and south")
-    written: list[tuple[str, Callable[[int], str], Callable[[int], float]]] = [
-        ("1.234,5", lambda i: f"{i + 1}.{100 + i},{i % 9}", lambda i: thousands(i) + i % 9 / 10),
-        ("1,234.5", lambda i: f"{i + 1},{100 + i}.{i % 9}", lambda i: thousands(i) + i % 9 / 10),
-        ("1,234", lambda i: f"{i + 1},{100 + i}", thousands),
-        ("1 234", lambda i: f"{i + 1} {100 + i}", thousands),
-        ("12%", lambda i: f"{i}.5 %", lambda i: i + 0.5),
-        ("€ 12", lambda i: f"€ {i}.50", lambda i: i + 0.5),
-        ("$12", lambda i: f"${i}.50", lambda i: i + 0.5),
-        ("12 €", lambda i: f"{i},50 €", lambda i: i + 0.5),
-        ("12 kg", lambda i: f"{i}.5 kg", lambda i: i + 0.5),
-        ("12kg/m²", lambda i: f"{i}.5kg/m²", lambda i: i + 0.5),
-    ]
-    for what, write, value in written:
-        files = files_of(with_column(base(18), "dose", alike(write)))
-        values = [value(i) for i in range(N)]
-        yield Trap(f"numbers as {what}", files, "read", "dose", "is read as", values=values)
     powers = with_column(base(19), "dose", lambda s, i: f"{i + 1}.5e3")
     yield trap("numbers as 1e3", powers, "read", "dose", values=[(i + 1.5) * 1e3 for i in range(N)])
-
-
-def thousands(i: int) -> float:
-    """A number from 1100."""
-    return 1000.0 * (i + 1) + 100 + i
 
 
 def _comma(cell: str, _i: int) -> str:

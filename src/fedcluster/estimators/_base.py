@@ -25,7 +25,7 @@ from fedcluster.engines.batched import FEWEST, Stacked
 from fedcluster.engines.client import ONE_THREAD, Client
 from fedcluster.errors import InputError, listed
 from fedcluster.estimators._fitted import Fitted
-from fedcluster.frames.cells import Notation, checked_how
+from fedcluster.frames.cells import checked_how
 from fedcluster.frames.columns import (
     SourceSummary,
     code_questions,
@@ -48,7 +48,7 @@ from fedcluster.frames.inputs import (
     named_tables,
     read_table,
 )
-from fedcluster.frames.reader import ColumnRoles, each_site, warn_of_shares, warn_of_totals
+from fedcluster.frames.reader import ColumnRoles, check_no_total, each_site
 from fedcluster.frames.rows import batches, chunks_of
 from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of, tried
 from fedcluster.jobs.doubts import (
@@ -101,7 +101,6 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     names = None if raw else column_names(parts[0].table)
     plain = not raw and all(is_plain(part.table) for part in parts)
     data: dict[str, Data] = {}
-    written: dict[str, dict[str, Notation]] = {}
 
     def rows_of(part: SiteTable, roles: ColumnRoles) -> Data:
         if plain:
@@ -109,13 +108,11 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
         if names is not None:
             check_same(part, names)
         own = _roles_of(part, names, roles)
-        written[part.name] = {}
-        return read_table(part.table, own, part.owner, notations=written[part.name])
+        return read_table(part.table, own, part.owner)
 
     for part, rows in zip(parts, each_site(parts, roles, rows_of), strict=True):
-        warn_of_totals(part.owner, rows)
+        check_no_total(part.owner, rows)
         data[part.name] = _with_weights(rows, part)
-    warn_of_shares({name: (data[name], each) for name, each in written.items()})
     if raw:
         data = common_levels(data, MOST_CATEGORIES, roles.coded)
         for line in code_questions(data).values():

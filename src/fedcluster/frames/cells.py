@@ -9,8 +9,7 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from numbers import Number
@@ -220,7 +219,7 @@ def _point(text: str, throughout: bool) -> str:
     return f"{text!r} has a point, but its decimals were said to begin with a comma; {mend}"
 
 
-# Numbers as people write them: with symbols, and with signs that part thousands
+# Numbers as people write them: with symbols, units, and signs that part thousands
 
 
 BLANKS, APOSTROPHES = " \u00a0\u2009\u202f", "'\u2019"
@@ -237,85 +236,6 @@ GROUPS = {POINT: (COMMA, " ", "'"), COMMA: (POINT, " ", "'")}
 """Characters that group thousands, by the decimal sign."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notation:
-    """Notation of numbers that a whole column follows.
-
-    Parameters
-    ----------
-    symbol : (str, str)
-        The symbols before and after each number, at least one of which is "".
-    decimal : {".", ","}
-        The decimal sign.
-    group : {"", ",", ".", " ", "'"}
-        The character that groups thousands.
-    seen : tuple of str
-        Examples of cells in this notation: the largest number, and the one with the most decimals.
-
-    Examples
-    --------
-    >>> Notation(("", "€"), ",", " ").number("1 234,50 €")
-    1234.5
-    >>> Notation(("$", "")).number("12"), Notation(("", "mmHg")).number("120 mmHg")
-    (None, 120.0)
-    """
-
-    symbol: tuple[str, str] = ("", "")
-    decimal: str = POINT
-    group: str = ""
-    seen: tuple[str, ...] = field(default=(), compare=False, repr=False)
-
-    def number(self, text: str) -> float | None:
-        """Return the number that a text stands for; None if it is in another notation."""
-        symbol, figures = _symbol_and_figures(text)
-        if symbol != self.symbol or not _figures(self.decimal, self.group).fullmatch(figures):
-            return None
-        return float(figures.replace(self.group, "").replace(self.decimal, POINT))
-
-    def after(self, texts: Sequence[str]) -> Notation:
-        """Return the notation of a column that continues with these texts.
-
-        Grouped thousands may first occur in a later part of a table, if the numbers before are too
-        small for them. If the two notations contradict each other, nothing changes.
-        """
-        cells = [*self.seen, *texts]
-        known = [self.number(each) for each in cells]
-        if None in known:
-            joined = notation_of(cells, self.decimal)
-            if joined is None or any(joined.number(t) != self.number(t) for t in self.seen):
-                return self
-            return joined.after(cells)
-        largest = max(cells, key=lambda text: abs(self.number(text) or 0.0))
-        longest = max(cells, key=lambda text: len(text.rpartition(self.decimal)[2]))
-        return replace(self, seen=(largest, longest))
-
-    @property
-    def is_share(self) -> bool:
-        """Whether numbers are percentages."""
-        return "%" in self.symbol
-
-    @property
-    def unit(self) -> str:
-        """The unit after each number, if there is one."""
-        return self.symbol[1] if _is_unit(self.symbol[1]) else ""
-
-    def said_of(self, texts: Sequence[str], decimal: str | None) -> str:
-        """Return a note on how a column is read, from its distinct texts and the decimal sign."""
-        text = max(texts, key=len)
-        number = self.number(text)
-        said = f"{' '.join(text.split())!r} is read as {number:.15g}"
-        option = "say --decimal ," if decimal else "write it with a point"
-        for sign, mend in ((COMMA, option), (POINT, "write it without the symbol")):
-            meant = [Notation(self.symbol, sign).number(each) for each in texts]
-            if None not in meant and (value := Notation(self.symbol, sign).number(text)) != number:
-                return f"{said}; if {value:.15g} is meant, {mend}"
-        return said
-
-
-PLAIN = Notation()
-"""Numbers as programs write them, with the decimal sign of their file."""
-
-
 def _symbol_and_figures(text: str) -> tuple[tuple[str, str], str]:
     """Return the symbols around a number, and its sign and digits; no digits if it is not one."""
     match = WRITTEN.fullmatch(text.strip())
@@ -325,9 +245,29 @@ def _symbol_and_figures(text: str) -> tuple[tuple[str, str], str]:
     return (match["before"] or "", match["after"] or ""), figures
 
 
-def _is_unit(after: str) -> bool:
-    """Return whether the text after a number is a unit, and not a symbol."""
-    return bool(after) and re.fullmatch(SYMBOL, after) is None
+def is_amount(text: str) -> bool:
+    """Return whether a text is a number with a symbol, a unit, or signs that part thousands.
+
+    Examples
+    --------
+    >>> [is_amount(text) for text in ("$12", "75 kg", "1 234", "12", "1,5", "24.12.2020")]
+    [True, True, True, False, False, False]
+    """
+    symbol, figures = _symbol_and_figures(text)
+    is_more = symbol != ("", "") or is_written_number(text)
+    return bool(figures) and is_more and not may_be_number(text.strip())
+
+
+def unit_of(text: str) -> str:
+    """Return the unit behind a number; "" for any other text, or for a symbol.
+
+    Examples
+    --------
+    >>> unit_of("75 kg"), unit_of("12%"), unit_of("12")
+    ('kg', '', '')
+    """
+    after = _symbol_and_figures(text)[0][1]
+    return "" if re.fullmatch(SYMBOL, after) else after
 
 
 @cache
@@ -335,51 +275,6 @@ def _figures(decimal: str, group: str) -> re.Pattern[str]:
     """Return the pattern of a number with a decimal sign and optional grouping."""
     whole = rf"(?:0|[1-9]\d{{0,2}}(?:{re.escape(group)}\d{{3}})*)" if group else r"\d+"
     return re.compile(rf"[-+]?{whole}(?:{re.escape(decimal)}\d+)?")
-
-
-def notation_of(texts: Iterable[str], decimal: str | None = POINT) -> Notation | None:
-    """Return the notation of numbers with symbols or grouped thousands, if all texts follow one.
-
-    If all texts are ambiguous, such as 1,234 for 1234 or 1.234, a ``decimal`` of "," decides;
-    otherwise they are whole numbers, or 1.234 for percentages. Likewise, 1.234 € is 1234, because
-    amounts of money do not have three decimals.
-
-    Examples
-    --------
-    >>> notation_of(["$1,234.50", "$12"]), notation_of(["1'234", "980"])
-    (Notation(symbol=('$', ''), decimal='.', group=','),
-     Notation(symbol=('', ''), decimal='.', group="'"))
-    >>> notation_of(["12%", "12"]), notation_of(["12", "3.5"]), notation_of(["1,234", "1234"])
-    (None, None, None)
-    """
-    parted: list[tuple[tuple[str, str], str]] = []
-    for text in texts:
-        symbol, figures = _symbol_and_figures(text)
-        if not figures or (parted and parted[0][0] != symbol):
-            return None
-        parted.append((symbol, figures))
-    if not parted:
-        return None
-    symbol, signs = parted[0][0], "".join(figures for _, figures in parted)
-    is_so = [
-        (sign, group)
-        for sign, group in _candidates(symbol, decimal or POINT)
-        if group in signs and all(_figures(sign, group).fullmatch(each) for _, each in parted)
-    ]
-    if not is_so:
-        return None
-    if symbol != ("", "") and "%" not in symbol and is_so[0] == (POINT, "") and POINT in signs:
-        is_so = [each for each in is_so if each == (COMMA, POINT)] or is_so
-    return Notation(symbol, *is_so[0])
-
-
-def _candidates(symbol: tuple[str, str], decimal: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs of decimal sign and grouping character, the likelier ones first."""
-    has_symbol, signs = symbol != ("", ""), (decimal, other(decimal))
-    if "%" in symbol:
-        yield from ((sign, "") for sign in signs)
-    for sign in signs:
-        yield from ((sign, group) for group in ("", *GROUPS[sign]) if group or has_symbol)
 
 
 def is_written_number(text: str) -> bool:
@@ -390,32 +285,16 @@ def is_written_number(text: str) -> bool:
     >>> [is_written_number(text) for text in ("1 234,5", "$12", "12%", "12 kg", "24.12.2020")]
     [True, True, True, False, False]
     """
-    (_, after), figures = _symbol_and_figures(text)
+    figures = _symbol_and_figures(text)[1]
     return (
         bool(figures)
-        and not _is_unit(after)
+        and not unit_of(text)
         and any(
             _figures(sign, group).fullmatch(figures)
             for sign, groups in GROUPS.items()
             for group in ("", *groups)
         )
     )
-
-
-def odd_one(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first text whose symbol differs from that of most, and one of most; or None.
-
-    Examples
-    --------
-    >>> odd_one(["12%", "3%", "0.4"]), odd_one(["12", "3%", "4"])
-    (('0.4', '12%'), None)
-    """
-    symbols = [_symbol_and_figures(text)[0] for text in texts]
-    [(usual, n)] = Counter(symbols).most_common(1) or [(("", ""), 0)]
-    if usual == ("", "") or n == len(symbols):
-        return None
-    odd = next(text for text, symbol in zip(texts, symbols, strict=True) if symbol != usual)
-    return odd, texts[symbols.index(usual)]
 
 
 # Dates, and the numbers that are made of them
@@ -726,20 +605,6 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def notation_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Notation | None:
-    """Return the notation of a text column that holds numbers; None for any other column.
-
-    The first cells are tried before the others.
-    """
-    head = [each for each in column.slice(0, TRIED).to_pylist() if not is_missing(each)]
-    if not all(is_number(each, decimal) or _symbol_and_figures(each)[1] for each in head):
-        return None
-    texts = [each for each in column.unique().to_pylist() if not is_missing(each)]
-    if all(is_number(each, decimal) for each in texts):
-        return PLAIN
-    return notation_of(texts, decimal)
-
-
 def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
     """Return whether all values are numbers, possibly written as text, or missing."""
     kind = column.type
@@ -827,8 +692,8 @@ def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
         return "number" if is_numeric(column) else str(kind)
     cells = [cell for cell in column.to_pylist() if not is_missing(cell)]
     numbers = [is_number(cell, decimal) for cell in cells]
-    if not all(numbers) and notation_of(dict.fromkeys(cells), decimal) is not None:
-        return "number"
+    if not all(numbers) and all(n or is_amount(c) for c, n in zip(cells, numbers, strict=True)):
+        return "amounts"
     if decimal and not all(numbers) and all(is_number(cell, other(decimal)) for cell in cells):
         return NAMES[other(decimal)]
     return "number" if all(numbers) else "mixed" if any(numbers) else "text"

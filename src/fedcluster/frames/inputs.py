@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Rows
 from fedcluster.errors import InputError
-from fedcluster.frames.cells import Notation, as_arrow, as_floats
+from fedcluster.frames.cells import as_arrow, as_floats
 from fedcluster.frames.columns import (
     AS_IN_MODEL,
     called,
@@ -203,7 +203,6 @@ def read_table(
     roles: ColumnRoles | None = None,
     owner: str = OWNER,
     reader: str = "Model",
-    notations: dict[str, Notation] | None = None,
 ) -> Data:
     """Read a table in memory as rows, by the same rules as for files.
 
@@ -221,8 +220,6 @@ def read_table(
         The beginning of an error message, such as "site 'north'".
     reader : str
         Name of what requires the columns, for a message about an array of another width.
-    notations : dict of str to Notation, optional
-        Receives the notation of numbers for each text column that holds some.
 
     Raises
     ------
@@ -243,7 +240,7 @@ def read_table(
         return _known(table, roles, owner, reader)
     frame = frame_of(table, owner)
     if frame is not None:
-        return _of_frame(frame, roles, owner, notations)
+        return _of_frame(frame, roles, owner)
     array = _matrix(table, owner)
     names = tuple(f"x{j}" for j in range(array.shape[1])) if roles.values is None else roles.values
     _check_width(array, names, owner, reader)
@@ -267,7 +264,6 @@ def _of_frame(
     frame: Frame,
     roles: ColumnRoles,
     owner: str,
-    notations: dict[str, Notation] | None = None,
 ) -> Data:
     """Return some columns of a frame as rows."""
     own = {} if roles.values is None else own_names(frame.names, roles.values)
@@ -284,9 +280,8 @@ def _of_frame(
         others = {name: _arrow(frame.column(name), name) for name in beside}
         read = dict(zip(part.rows.column_names, part.rows.columns, strict=True))
         part = replace(part, rows=pa.table({**others, **read}))
-    notations = {} if notations is None else notations
     roles = replace(roles, values=tuple(names))
-    data = Reader(owner, part, roles, other_columns, notations).data()
+    data = Reader(owner, part, roles, other_columns).data()
     check_finite(data.X, names, owner, gaps=roles.raw)
     return called(data, own)
 

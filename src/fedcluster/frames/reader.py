@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
-from fedcluster.errors import InputError, ReadingNote, listed
+from fedcluster.errors import InputError, ReadingNote
 from fedcluster.frames.cells import (
-    PLAIN,
-    Notation,
     as_floats,
     at_codes,
     complaint,
@@ -28,8 +26,8 @@ from fedcluster.frames.cells import (
     days_of,
     days_of_numbers,
     days_of_texts,
-    floats_of_texts,
     has_short_years,
+    is_amount,
     is_date,
     is_number,
     is_numeric,
@@ -37,10 +35,8 @@ from fedcluster.frames.cells import (
     latest_of,
     levels_of,
     mostly_numbers,
-    notation_in,
     numbered_groups,
     numbers_of,
-    odd_one,
     order_of,
     orders_of,
     reads_as_number,
@@ -526,16 +522,12 @@ class Reader:
         The columns to read.
     advise : callable
         Returns advice for non-numeric columns, given the numeric ones.
-    notations : dict of str to Notation
-        The notation of numbers by column, which the reader extends. The readers of all parts of a
-        table share it, so that all parts are read in the same way.
     """
 
     owner: str
     part: TablePart
     roles: ColumnRoles = field(default_factory=ColumnRoles)
     advise: Advise = choose
-    notations: dict[str, Notation] = field(default_factory=dict)
 
     def data(self) -> Data:
         """Return the rows with weights, labels, groups and columns.
@@ -573,7 +565,6 @@ class Reader:
             for j, name in enumerate(names)
         }
         if not self.roles.raw:
-            cells = {name: self._in_figures(name, each) for name, each in cells.items()}
             self._all_numeric(cells)
         columns, values = zip(
             *(self._read(name, each) for name, each in cells.items()), strict=True
@@ -595,7 +586,7 @@ class Reader:
         if isinstance(cells, np.ndarray):
             return self._measured(name, cells)
         roles, decimal = self.roles, self.decimal
-        cells = self._in_figures(name, roles.recoding.without_missing(name, cells))
+        cells = roles.recoding.without_missing(name, cells)
         if name in roles.numeric:
             return Column(name), self._known_numbers(name, cells)
         if pa.types.is_temporal(cells.type):
@@ -611,42 +602,6 @@ class Reader:
         if not is_coded and mostly_numbers(levels, codes):
             self._all_numeric({name: cells}, LEAVE_OUT)
         return Column(name, "text", levels), codes
-
-    def _in_figures(self, name: str, cells: Any) -> Any:
-        """Return a text column as numbers if all of it can be read so; otherwise unchanged."""
-        if not isinstance(cells, pa.ChunkedArray) or not is_text(cells.type):
-            if isinstance(cells, pa.ChunkedArray) and cells.null_count < len(cells):
-                self.notations.setdefault(name, PLAIN)
-            return cells
-        if name in self.roles.coded or name in self.roles.dates:
-            return cells
-        known = self.notations.get(name, PLAIN)
-        notation = notation_in(cells, self.decimal) if known == PLAIN else known
-        if notation == PLAIN:
-            numbers = as_floats(cells, self.decimal)
-            if not np.isnan(numbers).all():
-                self.notations.setdefault(name, PLAIN)
-        elif notation is None or (known == PLAIN and name in self.notations):
-            return cells
-        else:
-            numbers = self._as_written(name, cells, notation)
-        return pa.chunked_array([pa.array(numbers)])
-
-    def _as_written(self, name: str, cells: pa.ChunkedArray, notation: Notation) -> Floats:
-        """Return numbers with symbols or grouped thousands, (n,), and record their notation."""
-        there = [each for each in cells.unique().to_pylist() if not is_missing(each)]
-        notation = notation.after(there)
-        if name not in self.notations:
-            said = f"{self.owner}, column {name!r}: {notation.said_of(there, self.decimal)}"
-            warnings.warn(said, ReadingNote, stacklevel=2)
-        self.notations[name] = notation
-        numbers = floats_of_texts(cells, notation.number)
-        texts = cells.to_pylist()
-        odd = [i for i in np.flatnonzero(np.isnan(numbers)) if not is_missing(texts[i])]
-        if odd:
-            what = f"{texts[odd[0]]!r} is not a number as the cells before it are written"
-            self._complain(name, int(odd[0]), f"{what}; mend it or {LEAVE_OUT}")
-        return numbers
 
     @property
     def decimal(self) -> str | None:
@@ -818,39 +773,6 @@ class Reader:
         raise InputError(f"{self.owner}, column {column!r}, {where}: {what}")
 
 
-def warn_of_shares(sites: Mapping[str, tuple[Data, Mapping[str, Notation]]]) -> None:
-    """Warn of columns that some sites write as per cent and others do not, or with other units."""
-    shares: dict[str, dict[str, bool]] = {}
-    units: dict[str, dict[str, list[str]]] = {}
-    for site, (data, notations) in sites.items():
-        for column in data.columns:
-            if column.kind == "number":
-                notation = notations.get(column.name, PLAIN)
-                shares.setdefault(column.name, {})[site] = notation.is_share
-                if notation.unit:
-                    units.setdefault(column.name, {}).setdefault(notation.unit, []).append(site)
-    for name, having in units.items():
-        if len(having) > 1:
-            written = listed([f"{unit} at {listed(each)}" for unit, each in having.items()])
-            last = list(having.values())[-1][0]
-            warnings.warn(
-                f"column {name!r} is in {written}, and read as if these were the same; say "
-                f"--factor {last}:{name}=... where they are not",
-                stacklevel=3,
-            )
-    for name, each in shares.items():
-        if len(set(each.values())) > 1:
-            there, rest = (
-                [s for s, is_share in each.items() if is_share is x] for x in (True, False)
-            )
-            verb = "writes" if len(there) == 1 else "write"
-            warnings.warn(
-                f"column {name!r}: {listed(there)} {verb} %, and {listed(rest)} not; 12% is read "
-                f"as 12; where it is 0.12 elsewhere, say --factor {rest[0]}:{name}=100",
-                stacklevel=3,
-            )
-
-
 TOTALS = {
     "total", "totals", "sum", "summe", "gesamt", "insgesamt", "subtotal", "grand total", "average",
     "mean", "mittelwert", "moyenne", "somme", "suma", "totale",
@@ -858,20 +780,18 @@ TOTALS = {
 """Names of the last row of a table that mark it as a total."""
 
 
-def warn_of_totals(owner: str, data: Data) -> None:
-    """Warn of a last row that seems to be the total of the others."""
+def check_no_total(owner: str, data: Data) -> None:
+    """Raise an error for a last row that seems to be the total of the others."""
     for j, column in enumerate(data.columns if len(data) > 1 else ()):
         if column.kind == "text" and column.levels:
             code = data.X[-1, j]
             word = "" if np.isnan(code) else column.levels[int(code)]
             is_named = word.strip(" :").casefold() in TOTALS and not (data.X[:-1, j] == code).any()
             if is_named and _is_total(data):
-                warnings.warn(
-                    f"{owner}, column {column.name!r}: the last row, {word!r}, looks like a total "
-                    "of the others and is a row like them; if it is a total, delete it",
-                    stacklevel=3,
+                raise InputError(
+                    f"{owner}, column {column.name!r}: the last row, {word!r}, is the total of the "
+                    "others; delete it"
                 )
-                return
 
 
 def _is_total(data: Data) -> bool:
@@ -899,12 +819,12 @@ def _no_number(
     if not isinstance(cell, str):
         return row, f"the value, a {type(cell).__name__}, is not a number; {mend}"
     there = [each for each in cells if isinstance(each, str) and not is_missing(each)]
-    if odd := odd_one(there):
-        shown, usual = (each.strip() for each in odd)
-        said = f"{shown!r} is not written as {usual!r} is, as most of this column are"
-        return list(cells).index(odd[0]), f"{said}; mend it or {mend}"
     if what := complaint(cell, there, decimal):
         return row, what
+    if is_amount(cell):
+        alone = "write the numbers alone, without symbols, units and signs of thousands"
+        named = f"--categories auto,{quoted(name)} where all are names"
+        return row, f"{cell.strip()!r} is more than a number; {alone}, or say {named}"
     shown = repr(cell if len(cell) <= 24 else f"{cell[:20]}...")
     if sum(numbers) > len(cells) / 2:
         n_bad = len(numbers) - sum(numbers)

@@ -299,8 +299,6 @@ class SiteRows:
         Columns of its file whose numbers have leading zeros.
     read_as : tuple of str
         The detected dialect of its file, if it is not the usual one.
-    notations : mapping of str to Notation
-        The notation of numbers, by text column that holds some.
     """
 
     name: str
@@ -313,7 +311,6 @@ class SiteRows:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     padded: tuple[str, ...] = ()
     read_as: tuple[str, ...] = ()
-    notations: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)

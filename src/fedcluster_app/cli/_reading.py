@@ -37,10 +37,9 @@ from fedcluster.frames.reader import (
     ColumnRoles,
     Recoding,
     Table,
+    check_no_total,
     counts_rows,
     each_site,
-    warn_of_shares,
-    warn_of_totals,
 )
 from fedcluster.frames.rows import (
     FILE_OPTIONS,
@@ -443,7 +442,7 @@ def _open_sites(
         rows, columns = site.held(streams[name]), streams[name].columns
         ids = range(1, len(rows) + 1)
         if roles.raw and isinstance(rows, Data):
-            warn_of_totals(f"site {name!r}", rows)
+            check_no_total(f"site {name!r}", rows)
         own: dict[str, Any] = {"limits": site.limits.filters}
         if (protection or site.protection) == "groups":
             own["protected"] = _own_groups(site, raw=roles.raw)
@@ -512,13 +511,12 @@ def read_sites(
     opened.clear()
     for site, rows in read.items():
         if roles.raw:
-            warn_of_totals(f"site {site!r}", rows.data)
+            check_no_total(f"site {site!r}", rows.data)
     if roles.raw and not roles.levels:
         data = common_levels(
             {site: rows.data for site, rows in read.items()}, MOST_CATEGORIES, roles.coded
         )
         read = {site: replace(rows, rows=data[site]) for site, rows in read.items()}
-    warn_of_shares({site: (rows.data, rows.notations) for site, rows in read.items()})
     if roles.values is None and not roles.raw:
         _warn_of_row_numbers(list(read.values()))
     for site, rows in read.items():
@@ -622,7 +620,6 @@ def _rows_of(
         loaded,
         data=called(loaded.data, own),
         unreadable=of_all(loaded.unreadable),
-        notations=of_all(loaded.notations),
     )
     chosen = tuple(name for name in roles.chosen if name not in read.unreadable)
     used = {*chosen, *roles.others}
@@ -649,7 +646,6 @@ def _rows_of(
             unreadable=read.unreadable,
             padded=padded,
             read_as=how,
-            notations=read.notations,
         )
     return rows
 

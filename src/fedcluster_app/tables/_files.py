@@ -38,7 +38,7 @@ from fedcluster.frames.cells import (
     is_number,
     is_written_number,
     may_be_number,
-    notation_of,
+    unit_of,
 )
 from fedcluster.frames.columns import MISSING, first_twice, is_missing
 from fedcluster.frames.reader import ArrowTable, BatchTable, TablePart
@@ -120,7 +120,7 @@ class CsvFile:
         first = _first_lines(path, encoding, skip or 0)
         delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(first, decimal or POINT)
         if skip is None and names is None:
-            skip, delimiter = _lines_above(path, first, delimiter)
+            _check_no_titles(path, first, delimiter)
         for line, record in _records(path, delimiter, encoding):
             if record and line > (skip or 0):
                 cells = tuple(name.strip() for name in record)
@@ -388,12 +388,12 @@ def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
         return file.readlines(FIRST_LETTERS)[:FIRST]
 
 
-def _lines_above(path: Path, lines: Sequence[str], delimiter: str) -> tuple[int, str]:
-    """Return how many lines precede the table of a file, and its delimiter; warn of titles."""
+def _check_no_titles(path: Path, lines: Sequence[str], delimiter: str) -> None:
+    """Raise an error for a file that begins with titles above its table."""
     first = (record for record in csv.reader(lines, delimiter=delimiter) if record)
     with suppress(csv.Error):
         if _is_header(list(islice(first, 2))):
-            return 0, delimiter
+            return
     choices = [delimiter] if ".tsv" in path.name.lower() else [delimiter, *DELIMITERS]
     for each in choices:
         reader, ends, records = csv.reader(lines, delimiter=each), [0], []
@@ -404,9 +404,7 @@ def _lines_above(path: Path, lines: Sequence[str], delimiter: str) -> tuple[int,
         if len(lines) == FIRST or sum(map(len, lines)) >= FIRST_LETTERS:
             records = records[:-1]  # the last one may go on
         if n := _titles(records):
-            _note_titles(path, records[:n])
-            return ends[n], each
-    return 0, delimiter
+            _refuse_titles(path, records[:n], ends[n])
 
 
 def _is_header(records: Sequence[Sequence[Any]]) -> bool:
@@ -451,10 +449,13 @@ def _is_figure(cell: Any) -> bool:
     return not isinstance(cell, str) or is_number(cell) or is_written_number(cell)
 
 
-def _note_titles(path: Path, records: Sequence[Sequence[Any]]) -> None:
-    n = sum(_filled(record) > 0 for record in records)
-    rows = "1 title row above the table is" if n == 1 else f"{n} title rows above the table are"
-    warnings.warn(f"{path.name}: {rows} skipped", ReadingNote, stacklevel=3)
+def _refuse_titles(path: Path, titles: Sequence[Sequence[Any]], n_lines: int) -> None:
+    """Raise an error that names the first of the titles above a table."""
+    title = next(str(cell) for record in titles for cell in record if _filled([cell]))
+    raise InputError(
+        f"{path}: {title.strip()[:20]!r} seems to be a title, and line {n_lines + 1} the header; "
+        f"say {path.name}:skip={n_lines} or, in a site file, skip = {n_lines} under [source]"
+    )
 
 
 def _delimiter(lines: Sequence[str], decimal: str) -> str:
@@ -587,9 +588,8 @@ def _kind(cell: str) -> str:
         return ""
     if is_date(cell):
         return "a date"
-    notation = notation_of([cell])
-    if notation is not None and notation.unit:
-        return f"a number of {notation.unit}"
+    if unit := unit_of(cell):
+        return f"a number of {unit}"
     signs = re.sub(r"[^\W_]", "", cell)
     if len(cell) >= DIGEST:
         return f"a text of {len(cell)} characters {signs}".strip()
@@ -638,10 +638,11 @@ def open_excel(
         is not installed.
     """
     lines, ranges = _sheet(path, sheet)
-    if skip is None and names is None and not _is_header(list(filter(_filled, lines[:FIRST]))):
-        skip = _titles(lines[:FIRST])
-        if skip:
-            _note_titles(path, lines[:skip])
+    is_plain = skip is not None or names is not None
+    if not (is_plain or _is_header(list(filter(_filled, lines[:FIRST])))) and (
+        n := _titles(lines[:FIRST])
+    ):
+        _refuse_titles(path, lines[:n], n)
     below = enumerate(lines[skip or 0 :], start=skip or 0)
     header = next((i for i, line in below if any(cell != "" for cell in line)), None)
     if header is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.frames.cells import COMMA, NAMES, POINT, Notation, has_padding, is_number, is_text
+from fedcluster.frames.cells import COMMA, NAMES, POINT, has_padding, is_number, is_text
 from fedcluster.frames.columns import (
     choose,
     first_twice,
@@ -386,14 +386,11 @@ class Loaded:
         The site of each row, if there is a column of sites.
     unreadable : dict of str to str
         Columns that were skipped, each with the error message.
-    notations : dict of str to Notation
-        The notation of numbers, by text column that holds some.
     """
 
     data: Data
     sites: NDArray[np.str_] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    notations: Mapping[str, Notation] = field(default_factory=dict)
 
 
 def load(
@@ -472,9 +469,9 @@ def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advis
     if roles.label is not None:
         reader.texts(roles.label, "the label is missing; fill it in or drop the row")
     if roles.site is None:
-        return Loaded(data, notations=reader.notations)
+        return Loaded(data)
     sites = reader.texts(roles.site, "the site's name is missing")
-    return Loaded(data, sites, notations=reader.notations)
+    return Loaded(data, sites)
 
 
 def read_as(opened: list[Table] | Matrix, source: Source) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ import pyarrow.parquet
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.frames.cells import Notation
 from fedcluster.frames.columns import Coding, choose, first_twice, has_columns
 from fedcluster.frames.reader import Advise, BatchTable, ColumnRoles, Reader, Table, TablePart
 from fedcluster.frames.rows import (
@@ -167,10 +166,8 @@ def parquet_rows(
     dtype = np.dtype(np.float32 if narrow else np.float64)
     size = chunk_rows_of(chunk_rows, len(roles.chosen))
 
-    notations: dict[str, Notation] = {}
-
     def data(part: TablePart) -> Data:
-        read = Reader(owner or str(part.table.path), part, roles, advise, notations).data()
+        read = Reader(owner or str(part.table.path), part, roles, advise).data()
         return replace(read, X=read.X.astype(dtype, copy=False))
 
     def chunks() -> Iterator[Data]:
@@ -386,8 +383,7 @@ def _copied(table: Table, roles: ColumnRoles, owner: str, advise: Advise) -> Dis
     has_columns(owner, table.names, wanted)
     copy = DiskCache(roles)
     parts = table.parts(wanted, max(1, READ // len(roles.chosen)), roles.texts)
-    notations: dict[str, Notation] = {}
-    read = (Reader(owner, part, roles, advise, notations).data() for part in parts)
+    read = (Reader(owner, part, roles, advise).data() for part in parts)
     with error_prefix(owner):
         for data in prefetch(read):
             copy.append(data)
