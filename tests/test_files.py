@@ -375,7 +375,7 @@ def merged(name, rows, *ranges):
 def test_cells_merged_over_rows_count_for_each_of_them():
     ages = [31.5, 47, 52, 61, 38, 44]
     wards = ["A", None, None, "B", None, "C"]
-    rows = [["ward", "age"], *map(list, zip(wards, ages, strict=True))]
+    rows: list[list[Any]] = [["ward", "age"], *map(list, zip(wards, ages, strict=True))]
     merged("n.xlsx", rows, "A2:A4", "A5:A6")
     said = r"'A' of the merged cells A2:A4 counts for each of their rows, and so do 1 more"
     with pytest.warns(ReadingNote, match=rf"n\.xlsx: {said}"):

@@ -375,7 +375,7 @@ def test_the_inertia_of_groups_is_that_of_the_rows_within_its_error(
 def test_what_hides_the_scatter_makes_the_inertia_of_rows_unknown() -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame(np.exp(rng.normal(size=(600, 2))), columns=["a", "b"])
-    how = {"n_clusters": 2, "random_state": 0, "protection": "groups"}
+    how: dict[str, Any] = {"n_clusters": 2, "random_state": 0, "protection": "groups"}
     for prepare, is_known in (
         (PreprocessingSpec(), True),
         (PreprocessingSpec(log=("a",)), False),

@@ -116,7 +116,7 @@ def test_rows_of_few_values_are_known_by_the_columns_that_are_as_they_were(
     grouped(study(tmp_path, top=top, rows=X[:N]))
     recoded = X[:N].copy()
     recoded[:, j] *= 12
-    ways = ({"more": RAISED}, {"name": "hips", "file": "hips.csv"})
+    ways: list[dict[str, Any]] = [{"more": RAISED}, {"name": "hips", "file": "hips.csv"}]
     for way in ways:
         with pytest.raises(InputError, match="would tell of single ones"):
             grouped(study(tmp_path, top=top, rows=recoded, **way))

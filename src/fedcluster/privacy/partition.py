@@ -14,7 +14,6 @@ import secrets
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import blake2b, sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -105,12 +104,12 @@ class Partition:
     p: int
     columns: tuple[str, ...]
     layout: Mapping[str, str] = field(default_factory=dict)
-    units: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
+    units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     told: Told = field(default_factory=Told)
-    members: Numbers = field(default_factory=partial(np.empty, 0, np.int64))
+    members: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
     scatter: Mapping[str, float] = field(default_factory=dict)
     scatter_units: Mapping[str, float] = field(default_factory=dict)
-    scatter_groups: Numbers = field(default_factory=partial(np.empty, 0, np.int64))
+    scatter_groups: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
     n_groups: int = 0
     generation: int = 1
     digest: str = ""
@@ -118,7 +117,7 @@ class Partition:
     log: str = ""
     source: str = ""
     names: tuple[str, ...] = ()
-    cells: Cells = field(default_factory=partial(np.empty, (0, 0), np.uint32))
+    cells: Cells = field(default_factory=lambda: np.empty((0, 0), np.uint32))
     persons: Persons = field(default_factory=Persons)
     n_versions: int = 0
     version: int = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,9 +85,9 @@ class Persons:
         The person's first row, by which those of equal content are told apart.
     """
 
-    origin: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
-    content: Ids = field(default_factory=partial(np.empty, (0, 0), np.uint64))
-    row: Places = field(default_factory=partial(np.empty, 0, np.intp))
+    origin: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    content: Ids = field(default_factory=lambda: np.empty((0, 0), np.uint64))
+    row: Places = field(default_factory=lambda: np.empty(0, np.intp))
 
     @classmethod
     def unknown(cls, ids: Ids, width: int) -> Persons:

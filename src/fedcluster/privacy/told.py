@@ -7,7 +7,6 @@ unknown. A value follows from the sums if its unit vector lies in their row spac
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import scipy
@@ -40,9 +39,9 @@ class Told:
     (0, 1)
     """
 
-    values: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
-    sums: NDArray[np.int32] = field(default_factory=partial(np.empty, 0, np.int32))
-    known: Ids = field(default_factory=partial(np.empty, 0, np.uint64))
+    values: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    sums: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    known: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def adding(self, values: Ids, sums: NDArray[np.integer], noted: Ids) -> Told:
         """Return these and further sums of values (t,), numbered by ``sums``, (t,), or held back.
