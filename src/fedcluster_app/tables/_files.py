@@ -1,9 +1,7 @@
 """Tables in files: CSV in its dialects, Excel, SQLite, DuckDB, SAS, SPSS and Stata.
 
-Arrow reads a CSV file into columns, which then are copied into rows: this takes twice the memory,
-and time. Large files are therefore read in blocks of lines, each of which is put in its place while
-it is in the cache. Tables of databases are read in batches, and all other formats whole, by their
-own libraries, in read-only mode.
+Arrow reads a CSV file into columns, by several threads. Tables of databases are read in batches,
+and all other formats whole, by their own libraries, in read-only mode.
 """
 
 from __future__ import annotations
@@ -23,11 +21,9 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from fedcluster.core import Floats, Rows
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.frames.cells import (
     POINT,
@@ -46,7 +42,6 @@ from fedcluster.frames.rows import (
     FileFingerprint,
     FileSource,
     check_chosen,
-    in_order,
     in_quotes,
     readable,
     reading_with,
@@ -61,8 +56,6 @@ DELIMITERS = ",;\t|"
 UTF8 = "utf-8"
 LOOKED_AT = 1 << 20
 """Number of bytes from which the encoding is detected."""
-LARGE = 1 << 20
-"""Size in bytes from which on a file is read in blocks."""
 FIRST = 100
 FIRST_LETTERS = 1 << 16
 """Numbers of lines, and of characters, in which the beginning of a table is sought."""
@@ -141,29 +134,6 @@ class CsvFile:
             rows = pa.csv.read_csv(stream, *options).rename_columns(columns)
         return TablePart(self, 0, rows)
 
-    def read_rows(
-        self, values: Sequence[str], others: Sequence[str], texts: Sequence[str], *, missing: bool
-    ) -> TablePart | None:
-        """Read numeric columns as rows, and others by name; return None if `read` must be used.
-
-        This is the case for small files, and for large ones that are irregular or have errors.
-        """
-        columns = [*values, *others]
-        is_plain = self.encoding == UTF8 and self.path.suffix.lower() != ".gz"
-        if not is_plain or self.fingerprint.size < LARGE or first_twice(columns) is not None:
-            return None
-        options = self._options(columns, dict.fromkeys(texts, pa.string()), quotes=False)
-        options[0].skip_rows, options[0].use_threads, options[0].block_size = 0, False, BLOCK + 1
-        reader = BlockReader(self.path, self.header_lines, *options)
-        place = {name: str(i) for i, name in enumerate(self.names)}
-        read = read_blocks(reader, [place[name] for name in values], missing=missing)
-        if read is None:
-            return None
-        X, rest = read
-        return TablePart(
-            self, 0, rest.rename_columns([self.names[int(i)] for i in rest.column_names]), X
-        )
-
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
@@ -234,9 +204,7 @@ class CsvFile:
         ):
             yield stream
 
-    def _options(
-        self, columns: Sequence[str], types: Mapping[str, Any], *, quotes: bool | None = None
-    ) -> tuple[Any, Any, Any]:
+    def _options(self, columns: Sequence[str], types: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """Return Arrow's options for reading columns, which are identified by their positions."""
         place = {name: str(i) for i, name in enumerate(self.names)}
         return (
@@ -247,7 +215,7 @@ class CsvFile:
             ),
             pa.csv.ParseOptions(
                 delimiter=self.delimiter,
-                newlines_in_values=self._has_quotes() if quotes is None else quotes,
+                newlines_in_values=self._has_quotes(),
                 ignore_empty_lines=len(self.names) > 1,
             ),
             pa.csv.ConvertOptions(
@@ -768,205 +736,6 @@ def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> str:
         said = f"{path.name}: sheet {used!r} is read, and not {', '.join(map(repr, left))}"
         warnings.warn(said, ReadingNote, stacklevel=4)
     return used
-
-
-# CSV files read by several threads, block by block, into rows that lie side by side
-
-
-BLOCK = 1 << 21
-"""Size in bytes of a block."""
-HEAD_BYTES = 1 << 16
-"""Number of bytes from which the types of columns are inferred."""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Lines of a file that are read together.
-
-    Parameters
-    ----------
-    start, size : int
-        Offset in the file, and size in bytes.
-    row : int
-        The number of preceding rows.
-    n_rows : int
-        The number of lines.
-    """
-
-    start: int
-    size: int
-    row: int
-    n_rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlockReader:
-    """Reader of blocks of a UTF-8 text file, with the same result as reading all of it.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    header_lines : int
-        The number of lines above the rows.
-    read, parse, convert : ReadOptions, ParseOptions, ConvertOptions
-        Arrow's options; columns are identified by their positions.
-    """
-
-    path: Path
-    header_lines: int
-    read: pyarrow.csv.ReadOptions
-    parse: pyarrow.csv.ParseOptions
-    convert: pyarrow.csv.ConvertOptions
-
-    @property
-    def columns(self) -> list[str]:
-        """Return the columns that are read."""
-        return list(self.convert.include_columns)
-
-    @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The known types of columns."""
-        return dict(self.convert.column_types)
-
-    def lines(self, block: Block) -> bytes:
-        """Return the lines of a block as bytes."""
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(block.start)
-            return file.read(block.size)
-
-    def table(self, lines: bytes) -> pa.Table:
-        """Parse lines into columns."""
-        options = self.read, self.parse, self.convert
-        return pyarrow.csv.read_csv(pa.BufferReader(lines), *options)
-
-    def ends_in_quotes(self, lines: bytes) -> bool:
-        """Return whether the last line ends within quotes, in a value continued on the next.
-
-        For quotes in other lines, Arrow finds fewer rows than lines.
-        """
-        last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
-        if b'"' not in last:
-            return False
-        record = next(csv.reader([last.decode()], delimiter=self.parse.delimiter))
-        return "\n" in record[-1]
-
-    def with_types(self, lines: bytes) -> BlockReader:
-        """Return a reader whose column types are inferred from some lines.
-
-        All numbers are read as floats: if this succeeds for all values of a column, the result is
-        that of reading the whole file.
-        """
-        head = self.table(lines[: lines.rfind(b"\n", 0, HEAD_BYTES) + 1] or lines)
-        kinds = {field.name: field.type for field in head.schema} | self.types
-        types = {name: pa.float64() if _is_number(kind) else kind for name, kind in kinds.items()}
-        convert = pyarrow.csv.ConvertOptions(
-            include_columns=self.columns,
-            column_types=types,
-            decimal_point=self.convert.decimal_point,
-        )
-        return replace(self, convert=convert)
-
-
-def read_blocks(
-    reader: BlockReader, values: Sequence[str], *, missing: bool, size: int = BLOCK
-) -> tuple[Rows, pa.Table] | None:
-    """Return some columns as rows, and the others as an Arrow table.
-
-    Parameters
-    ----------
-    reader : BlockReader
-        The reader of blocks of the file.
-    values : sequence of str
-        The columns to put side by side, by their positions in the file.
-    missing : bool
-        Whether values may be missing and columns may hold something other than numbers.
-    size : int
-        Largest number of bytes in a block, at most Arrow's own block size.
-
-    Returns
-    -------
-    X : ndarray of shape (n, d), float64
-        The values, NaN for a missing one; undefined for columns that hold no numbers.
-    others : pyarrow.Table
-        The columns without numbers, and those besides the values.
-
-    None for an irregular or faulty file: one with blank lines, line ends within quotes, numbers
-    followed by text in a column, values that are not finite, or lines of unequal length.
-    """
-    try:
-        blocks = _blocks(reader.path, reader.header_lines, size)
-        return _placed(reader, blocks, values, missing=missing) if blocks else None
-    except (pa.ArrowInvalid, csv.Error, UnicodeError, OSError):
-        return None
-
-
-def _placed(
-    reader: BlockReader, blocks: Sequence[Block], values: Sequence[str], *, missing: bool
-) -> tuple[Rows, pa.Table] | None:
-    """Read blocks in parallel, each into its own rows."""
-    reader = reader.with_types(reader.lines(blocks[0]))
-    types = reader.types
-    numbers = {name: j for j, name in enumerate(values) if pa.types.is_float64(types[name])}
-    if not missing and len(numbers) < len(values):
-        return None
-    others = [name for name in reader.columns if name not in numbers]
-    X = np.empty((blocks[-1].row + blocks[-1].n_rows, len(values)))
-
-    def place(block: Block) -> pa.Table | None:
-        lines = reader.lines(block)
-        table = reader.table(lines)
-        is_last = block is blocks[-1]
-        if table.num_rows > block.n_rows or (not is_last and reader.ends_in_quotes(lines)):
-            return None
-        rows = X[block.row : block.row + table.num_rows]
-        for name, j in numbers.items():
-            column = table.column(name).to_numpy()
-            if not _is_fine(column, missing=missing):
-                return None
-            rows[:, j] = column
-        is_whole = table.num_rows == block.n_rows or is_last  # blank lines at the end
-        return table.select(others) if is_whole else None
-
-    tables = []
-    for table in in_order(place, blocks, pa.cpu_count()):
-        if table is None:
-            return None
-        tables.append(table)
-    n_rows = blocks[-1].row + tables[-1].num_rows
-    return X[:n_rows], pa.concat_tables(tables)
-
-
-def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
-    """Return the blocks of whole lines below the header; none if a line exceeds a block."""
-    blocks: list[Block] = []
-    row, seen = 0, bytearray(size)
-    with path.open("rb") as file:
-        for _ in range(header_lines):
-            file.readline()
-        start = file.tell()
-        while n := file.readinto(seen):
-            whole = n if n < size else seen.rfind(b"\n") + 1
-            if not whole:
-                return []
-            ends = np.frombuffer(seen, np.uint8, whole) == ord("\n")
-            n_rows = int(np.count_nonzero(ends)) + (not ends[-1])
-            blocks.append(Block(start, whole, row, n_rows))
-            start, row = start + whole, row + n_rows
-            file.seek(start)
-    return blocks
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_null(kind))
-
-
-def _is_fine(values: Floats, *, missing: bool) -> bool:
-    """Return whether values are finite, or missing where this is allowed."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):
-            return True
-    return bool((np.isfinite(values) | np.isnan(values)).all()) if missing else False
 
 
 # SQLite and DuckDB

@@ -459,11 +459,7 @@ def _has_numbers(data: Data) -> bool:
 def _read_whole(table: WholeTable, roles: ColumnRoles, owner: str, advise: Advise) -> Loaded:
     """Read all rows of a table at once."""
     with error_prefix(owner):
-        part = None
-        if isinstance(table, CsvFile):
-            part = table.read_rows(roles.chosen, roles.others, roles.texts, missing=roles.raw)
-        if part is None:
-            part = table.read([*roles.chosen, *roles.others], roles.texts)
+        part = table.read([*roles.chosen, *roles.others], roles.texts)
     reader = Reader(owner, part, roles, advise)
     data = reader.data()
     if roles.label is not None:
