@@ -127,7 +127,7 @@ $(VENV):
 	    $(error fedcluster needs Python 3.11 or newer, and $(PYTHON) is not. Try: make PYTHON=python3.12))
 	@$(PYTHON) -m venv .venv
 
-EXTRAS := '.[adbc,anndata,dask,duckdb,excel,fsspec,pandas,plot,privacy,sql,stats]'
+EXTRAS := '.[anndata,dask,duckdb,excel,fsspec,pandas,plot,privacy,sql,stats]'
 EDITABLE := $(if $(WINDOWS),$(EXTRAS) --group test,'.[plot]' --group dev)
 
 # Dependency groups need pip 25.1; Python 3.11 comes with an older one.

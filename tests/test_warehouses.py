@@ -1,4 +1,4 @@
-"""Rows of warehouses: by ADBC, of DuckDB and of Parquet data sets; one state of them for a run."""
+"""Rows of warehouses: of databases, of DuckDB, of Parquet data sets; one state for a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -109,13 +108,7 @@ def by_sqlalchemy(**more: Any) -> WarehouseSource:
     return WarehouseSource("sqlite:///rows.db", table="visits", **more)
 
 
-def by_adbc(**more: Any) -> WarehouseSource:
-    pytest.importorskip("adbc_driver_sqlite")
-    write_sqlite()
-    return WarehouseSource("sqlite+adbc:///rows.db", table="visits", **more)
-
-
-KINDS = [of_sqlite, of_duckdb, of_folders, of_store, by_duckdb, by_sqlalchemy, by_adbc]
+KINDS = [of_sqlite, of_duckdb, of_folders, of_store, by_duckdb, by_sqlalchemy]
 
 
 @pytest.mark.parametrize("source", KINDS)
@@ -131,7 +124,7 @@ def test_columns_and_filters_are_pushed_down(source: Open) -> None:
     np.testing.assert_array_equal(rows.load().X, np.column_stack([AGE, YEAR])[CHOSEN])
 
 
-@pytest.mark.parametrize("source", [of_sqlite, of_duckdb, by_duckdb, by_sqlalchemy, by_adbc])
+@pytest.mark.parametrize("source", [of_sqlite, of_duckdb, by_duckdb, by_sqlalchemy])
 def test_an_order_is_kept(source: Open) -> None:
     rows = open_rows(source(order="id", where="ward='A'"), ("id",)).load()
     np.testing.assert_array_equal(rows.X.ravel(), np.arange(1, N, 2))
@@ -184,16 +177,13 @@ def test_a_file_of_a_data_set_that_lacks_a_column_is_named() -> None:
         open_rows(FileSource(Path("visits")), ROLES)
 
 
-def test_a_type_that_changes_within_sqlite_is_one_line_by_adbc() -> None:
-    pytest.importorskip("adbc_driver_sqlite")
+def test_a_type_that_changes_within_sqlite_is_read() -> None:
     write_sqlite()
     with closing(sqlite3.connect("rows.db")) as database:
         database.execute(
             "CREATE TABLE mixed AS SELECT CASE WHEN id < 9 THEN .1 ELSE id END AS x FROM visits"
         )
         database.commit()
-    with pytest.raises(InputError, match=r"the database says: .*Type mismatch"):
-        open_rows(WarehouseSource("sqlite+adbc:///rows.db", table="mixed")).load()
     rows = open_rows(WarehouseSource("sqlite:///rows.db", table="mixed")).load()
     assert len(rows) == N
 
@@ -293,7 +283,7 @@ def test_memory_of_a_process_is_that_which_duckdb_may_use(tmp_path) -> None:
 
 @pytest.fixture(scope="session")
 def clinic(postgres: Server) -> Server:
-    pytest.importorskip("adbc_driver_postgresql")
+    pytest.importorskip("psycopg")
     postgres.execute(
         "CREATE SCHEMA clinic",
         "CREATE TABLE clinic.visits AS SELECT i AS id, i / 7.0::float8 AS age, "
@@ -304,9 +294,8 @@ def clinic(postgres: Server) -> Server:
     return postgres
 
 
-def arrow(server: Server, **more: Any) -> WarehouseSource:
-    url = server.url.replace("+psycopg", "+adbc")
-    return WarehouseSource(url, **({"table": "clinic.visits"} | more))
+def visits(server: Server, **more: Any) -> WarehouseSource:
+    return WarehouseSource(server.url, **({"table": "clinic.visits"} | more))
 
 
 @pytest.fixture(autouse=True)
@@ -321,13 +310,13 @@ def test_memory_of_a_process_does_not_grow_with_a_table_of_postgres(clinic, orde
     for n in (1 << 20, 1 << 22):
         made = f"SELECT random() AS age, random() AS bmi FROM generate_series(1, {n})"
         clinic.execute("DROP TABLE IF EXISTS large", f"CREATE TABLE large AS {made}")
-        peaks.append(peak(arrow(clinic, table="large", order=order), n))
+        peaks.append(peak(visits(clinic, table="large", order=order), n))
     assert peaks[1] - peaks[0] < 24, peaks
 
 
-def test_postgres_by_adbc_gives_all_kinds_of_numbers(clinic: Server) -> None:
+def test_postgres_gives_all_kinds_of_numbers(clinic: Server) -> None:
     columns = ("id", "age", "exact", "yes", "narrow")
-    source = arrow(
+    source = visits(
         clinic, table=None, query=f"SELECT {', '.join(columns)} FROM clinic.visits ORDER BY id"
     )
     i = np.arange(40_001.0)
@@ -335,8 +324,7 @@ def test_postgres_by_adbc_gives_all_kinds_of_numbers(clinic: Server) -> None:
     np.testing.assert_array_equal(open_rows(source).load().X, expected)
 
 
-@pytest.mark.parametrize("driver", ["adbc", "psycopg"])
-def test_decimals_of_postgres_are_rounded_once(clinic: Server, driver: str) -> None:
+def test_decimals_of_postgres_are_rounded_once(clinic: Server) -> None:
     """Also beside a text, which is not clustered by, and a text that may be a number."""
     exact = [Decimal(f"{x:.12f}") for x in np.random.default_rng(1).uniform(100, 150, 300)]
     values = ", ".join(f"({i}, {x}, {x}, 'p{i % 9}', '0{i}')" for i, x in enumerate(exact))
@@ -345,8 +333,7 @@ def test_decimals_of_postgres_are_rounded_once(clinic: Server, driver: str) -> N
         "CREATE TABLE clinic.exact (i int8, p numeric(15, 12), q numeric, who text, code text)",
         f"INSERT INTO clinic.exact VALUES {values}",
     )
-    source = arrow(clinic, table="clinic.exact", order="i")
-    source = replace(source, url=source.url.replace("+adbc", f"+{driver}"))
+    source = visits(clinic, table="clinic.exact", order="i")
     for roles in (
         ColumnRoles(("p", "q")),
         ColumnRoles(("p", "q"), group="who"),
@@ -360,12 +347,14 @@ def test_decimals_of_postgres_are_rounded_once(clinic: Server, driver: str) -> N
 
 
 def test_a_table_of_postgres_is_read_by_columns_filter_and_order(clinic: Server) -> None:
-    rows = open_rows(arrow(clinic, where="born>=1970-01-11, id<200", order="age"), ("id", "age"))
+    rows = open_rows(visits(clinic, where="born>=1970-01-11, id<200", order="age"), ("id", "age"))
     np.testing.assert_array_equal(rows.load().X[:, 0], np.arange(10, 200))
     roles = ColumnRoles(("age",), group="who")
-    with pytest.raises(InputError, match="'cost' is of type money"):
-        open_rows(arrow(clinic), ("cost",)).load()
-    data = open_rows(arrow(clinic, where="id<100", order="id"), roles)
+    with pytest.raises(
+        InputError, match=r"'cost', row 1 .* is of a type that is no number; cast it to numeric"
+    ):
+        open_rows(visits(clinic), ("cost",)).load()
+    data = open_rows(visits(clinic, where="id<100", order="id"), roles)
     assert data.load().groups is not None
 
 
@@ -374,24 +363,24 @@ def test_a_table_of_postgres_is_read_by_columns_filter_and_order(clinic: Server)
     [
         ({"table": "nowhere"}, "the database says: .*does not exist"),
         ({"where": "who>3", "table": "clinic.visits"}, "the database says: "),
-        ({"table": None, "query": "DELETE FROM clinic.visits"}, "read-only transaction"),
+        ({"table": None, "query": "DELETE FROM clinic.visits"}, "the database says: .*DELETE"),
         (
             {"table": None, "query": "SELECT id, gap FROM clinic.visits ORDER BY id"},
             "'gap'.*row 4.*missing",
         ),
     ],
 )
-def test_what_is_wrong_at_postgres_is_one_line_by_adbc(clinic: Server, more, line) -> None:
+def test_what_is_wrong_at_postgres_is_one_line(clinic: Server, more, line) -> None:
     with pytest.raises(InputError, match=line) as said:
-        open_rows(arrow(clinic, **more), None if more.get("query") else ("age",)).load()
+        open_rows(visits(clinic, **more), None if more.get("query") else ("age",)).load()
     assert "\n" not in str(said.value)
     assert PASSWORD not in str(said.value)
 
 
-def test_a_wrong_password_is_shown_nowhere_by_adbc(clinic: Server, monkeypatch) -> None:
+def test_a_wrong_password_is_shown_nowhere(clinic: Server, monkeypatch) -> None:
     monkeypatch.setenv("FED_PASSWORD", "wrong-" + PASSWORD)
     with pytest.raises(InputError, match="password authentication failed") as said:
-        open_rows(arrow(clinic)).load()
+        open_rows(visits(clinic)).load()
     assert PASSWORD not in str(said.value)
 
 
@@ -400,7 +389,7 @@ def test_a_run_sees_one_state_of_a_table(clinic: Server, tmp_path) -> None:
     clinic.execute("CREATE TABLE moving AS SELECT * FROM clinic.visits")
     Path("north.toml").write_text(
         f'name = "north"\ncolumns = ["age", "id"]\n[source]\ntable = "moving"\n'
-        f'url = "{arrow(clinic).url}"\n'
+        f'url = "{visits(clinic).url}"\n'
     )
     site = SiteFile.load("north.toml").kept()
     clinic.execute("DELETE FROM moving WHERE id < 1000")

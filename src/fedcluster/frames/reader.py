@@ -814,6 +814,11 @@ def _no_number(
     numbers = [reads_as_number(cell, decimal) for cell in cells]
     row = numbers.index(False)
     cell = cells[row]
+    if isinstance(cell, bytes) and decimal is None:
+        return (
+            row,
+            f"the value is of a type that is no number; cast it to numeric, or {mend}",
+        )
     if isinstance(cell, bytes):
         return row, f"the value is not UTF-8 text; save the file as UTF-8, or {mend}"
     if not isinstance(cell, str):

@@ -98,8 +98,8 @@ class WarehouseSource:
     Parameters
     ----------
     url : str
-        A database URL in SQLAlchemy's form, such as ``postgresql+psycopg://reader@db/clinic``, with
-        ``+adbc`` to read by ADBC; or a folder in a store, such as ``s3://bucket/visits/``.
+        A database URL in SQLAlchemy's form, such as ``postgresql+psycopg://reader@db/clinic``;
+        or a folder in a store, such as ``s3://bucket/visits/``.
         ``${NAME}`` stands for an environment variable. It must not hold a password.
     query : str, optional
         The query, instead of a table.

@@ -1,4 +1,4 @@
-"""Rows of a database: by ADBC or DuckDB as Arrow, else through SQLAlchemy.
+"""Rows of a database: of DuckDB as Arrow, else through SQLAlchemy.
 
 All rows come from one statement, so that they are those of one moment, and are fetched in parts.
 Passwords come from the environment or from a file, and are removed from every message.
@@ -51,8 +51,6 @@ except ImportError as error:
 
 HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
 """Execution options: a server-side cursor, small buffers, and read-only access."""
-IO = 10
-"""ADBC's status of a failed connection."""
 NUMBERS = {bool, int, float, Decimal, type(None)}
 """Types of cells that NumPy converts as Arrow does; of texts, it makes numbers where it can."""
 NO_TABLE = "the query answers without a table; write a SELECT"
@@ -128,12 +126,11 @@ class Query:
     def _asked(self, columns: Sequence[str] | None = None, *, none: bool = False) -> _Answer:
         """Run the query; its result is read later."""
         url, secrets = self._resolved()
-        kind = url.get_backend_name()
-        if kind == "duckdb" or url.drivername.endswith("+adbc"):
-            connect, errors = _duckdb(url) if kind == "duckdb" else _adbc(url)
-            quoted = (lambda name: f"`{name}`") if kind == "bigquery" else in_quotes
+        if url.get_backend_name() == "duckdb":
+            connect, errors = _duckdb(url)
+            quoted: Callable[[str], str] = in_quotes
             asked: Any = partial(_ArrowAnswer, connect)
-            is_away: Any = partial(_is_away, kind)
+            is_away: Any = _is_here
         else:
             engine = self._engine(url)
             quoted = engine.dialect.identifier_preparer.quote_identifier
@@ -276,7 +273,7 @@ class _RowAnswer:
 
 
 class _ArrowAnswer:
-    """Result that a driver returns in Arrow batches."""
+    """Result that DuckDB returns in Arrow batches."""
 
     def __init__(self, connect: Callable[[], Any], asked: str, translating: Any) -> None:
         self.translating = translating
@@ -285,7 +282,7 @@ class _ArrowAnswer:
         weakref.finalize(self, self.close)  # should nobody read it
         try:
             connection = held.enter_context(closing(connect()))
-            self._reader = _arrow_of(connection, held, asked)
+            self._reader = _arrow_of(connection, asked)
             self.names = _different(self._reader.schema.names)
         except BaseException:
             self.close()
@@ -293,8 +290,6 @@ class _ArrowAnswer:
 
     def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
         """Yield some columns in parts of at most ``n_rows`` rows."""
-        for name in columns:
-            _check_kind(self._reader.schema.field(name))
         for batch in self._reader:
             kept = [_plain(batch.column(name)) for name in columns]
             for start in range(0, batch.num_rows, n_rows):
@@ -302,37 +297,12 @@ class _ArrowAnswer:
                 yield pa.Table.from_arrays(few, list(columns))
 
 
-def _arrow_of(connection: Any, held: ExitStack, asked: str) -> Any:
+def _arrow_of(connection: Any, asked: str) -> Any:
     """Return a reader of the Arrow batches of a query's result."""
-    if hasattr(connection, "sql"):  # of DuckDB
-        if (found := connection.sql(asked)) is None:
-            raise InputError(NO_TABLE)
-        read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
-        return read()
-    cursor = held.enter_context(closing(connection.cursor()))
-    cursor.execute(asked)
-    if cursor.description is None:
+    if (found := connection.sql(asked)) is None:
         raise InputError(NO_TABLE)
-    return cursor.fetch_record_batch()
-
-
-def _adbc(url: URL) -> tuple[Callable[[], Any], Any]:
-    """Return a function that connects by ADBC, read-only if possible, and ADBC's errors."""
-    kind = url.get_backend_name()
-    try:
-        driver = import_module(f"adbc_driver_{kind}.dbapi")
-    except ImportError:
-        raise InputError(
-            f"{kind}+adbc:// needs the driver adbc_driver_{kind}, which is not here: "
-            f"pip install adbc-driver-{kind}"
-        ) from None
-    if kind == "sqlite":
-        address = f"file:{quote(str(url.database))}?mode=ro"
-    else:
-        more = {"options": "--default_transaction_read_only=on"} if kind == "postgresql" else {}
-        whole = url.set(drivername=kind).update_query_dict(more)
-        address = whole.render_as_string(hide_password=False).replace(" ", "%20")
-    return partial(driver.connect, address), (driver.Error, pa.ArrowException, OSError)
+    read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
+    return read()
 
 
 def _duckdb(url: URL) -> tuple[Callable[[], Any], Any]:
@@ -344,10 +314,9 @@ def _duckdb(url: URL) -> tuple[Callable[[], Any], Any]:
     return partial(connect_duckdb, str(url.database)), (duckdb.Error,)
 
 
-def _is_away(kind: str, error: Any, _raw: Any) -> bool:
-    """Return whether an error of an Arrow driver means that the database cannot be reached."""
-    lost = isinstance(error, OSError) or getattr(error, "status_code", None) == IO
-    return kind not in ("sqlite", "duckdb") and lost
+def _is_here(_error: Any, _raw: Any) -> bool:
+    """Return that a file can be reached, whatever is wrong with it."""
+    return False
 
 
 def _is_lost(dialect: Any, error: Any, raw: Any) -> bool:
@@ -356,15 +325,6 @@ def _is_lost(dialect: Any, error: Any, raw: Any) -> bool:
     lost = getattr(error, "connection_invalidated", False)
     cause = getattr(error, "orig", None) or error
     return not connected or bool(lost or dialect.is_disconnect(cause, raw, None))
-
-
-def _check_kind(column: pa.Field) -> None:
-    """Raise an error for amounts of money, which PostgreSQL returns in hundredths."""
-    if (column.metadata or {}).get(b"POSTGRESQL:type") == b"money":
-        raise InputError(
-            f"column {column.name!r} is of type money; leave it out, or write a query that casts "
-            "it to numeric"
-        )
 
 
 def _plain(column: pa.Array) -> pa.Array:
