@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,9 +75,12 @@ def readings(kind: str, cells: list[str]) -> str:
         with pytest.raises(InputError) as said:
             FederatedKMeans(2, prepare="auto").fit({"a": frame})
         return str(said.value)
-    {"csv": frame.to_csv, "xlsx": frame.to_excel, "parquet": frame.to_parquet}[kind](
-        f"a.{kind}", index=False
-    )
+    writers: dict[str, Any] = {
+        "csv": frame.to_csv,
+        "xlsx": frame.to_excel,
+        "parquet": frame.to_parquet,
+    }
+    writers[kind](f"a.{kind}", index=False)
     return fails("fit", f"a.{kind}", "-k", 2)
 
 

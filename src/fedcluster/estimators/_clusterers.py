@@ -192,8 +192,9 @@ class FederatedKMeans(ClusterMixin, Federated):
         sites tell.
     inertia_error_ : float
         Share by which ``inertia_`` may miss the inertia of the rows with these centres: 0 without
-        groups; with them, from the number of groups of a site. Rows with heavy tails or ties, and
-        columns that are mostly 0, may miss it by several times as much. NaN if it is not known, as
+        groups; with them, a rule of thumb from the number of groups of a site, measured for normal,
+        uniform and overlapping rows. Rows with heavy tails or ties, and columns that are mostly 0,
+        may miss it by far more. NaN if it is not known, as
         where sites with fewer than ten groups, which tell no scatter within them, hold more than a
         hundredth of the rows.
     objective_ : str
