@@ -38,7 +38,7 @@ warm: .venv/ready
 
 lint: .venv/ready ## Check the style, and who imports whom
 	@$(BIN)/ruff check --quiet
-	@$(BIN)/lint-imports --no-cache --no-logo
+	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) || { echo "$$said"; exit 1; }
 	@$(BIN)/ruff format --check --quiet || { echo "Some files are not formatted: make format"; exit 1; }
 
 types: .venv/ready ## Check the types
