@@ -158,7 +158,7 @@ class Partition:
         if not units.are_persons or not len(self.units):
             return self
         kept, raw, width = self.persons, units.ids, units.persons.content.shape[1]
-        if kept.content.shape[1] != width:  # kept by an earlier version
+        if kept.content.shape[1] != width:  # of other columns, as before one was added
             kept = Persons.unknown(self.units, width)
         own = kept.found(units.persons, places_of(self.units, raw), self.members >= 0)
         gone, ids = np.ones(len(self.units), bool), self.units.copy()
