@@ -214,21 +214,3 @@ def test_the_reference_of_the_command_line_has_every_option_that_help_shows():
             written = hook["plain"](default) if " " in default else f"`{default}`"
             assert f"Default: {written}." in section, (name, default)
         assert "Default: ." not in section, name
-
-
-def test_the_pages_to_read_have_at_most_35000_words():
-    """Those of the navigation but the reference; shorten one before another becomes longer.
-
-    Code, formulas, pictures, and what hooks and scripts write between marks do not count.
-    """
-    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("nav:")[2].partition("- Reference:")[0]
-    pages = re.findall(r"(\S+\.md)$", nav, re.MULTILINE)
-    made = re.compile(
-        r"<!-- (?:rows of )?(\w+) -->.*?<!-- end of \1 -->"
-        r"|^ *```.*?^ *```$|\$\$.*?\$\$|!\[[^]]*\]\([^)]*\)",
-        re.MULTILINE | re.DOTALL,
-    )
-    read = [made.sub("", (ROOT / "docs" / page).read_text("utf-8")) for page in pages]
-    words = [word for text in read for word in text.split() if re.search(r"\w", word)]
-    assert len(pages) > 25
-    assert 10_000 < len(words) <= 35_000

@@ -1,0 +1,165 @@
+"""The size of the house: a ratchet, which goes down alone.
+
+A change that needs more raises a number here, and its commit says what it gave for it. A number
+that lies more than 2 % above what there is must come down.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import fedcluster
+from fedcluster.options.refusals import table
+from fedcluster_app.cli import app
+
+SRC = Path(fedcluster.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+NO_CODE |= {tokenize.ENDMARKER}
+
+MOST = {
+    "lines of the library": 25_846,
+    "lines of the application": 20_934,
+    "modules": 255,
+    "functions": 4312,
+    "constants": 707,
+    "commands": 61,
+    "options": 368,
+    "options of fit": 56,
+    "refused combinations": 110,
+    "words of the pages to read": 34_649,
+}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The code of a file."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def modules(package: str = "*") -> list[Path]:
+    """The files of a package, or of both."""
+    return [path for each in SRC.glob(package) for path in sorted(each.rglob("*.py"))]
+
+
+def lines(package: str) -> int:
+    """The lines of code, without docstrings and comments."""
+    return sum(map(lines_of, modules(package)))
+
+
+def lines_of(path: Path) -> int:
+    """The lines of a file that hold code."""
+    texts = [
+        range(node.lineno, (node.end_lineno or 0) + 1)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node.value.value, str)
+    ]
+    held = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline)
+        if token.type not in NO_CODE
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(held.difference(*texts))
+
+
+def functions() -> int:
+    """The functions and methods."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return sum(isinstance(node, kinds) for path in modules() for node in ast.walk(tree(path)))
+
+
+def constants() -> int:
+    """The names at the top of modules that are bound to numbers alone."""
+    return sum(
+        isinstance(name, ast.Name)
+        for path in modules()
+        for node in tree(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        if _is_number(node.value)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for name in ast.walk(target)
+    )
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether an expression is made of numbers alone."""
+    plain = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
+    found = [*ast.walk(value)]
+    are_numbers = all(
+        type(each.value) in (int, float) for each in found if isinstance(each, ast.Constant)
+    )
+    return are_numbers and all(isinstance(each, plain) for each in found)
+
+
+@cache
+def commands() -> dict[str, TyperCommand]:
+    """Every command that does something, by its words."""
+
+    def within(command: object, words: tuple[str, ...]) -> dict[str, TyperCommand]:
+        if isinstance(command, TyperGroup):
+            inner = command.commands.items()
+            return {k: v for name, each in inner for k, v in within(each, (*words, name)).items()}
+        return {" ".join(words): command} if isinstance(command, TyperCommand) else {}
+
+    return within(typer.main.get_command(app), ())
+
+
+def options(name: str = "") -> int:
+    """The options of a command, or of all."""
+    return sum(
+        parameter.param_type_name == "option"
+        for words, command in commands().items()
+        if words.startswith(name)
+        for parameter in command.params
+    )
+
+
+def words() -> int:
+    """The words of the pages of the navigation, but for the reference.
+
+    Code, formulas, pictures, and what hooks and scripts write between marks do not count.
+    """
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("nav:")[2].partition("- Reference:")[0]
+    made = re.compile(
+        r"<!-- (?:rows of )?(\w+) -->.*?<!-- end of \1 -->"
+        r"|^ *```.*?^ *```$|\$\$.*?\$\$|!\[[^]]*\]\([^)]*\)",
+        re.MULTILINE | re.DOTALL,
+    )
+    pages = [ROOT / "docs" / page for page in re.findall(r"(\S+\.md)$", nav, re.MULTILINE)]
+    texts = [made.sub("", page.read_text("utf-8")) for page in pages]
+    return sum(bool(re.search(r"\w", word)) for text in texts for word in text.split())
+
+
+COUNTED: dict[str, Callable[[], int]] = {
+    "lines of the library": lambda: lines("fedcluster"),
+    "lines of the application": lambda: lines("fedcluster_app"),
+    "modules": lambda: len(modules()),
+    "functions": functions,
+    "constants": constants,
+    "commands": lambda: len(commands()),
+    "options": options,
+    "options of fit": lambda: options("fit"),
+    "refused combinations": lambda: len(table()),
+    "words of the pages to read": words,
+}
+
+
+@pytest.mark.parametrize("what", MOST)
+def test_the_house_is_not_larger_and_its_numbers_follow_it_down(what):
+    assert 0.98 * MOST[what] <= COUNTED[what]() <= MOST[what]
+
+
+def test_lines_are_those_of_code(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text('"""A text\n\nof three lines."""\n\n# a comment\nx = (  # one\n    1\n)\n')
+    assert lines_of(path) == 3
