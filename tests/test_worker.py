@@ -188,7 +188,8 @@ def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
 
 RUN = """
 import os
-from fedcluster_app.site import lifeline, process
+from fedcluster_app.site import process
+from fedcluster_app.trust import lifeline
 process.LAST = 0.5
 lifeline.end_with(os.getppid())
 """

@@ -292,7 +292,7 @@ def regularised(kind: Kind, covariance: Floats, floors: Floats, least: Floats) -
     p = len(floors)
     diagonal = np.arange(p)
     matrices = covariance.copy()
-    variances = matrices[..., diagonal, diagonal] + least
+    variances = np.maximum(matrices[..., diagonal, diagonal], 0.0) + least
     matrices[..., diagonal, diagonal] = np.maximum(variances, floors)
     return matrices
 
