@@ -481,11 +481,6 @@ class ArrowTable:
     decimal: None = None
     fingerprint: None = None
 
-    @classmethod
-    def of_frame(cls, frame: Any, name: str) -> ArrowTable:
-        """Return the rows of a pandas data frame, without its index."""
-        return cls(Path(name), pa.Table.from_pandas(frame, preserve_index=False))
-
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the columns."""

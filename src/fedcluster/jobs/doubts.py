@@ -195,13 +195,13 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     >>> told(6000, *[25] * 100)[0][72:133]
     'fewer than 10 at 100 of 101 sites: expect up to about 35 % mo'
     """
-    limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
-    if not limits:
+    sizes = _group_sizes(sites)
+    if not sizes:
         return []
     silent = [site.name for site in sites if site.n_rows == 0]
     advice = "answered for no row: none is in a group; see fedcluster site doctor there"
     said = [f"{some_of(silent)} {advice}"] if silent else []
-    p, rows = max(dict(limit.parameters)["p"] for limit in limits), rows_of(sites)
+    p, rows = max(sizes.values()), rows_of(sites)
     each, of_all = [n / (k * p) for n in rows if n > 0], sum(rows) / (k * p)
     small = [ratio for ratio in each if ratio < FEW_AT_A_SITE]
     of_small = sum(ratio / max(ratio, 0.5) ** 2 for ratio in small) / max(of_all, 1e-300)
@@ -219,6 +219,16 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
         f"rows are seen in groups, and a cluster has {of_all:.0f} groups of {p} rows in all"
         f"{few} about {100 * most:.2g} % more inertia than without groups{ways}",
     ]
+
+
+def _group_sizes(sites: Sequence[SiteInfo]) -> dict[str, int]:
+    """Return the smallest number of rows of a group, by site that groups its rows."""
+    return {
+        site.name: int(dict(limit.parameters)["p"])
+        for site in sites
+        for limit in site.limits
+        if limit.name == "Groups"
+    }
 
 
 def inertia_error(
@@ -244,12 +254,7 @@ def inertia_error(
     >>> known(1000, 1000), known(1000, 60), inertia_error([SiteInfo("north", n_rows=9)], two, None)
     (0.04, nan, 0.0)
     """
-    p = {
-        site.name: float(dict(limit.parameters)["p"])
-        for site in sites
-        for limit in site.limits
-        if limit.name == "Groups"
-    }
+    p = _group_sizes(sites)
     if not p:
         return 0.0
     held = {site.name: site.n_rows or math.nan for site in sites if site.n_rows != 0}
@@ -257,8 +262,8 @@ def inertia_error(
     changed = how is not None and (how.unit or any(c.log or c.bounds for c in how.numeric))
     if changed or type(result.algorithm) is not Lloyd:
         return math.nan
-    few = sum(n for name, n in held.items() if n < FEW_TOLD * p.get(name, 0.0))
-    error = 2 * CAPPED * sum(p.get(name, 0.0) for name in held) / sum(rows)
+    few = sum(n for name, n in held.items() if n < FEW_TOLD * p.get(name, 0))
+    error = 2 * CAPPED * sum(p.get(name, 0) for name in held) / sum(rows)
     return math.nan if few > UNKNOWN * sum(rows) else error
 
 
@@ -267,13 +272,13 @@ def far_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
 
     Groups of far rows blur them, and others like them may have no cluster of their own.
     """
-    limits = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
+    sizes = _group_sizes(sites)
     state, k = result.state, len(result.state.centers)
     weights, total = state.weights, float(state.weights.sum())
-    is_hard = limits and k > 1 and type(result.algorithm) is Lloyd
+    is_hard = sizes and k > 1 and type(result.algorithm) is Lloyd
     if not is_hard or not total * state.inertia > 0:
         return []
-    p, n = max(dict(limit.parameters)["p"] for limit in limits), sum(rows_of(sites))
+    p, n = max(sizes.values()), sum(rows_of(sites))
     apart = ((state.centers[:, None] - state.centers) ** 2).sum(axis=2)
     shared = weights[:, None] * weights / np.maximum(weights[:, None] + weights, 1e-300)
     joined = shared * apart + np.where(np.eye(k, dtype=bool), np.inf, 0.0)
