@@ -262,6 +262,7 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
             toml = running.site(name) / "site.toml"
             text = toml.read_text().replace('"rows.csv"', '"rows.jsonl"')
             named = 'plugins = ["party"]\n' if name == "north" else ""
+            named += 'columns = ["age", "size"]\n'
             toml.write_text(named + text.replace('label_column = "side"', ""))
             (folder / f"{name}.jsonl").rename(running.site(name) / "rows.jsonl")
 

@@ -252,6 +252,11 @@ class SiteFile:
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
         told = names if self.confirmed is None else self.confirmed
+        if gone := sorted(set(told) - set(names)):
+            raise InputError(
+                f"site {self.name!r} has no column {gone[0]!r} any more, whose name may leave; it "
+                f"has {', '.join(names)}: run fedcluster check {self.path.name} again"
+            )
         own = self.columns or [name for name in told if name not in others]
         for name in columns or ():
             if name not in own:
