@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from fedcluster.errors import NotInstalledError
@@ -63,10 +65,13 @@ class LazyModule:
         self._name, self._parts = name, parts
 
     def __getattr__(self, name: str) -> Any:
-        library = import_module(self._name)
+        return getattr(self._library, name)
+
+    @cached_property
+    def _library(self) -> ModuleType:
         for part in self._parts:
             import_module(f"{self._name}.{part}")
-        return getattr(library, name)
+        return import_module(self._name)
 
 
 def made_by(library: str, value: Any) -> bool:

@@ -271,19 +271,21 @@ def standardised_differences(weights: Floats, means: Floats, spreads: Floats) ->
     >>> standardised_differences(np.array([2.0, 2.0]), np.array([3.0, 1.0]), np.ones(2)).round(4)
     array([ 1.4142, -1.4142])
     """
-    differences = np.full(len(weights), np.nan)
-    some = weights > 0
-    for j in np.flatnonzero(some):
-        others = some.copy()
-        others[j] = False
-        n, m = weights[others], means[others]
-        if not len(n) or weights[j] + n.sum() <= 2:
-            continue
-        rest = m[0] + float(n @ (m - m[0])) / float(n.sum())  # one of them keeps its own bits
-        squares = weights[j] * spreads[j] ** 2
-        squares += float(n @ (spreads[others] ** 2 + (m - rest) ** 2))
-        differences[j] = _ratio(means[j] - rest, math.sqrt(squares / (weights[j] + n.sum() - 2)))
-    return differences
+    groups = list(zip(weights.tolist(), means.tolist(), spreads.tolist(), strict=True))
+    return np.array([_difference(groups, j) for j in range(len(groups))], dtype=np.float64)
+
+
+def _difference(groups: Sequence[tuple[float, float, float]], j: int) -> float:
+    """Return Cohen's d between one of the groups and all others that have rows."""
+    weight, mean, spread = groups[j]
+    others = [each for i, each in enumerate(groups) if i != j and each[0] > 0]
+    n = sum(w for w, _, _ in others)
+    if not weight > 0 or not others or weight + n <= 2:
+        return math.nan
+    first = others[0][1]
+    rest = first + sum(w * (m - first) for w, m, _ in others) / n  # one of them keeps its own bits
+    squares = sum(w * (s * s + (m - rest) ** 2) for w, m, s in others) + weight * spread * spread
+    return _ratio(mean - rest, math.sqrt(squares / (weight + n - 2)))
 
 
 def _ratio(apart: float, spread: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import math
 import re
 import sqlite3
 import warnings
@@ -545,9 +546,12 @@ def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _kind(cell: str) -> str:
     """Return the kind of a cell in words; "" for a text without digits."""
-    with suppress(ValueError):
-        if "_" not in cell and float(cell) == float(cell):  # of most cells, without more ado
-            return NUMBER
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if value == value and "_" not in cell:  # of most cells, without more ado
+        return NUMBER
     if may_be_number(cell) or is_written_number(cell):
         return NUMBER
     if "@" in cell:
