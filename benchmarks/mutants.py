@@ -249,7 +249,13 @@ def _places(node: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_comment"):
             continue
-        for child in value if isinstance(value, list) else [value]:
+        children = value if isinstance(value, list) else [value]
+        if isinstance(node, ast.arguments) and name in ("defaults", "kw_defaults"):
+            own = node.kwonlyargs if name == "kw_defaults" else (node.posonlyargs + node.args)
+            last = own[len(own) - len(children) :]
+            pairs = zip(last, children, strict=True)
+            children = [child for arg, child in pairs if arg.arg.upper() not in SIZES]
+        for child in children:
             if isinstance(child, ast.AST) and not _says_nothing(child):
                 yield child
                 yield from _places(child)
@@ -261,8 +267,9 @@ def _says_nothing(node: ast.AST) -> bool:
         return node.arg == "strict"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id == "in_parts"
-    if isinstance(node, ast.Assign):
-        names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = {n.id.upper() for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         return bool(names) and names <= SIZES
     return isinstance(node, ast.Raise | ast.JoinedStr)
 

@@ -27,7 +27,7 @@ from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute, model_of
 from fedcluster.metrics.gaussians import log_likelihoods
-from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
+from fedcluster.metrics.objectives import PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
@@ -508,7 +508,7 @@ def test_no_preparation_of_whole_rows_takes_gaps() -> None:
 def test_rows_beyond_a_block_have_their_own_centres() -> None:
     rng = np.random.default_rng(8)
     k, d = 64, 2
-    X, centers = rng.normal(size=(BLOCK // k + 9, d)), rng.normal(size=(k, d))
+    X, centers = rng.normal(size=((1 << 16) // k + 9, d)), rng.normal(size=(k, d))
     X[rng.random(X.shape) < 0.2] = np.nan
     labels, squared = nearest_present(X, centers)
     expected = np.nansum((X[:, None] - centers) ** 2, axis=2)

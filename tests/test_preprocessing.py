@@ -809,17 +809,17 @@ def test_a_crowd_of_sites_is_prepared_as_one() -> None:
 
 
 @pytest.mark.parametrize(("room", "n_kept"), [(0, 0), (2 * 8 * 50, 2), (1 << 28, 4)])
-def test_counts_are_the_same_however_many_sorted_columns_are_kept(
-    monkeypatch: pytest.MonkeyPatch, room: int, n_kept: int
-) -> None:
-    monkeypatch.setattr("fedcluster.preprocessing.moments.KEPT_BYTES", room)
+def test_counts_are_the_same_however_many_sorted_columns_are_kept(room: int, n_kept: int) -> None:
+    class Step(Histogram):
+        kept_bytes = room
+
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(50, 4)), rng.uniform(1, 2, 50)
     edges = np.tile(np.linspace(-2.0, 2.0, 9), (4, 1))
     state = State(memory={"columns": np.arange(4.0), "edges": edges})
     data = Data(X, weight)
     for _ in range(2):
-        answer = Histogram().client_step(state, data, rng)
+        answer = Step().client_step(state, data, rng)
         for j, weights in enumerate(answer.weights.reshape(4, 8)):
             inside = [(X[:, j] > low) & (X[:, j] <= high) for low, high in pairwise(edges[j])]
             np.testing.assert_allclose(weights, [weight[rows].sum() for rows in inside])

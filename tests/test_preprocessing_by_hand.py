@@ -26,13 +26,13 @@ from fedcluster.preprocessing import (
     PreprocessingSpec,
     Preprocessor,
     fitting,
-    moments,
 )
 from fedcluster.preprocessing.fitting import first_look, fit
 from fedcluster.preprocessing.moments import (
     ColumnMoments,
     Histogram,
     Principal,
+    PrincipalEffort,
     means_from_total,
     principal,
     quantiles,
@@ -567,13 +567,16 @@ def test_a_search_among_equal_rows_ends_at_a_share_of_two_to_the_minus_30() -> N
 
 @pytest.mark.parametrize("room", [0, 1, 2, 3])
 def test_sorted_columns_are_kept_as_long_as_there_is_room(
-    monkeypatch: pytest.MonkeyPatch, room: int
+    room: int,
 ) -> None:
     X = np.random.default_rng(0).normal(size=(50, 3))
-    monkeypatch.setattr(moments, "KEPT_BYTES", room * X[:, 0].nbytes)
+
+    class Step(Histogram):
+        kept_bytes = room * X[:, 0].nbytes
+
     data, rng = Data(X), np.random.default_rng(0)
     memory = {"columns": np.arange(3.0), "edges": np.array([[-np.inf, 0, np.inf]] * 3)}
-    first, again = (Histogram().client_step(State(memory=memory), data, rng) for _ in range(2))
+    first, again = (Step().client_step(State(memory=memory), data, rng) for _ in range(2))
     assert_array_equal(first.weights, np.column_stack([(X <= 0).sum(0), (X > 0).sum(0)]).ravel())
     assert_array_equal(first.weights, again.weights)
     kept = data.cache["sorted columns"]
@@ -609,15 +612,15 @@ def test_up_to_2000_columns_have_a_whole_covariance_and_others_ten_spare_directi
 
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
 def test_directions_that_are_found_in_turns_belong_to_their_variances(
-    monkeypatch: pytest.MonkeyPatch, scale: float
+    scale: float,
 ) -> None:
     """Forty turns are enough or all that there are: rows alike in all directions settle late."""
     X = scale * np.random.default_rng(0).normal(size=(300, 40))
     plain = X - X.mean(axis=0)
     exact = np.linalg.svd(plain)[1][:2] ** 2 / 299
     for most, rounds in ((3, 3), (40, 40)):
-        monkeypatch.setattr(moments, "MOST_ROUNDS", most)
-        outcome = run_plan(principal(2, whole=10), engine_of({"a": Data(X)}))
+        effort = PrincipalEffort(most_rounds=most)
+        outcome = run_plan(principal(2, whole=10, effort=effort), engine_of({"a": Data(X)}))
         assert len(outcome.communication_rounds) <= 1 + rounds
         components = np.array(outcome.value.components)
         assert_allclose(components @ components.T, np.eye(2), atol=1e-12)
@@ -760,9 +763,7 @@ def test_a_column_that_is_read_back_does_the_same() -> None:
     assert {type(each) for each in kinds} == {float}
 
 
-def test_a_categorical_preprocessor_counts_by_blocks_of_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_categorical_preprocessor_counts_by_blocks_of_rows() -> None:
     """However few rows a block has."""
     data = sexes(f=6, m=9, x=3)
     data.X[4, 0] = np.nan
@@ -770,8 +771,11 @@ def test_a_categorical_preprocessor_counts_by_blocks_of_rows(
     whole = preprocessor.apply(data).X
     assert np.isnan(whole[4]).tolist() == [True, True, True, False]
     for size in (1, 4, 13, 1000):
-        monkeypatch.setattr("fedcluster.preprocessing.transform.BLOCK", size)
-        assert_array_equal(preprocessor.apply(data).X, whole)
+
+        class Blocks(Preprocessor):
+            block_values, fewest_rows = size, size
+
+        assert_array_equal(Blocks(preprocessor.columns, "keep").apply(data).X, whole)
 
 
 def test_half_or_fewer_sites_that_have_a_column_are_named_with_what_others_call_it() -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.core import Data, Grouped, Summary
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy.disclosure import MANY, PersonCounter, PersonCounts, behind_groups
+from fedcluster.privacy.disclosure import PersonCounter, PersonCounts, behind_groups
 
 
 def lines(*rows: float) -> Summary:
@@ -56,9 +56,9 @@ def test_persons_come_by_their_rows_whatever_chunk_they_were_in() -> None:
         persons = counted(*groups)
         assert_array_equal(persons.most, [0, 3, 5, 6])
         assert len(persons) == 3
-    many = counted(*[[i % 5, 0] for i in range(3 * MANY)])
-    assert_array_equal(np.diff(many.most)[:1], [3 * MANY + 20])
-    assert many.most[-1] == 6 * MANY
+    many = counted(*[[i % 5, 0] for i in range(3 * PersonCounter.many)])
+    assert_array_equal(np.diff(many.most)[:1], [3 * PersonCounter.many + 20])
+    assert many.most[-1] == 6 * PersonCounter.many
     assert len(counted()) == 0
     assert_array_equal(counted().most, [0])
 

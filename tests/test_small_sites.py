@@ -23,7 +23,7 @@ from fedcluster import (
 )
 from fedcluster.algorithms import FFCM, FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.merging import pool
-from fedcluster.algorithms.summaries import MOST_POINTS
+from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import FEWEST, BatchedAnswers, Stacked, kind_of
@@ -188,7 +188,7 @@ def test_rows_may_come_in_any_order() -> None:
 
 def test_sites_too_large_for_their_rows_to_be_points_describe_themselves() -> None:
     rng, step = np.random.default_rng(2), SiteSummaries(4)
-    tables = [rng.normal(size=(n, 1)) for n in (MOST_POINTS + 1, *[30] * FEWEST)]
+    tables = [rng.normal(size=(n, 1)) for n in (Points.most_rows + 1, *[30] * FEWEST)]
     clients = [Client(str(i), Data(X), ()) for i, X in enumerate(tables)]
     [answers] = LocalEngine(clients).ask([Task(step, State())])
     assert not isinstance(answers, BatchedAnswers)

@@ -26,11 +26,11 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 25_846,
-    "lines of the application": 20_934,
+    "lines of the library": 25_920,
+    "lines of the application": 20_943,
     "modules": 255,
-    "functions": 4312,
-    "constants": 707,
+    "functions": 4314,
+    "constants": 577,
     "commands": 61,
     "options": 368,
     "options of fit": 56,

@@ -52,8 +52,6 @@ from fedcluster.kernels.iteration import lloyd
 from fedcluster.metrics import FuzzyObjective, Inertia
 
 Averaging = Literal["avg_1", "avg_2"]
-PROGRAM_SEED = 43
-"""The seed of the server's k-means in the authors' program, the same in every round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +246,9 @@ class FFCM:
         if len(received) < k:
             raise too_few("avg_2", k, len(received))
         if self.reseed or state.round == 0:
-            draws = np.random.default_rng(PROGRAM_SEED) if self.reseed else rng
+            # The seed of the server's k-means in the authors' program, the same in
+            # every round.
+            draws = np.random.default_rng(43) if self.reseed else rng
             fit = kmeans(received, k, weights, rng=draws, max_iter=500)
         else:
             tol = tolerance(received, 1e-4)

@@ -13,7 +13,7 @@ from fedcluster.algorithms.merging import means
 from fedcluster.core import Floats, State, Summary
 from fedcluster.errors import InputError
 from fedcluster.kernels.em import Moments
-from fedcluster.metrics.gaussians import DIGITS, Kind, texts_of
+from fedcluster.metrics.gaussians import CONSTANT_UP_TO, Kind, texts_of
 
 NO_SPREAD = (
     "a component of the mixture has no spread, its rows are all alike in some direction: "
@@ -277,7 +277,7 @@ def variances_of_rows(kind: Kind, sums: ComponentSums, centers: Floats, moved: F
     else:
         within = np.einsum("...jj->...j", scatter).reshape(-1, p).sum(axis=0)
     variances: Floats = np.maximum(within / sums.pooled + between, 0.0)
-    return np.where(variances > (DIGITS * size) ** 2, variances, 1.0)
+    return np.where(variances > (CONSTANT_UP_TO * size) ** 2, variances, 1.0)
 
 
 def regularised(kind: Kind, covariance: Floats, floors: Floats, least: Floats) -> Floats:
@@ -334,5 +334,5 @@ def _factor(covariance: Floats, least: float) -> Floats:
             raise InputError(NO_SPREAD) from None
         unit = np.sqrt(covariance.diagonal())
         values, vectors = np.linalg.eigh(covariance / unit / unit[:, None])
-        raised = (vectors * np.maximum(values, max(least, DIGITS))) @ vectors.T
+        raised = (vectors * np.maximum(values, max(least, CONSTANT_UP_TO))) @ vectors.T
         return np.asarray(unit[:, None] * np.linalg.cholesky(raised), dtype=np.float64)

@@ -56,9 +56,6 @@ from fedcluster.metrics.gaussians import (
 )
 from fedcluster.options.choices import COVARIANCES
 
-NOISE = 0.05
-"""Initial share of noise if the start gives it no weight."""
-
 
 @dataclass(frozen=True, slots=True)
 class GaussianMixture:
@@ -254,7 +251,8 @@ class GaussianMixture:
         """Return the arrays of the memory other than the precisions."""
         extras, d = {}, centers.shape[1]
         if self.log_noise is not None:
-            first = NOISE * sums.total if not is_fitted(state) else sums.noise
+            # Initial share of noise if the start gives it no weight.
+            first = 0.05 * sums.total if not is_fitted(state) else sums.noise
             extras["noise"] = np.array([first])
         if self.levels:
             texts = texts_of(state, d)

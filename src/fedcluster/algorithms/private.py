@@ -180,12 +180,6 @@ def clipped(rows: Floats, radius: Floats | float) -> Floats:
 MOST_CELLS = 1 << 16
 """Largest number of cells of a grid."""
 
-NARROWEST = 1e-12
-"""Smallest distance between the ends of an axis."""
-
-CELL_COUNTS = 0.2
-"""Part of the privacy cost of sums and counts that is spent on the counts."""
-
 
 @dataclass(frozen=True, slots=True)
 class GridCells:
@@ -234,6 +228,7 @@ class GridCells:
     client_additive = server_additive = True
 
     means: bool = False
+    counts_share = 0.2  # part of the privacy cost of sums and counts that is spent on the counts
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each cell, a sum for each axis or none."""
@@ -241,7 +236,7 @@ class GridCells:
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
         """Return the sensitivity of the answer: 1 in one count, and a sum of length 1."""
-        return Sensitivity(float(self.means), 1.0, CELL_COUNTS)
+        return Sensitivity(float(self.means), 1.0, self.counts_share)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weight of the rows in each cell, and their sums.
@@ -255,7 +250,8 @@ class GridCells:
         if (n_cells := prod(bins)) > MOST_CELLS:
             raise ValueError(f"a grid has at most {MOST_CELLS:,} cells, not {n_cells:,}")
         low, high = state.memory["low"], state.memory["high"]
-        width, q = np.maximum(high - low, NARROWEST) / bins, len(bins)
+        # Smallest distance between the ends of an axis.
+        width, q = np.maximum(high - low, 1e-12) / bins, len(bins)
         summary = no_rows(n_cells, q if self.means else 0)
         for part in in_parts(data, 2 * (data.X.shape[1] + q)):
             z = along(part, state)
@@ -288,17 +284,8 @@ def _bins(state: State) -> tuple[int, ...]:
     return tuple(int(bins) for bins in state.memory["bins"])
 
 
-ROUND_COUNTS = 0.25
-"""Part of the privacy cost of an answer that is spent on its counts."""
-
-SQUARES = 0.5
-"""Value of a squared length of 1 in an answer: squares then add little to the sensitivity."""
-
 SMALLEST, APART = 1e-6, 0.5
 """Smallest radius, and the first one as a multiple of the median distance between centres."""
-
-FEWEST = 0.25
-"""Smallest number of rows that a cluster is assumed to have, in parts of an even share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +331,11 @@ class RelativeLloyd:
     objective = Inertia
 
     spread: float = 2.0
+    counts_share = 0.25  # part of the privacy cost of an answer that is spent on its counts
+    squares = 0.5
+    """Value of a squared length of 1 in an answer: squares then add little to the sensitivity."""
+    fewest_share = 0.25
+    """Smallest number of rows that a cluster is assumed to have, in parts of an even share."""
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: moves and squares for each centre."""
@@ -351,7 +343,7 @@ class RelativeLloyd:
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
         """Return the sensitivity of the answer: a move of length 1, and its square."""
-        return Sensitivity(sqrt(1.0 + SQUARES**2), 1.0, ROUND_COUNTS)
+        return Sensitivity(sqrt(1.0 + self.squares**2), 1.0, self.counts_share)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return moves, squares and counts of the rows nearest to each centre."""
@@ -361,16 +353,16 @@ class RelativeLloyd:
             labels, _ = nearest(part.X, state.centers)
             apart = part.X - state.centers[labels]
             moves = on_grid(clipped(apart, radius[labels]) / radius[labels, None])
-            squares = on_grid(SQUARES * np.square(moves).sum(axis=1))
+            squares = on_grid(self.squares * np.square(moves).sum(axis=1))
             summary += by_cluster(part, labels, np.column_stack([moves, squares]), k)
         return summary
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Move each centre by the mean of its rows' moves, and fit the radius to the rows."""
         answer, radius = total(answers), radii(state)
-        moves, squares = answer.sums[:, :-1], answer.sums[:, -1] / SQUARES
+        moves, squares = answer.sums[:, :-1], answer.sums[:, -1] / self.squares
         n = max(float(answer.weights.sum()), 1.0)
-        counts = np.maximum(answer.weights, FEWEST * n / len(radius))
+        counts = np.maximum(answer.weights, self.fewest_share * n / len(radius))
         steps = clipped(moves / counts[:, None], 1.0)
         left = squares - (steps**2).sum(axis=1) * counts
         inertia = max(float((radius**2) @ left), 0.0)

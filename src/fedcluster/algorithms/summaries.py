@@ -24,12 +24,6 @@ from fedcluster.core.ranges import MEANS, NO_CENTERS, Allowed, Box, LineBounds, 
 from fedcluster.kernels import hard_pass, kmeans
 from fedcluster.metrics import Inertia
 
-MOST_POINTS = 2048
-"""Number of rows above which the leaves of a variance tree replace them; also the most leaves."""
-
-PASSES = 10
-"""Iterations of k-means at a site: a description need not be converged."""
-
 
 @dataclass(frozen=True, slots=True)
 class SiteSummaries:
@@ -72,6 +66,7 @@ class SiteSummaries:
     n_means: int
     min_rows: int = 1
     rows_per_mean: int = 1
+    passes = 10  # iterations of k-means at a site: a description need not be converged
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of means."""
@@ -86,7 +81,7 @@ class SiteSummaries:
         data = data.weighed().canonical()
         points = Points.of(data, rng)
         k = min(self.n_means, max(1, len(data) // self.rows_per_mean), len(points.X))
-        fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=PASSES)
+        fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=self.passes)
         return points.summary(fit.centers, self.min_rows)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
@@ -110,9 +105,12 @@ class Points:
     X: Rows
     weights: Floats
     counts: Floats
+    most_rows = 2048
+    """Number of rows above which the leaves of a variance tree replace them; also the most
+    leaves."""
 
     @classmethod
-    def of(cls, data: Data, rng: Generator, most: int = MOST_POINTS) -> Points:
+    def of(cls, data: Data, rng: Generator, most: int = most_rows) -> Points:
         """Return the rows themselves or, if there are many, the leaves of a variance tree."""
         ones = np.ones(len(data))
         weights = ones if data.sample_weight is None else data.sample_weight

@@ -37,14 +37,6 @@ from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_we
 EDGES = np.geomspace(1e-30, 1e30, 31)
 """Number of edges between the cells of squared distances in the first round."""
 
-KNOWN = 4.0
-"""Ratio of a cell's ends above which r is not known within a factor of two."""
-
-ASIDE = 0.01
-"""Distance at which an empty centre is put beside another, in its standard deviations."""
-
-RESOLUTION = 2.0**-30
-"""Width of a cell, relative to its upper end, at which it is not divided any more."""
 
 MEMORY: Mapping[str, Array] = {
     "radius": Array(("one",), least=0.0),
@@ -162,7 +154,8 @@ def _without_empty(centers: Floats, errors: Floats, weights: Floats, rng: Genera
     crowded = crowded[errors[crowded] > 0]
     empty = empty[: len(crowded)]
     spread = np.sqrt(errors[crowded] / weights[crowded] / centers.shape[1])
-    aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[:, None]
+    # Distance at which an empty centre is put beside another, in its standard deviations.
+    aside = 0.01 * rng.normal(size=(len(crowded), centers.shape[1])) * spread[:, None]
     moved = centers.copy()
     moved[empty] = centers[crowded] + aside
     return moved
@@ -227,6 +220,9 @@ class RadiusSearch:
     target: float
     exact: bool
     hidden: bool
+    known = 4.0  # ratio of a cell's ends above which r is not known within a factor of two
+    resolution = 2.0**-30
+    """Width of a cell, relative to its upper end, at which it is not divided any more."""
 
     def memory(self) -> dict[str, Floats]:
         """Return the arrays for the memory of the state."""
@@ -249,10 +245,10 @@ class RadiusSearch:
             following = _wider(edges, cell)
             return cls(radius, following, seen, target, False, hidden > 0)
         low, high = edges[cell - 1], edges[cell]
-        if 0 < KNOWN * low < high:
+        if 0 < cls.known * low < high:
             following = np.geomspace(low / 2, 2 * high, len(edges))
             return cls(0.0, following, seen, target, False, hidden > 0)
-        exact = upto[cell] <= target * (1 + 1e-12) or high - low <= RESOLUTION * high
+        exact = upto[cell] <= target * (1 + 1e-12) or high - low <= cls.resolution * high
         following = edges if hidden else _closer(low, high)
         return cls(high, following, seen, target, bool(exact), hidden > 0)
 

@@ -35,12 +35,6 @@ from fedcluster.kernels import hard_pass
 from fedcluster.kernels.rows import Cuts, Places, leaf_sums
 from fedcluster.metrics import Inertia
 
-ROUNDED = 1e-9
-"""Relative difference that is attributed to the rounding of sums."""
-
-TRIES = 6
-"""Number of cuts of one leaf that are undone before the leaf is left uncut."""
-
 SINGLE_LEAF = {
     **dict.fromkeys(("parent", "child", "feature", "threshold"), np.zeros(0)),
     **dict.fromkeys(("undone", "column", "value"), np.zeros(1)),
@@ -102,6 +96,7 @@ class VarianceTree:
     n_leaves: int
     min_rows: int = 1
     passes: int = 0
+    tries = 6  # number of cuts of one leaf that are undone before the leaf is left uncut
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: sums for each leaf and, before passes, also squares."""
@@ -158,7 +153,7 @@ class VarianceTree:
         """Return the leaves to cut, by decreasing sum of squares, as many as there is room for."""
         room = min(len(weights), self.n_leaves - len(weights))
         within = squares.sum(axis=1)
-        able = (weights >= 2 * self.min_rows) & (within > 0) & (tree.undone < TRIES)
+        able = (weights >= 2 * self.min_rows) & (within > 0) & (tree.undone < self.tries)
         order = np.argsort(-within, kind="stable")
         chosen: Places = order[able[order]][:room]
         return chosen
@@ -224,7 +219,8 @@ class _Tree:
         """
         again = self.undone[chosen] > 0
         varying = squares[chosen]
-        largest = varying >= (1 - ROUNDED) * varying.max(axis=1, keepdims=True)
+        # Relative difference that is attributed to the rounding of sums.
+        largest = varying >= (1 - 1e-9) * varying.max(axis=1, keepdims=True)
         feature = np.where(again, self.column[chosen], largest.argmax(axis=1))
         threshold = np.where(again, self.value[chosen], centers[chosen, feature])
         n, fresh = len(self.undone), np.zeros(len(chosen), dtype=np.intp)

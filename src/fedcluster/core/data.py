@@ -245,10 +245,6 @@ def on_grid(values: Rows) -> Rows:
     return shortened
 
 
-BITS = 32
-"""Bits of a number that decide what comes first."""
-
-
 def coarse(values: Floats, largest: Floats | float) -> Floats:
     """Return values rounded to multiples of 2^-32 of the power of two above ``largest``.
 
@@ -260,7 +256,7 @@ def coarse(values: Floats, largest: Floats | float) -> Floats:
     >>> coarse(np.array([0.25, 0.25 + 1e-16]), 0.5).tolist()
     [0.25, 0.25]
     """
-    places = np.frexp(largest)[1] - BITS
+    places = np.frexp(largest)[1] - 32  # Bits of a number that decide what comes first.
     rounded: Floats = np.ldexp(np.rint(np.ldexp(values, -places)), places)
     return rounded
 

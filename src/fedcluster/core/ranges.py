@@ -26,9 +26,6 @@ from fedcluster.core import Floats, State, Step, Summary
 LARGEST = 1e100
 """Largest magnitude of a number in a question: its square is finite, as are sums of squares."""
 
-MOST_ROUNDS = 1_000_000
-MOST_TEXTS = 1000
-LONGEST_TEXT = 10_000
 
 Sizes = Mapping[str, int]
 """Sizes that a range may depend on: ``max_clusters`` of the site, ``d`` columns, ``k`` centres."""
@@ -106,19 +103,22 @@ class OneOf:
 class Texts:
     """JSON lists of distinct texts, at most ``MOST_TEXTS``."""
 
+    most = 1000
+    longest = 10_000
+
     def holds(self, value: Any, sizes: Sizes) -> bool:
         """Return whether the text is such a list."""
         try:
             texts = json.loads(value)
         except (TypeError, ValueError, RecursionError):
             return False
-        if not isinstance(texts, list) or len(texts) > MOST_TEXTS:
+        if not isinstance(texts, list) or len(texts) > self.most:
             return False
-        short = all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts)
+        short = all(isinstance(text, str) and len(text) <= self.longest for text in texts)
         return short and len(set(texts)) == len(texts)
 
     def __str__(self) -> str:
-        return f"a JSON list of at most {MOST_TEXTS:,} texts"
+        return f"a JSON list of at most {self.most:,} texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +227,7 @@ class Allowed:
     optional: bool = False
     sizes: Mapping[str, Whole] = field(default_factory=dict)
     gaps: bool = False
+    most_rounds = 1_000_000
 
     def check_fields(self, step: Any, sizes: Sizes) -> None:
         """Check the parameters of a step, a dataclass.
@@ -261,8 +262,8 @@ class Allowed:
             raise ValueError(f"centers must be {self.centers} lines (d,) of {every.numbers}")
         if not WEIGHTS.holds(state.weights, sizes):
             raise ValueError(f"weights must be an array {WEIGHTS}")
-        if not 0 <= state.round <= MOST_ROUNDS:
-            raise ValueError(f"round must be 0 to {MOST_ROUNDS:,}")
+        if not 0 <= state.round <= self.most_rounds:
+            raise ValueError(f"round must be 0 to {self.most_rounds:,}")
         if not (isnan(state.inertia) or abs(state.inertia) <= LARGEST**2):
             raise ValueError("inertia must be finite")
         self._check_memory(state.memory, sizes)
@@ -313,9 +314,6 @@ def allowed_of(step: Any) -> Allowed:
 
 EVERYTHING = (-np.inf, np.inf)
 """Range of a column for which none is known."""
-
-ROUNDING = 1e-6
-"""Relative amount by which rounding may exceed a bound; rows may have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -385,6 +383,7 @@ class LineBounds:
     low: ArrayLike
     high: ArrayLike
     disjoint: bool = True
+    rounding = 1e-6  # relative amount by which rounding may exceed a bound; rows may have 32 bits
 
     def beyond(self, summary: Summary) -> str | None:
         """Describe which mean of an answer is out of bounds; None if none is.
@@ -399,7 +398,7 @@ class LineBounds:
         each = summary.sums[some] / summary.weights[some, None]
         low, high = (np.broadcast_to(b, summary.sums.shape)[some] for b in (self.low, self.high))
         with np.errstate(invalid="ignore"):
-            slack = ROUNDING * np.maximum(_finite(low), _finite(high))
+            slack = self.rounding * np.maximum(_finite(low), _finite(high))
             out = (each < low - slack) | (each > high + slack)
         if not out.any():
             return None

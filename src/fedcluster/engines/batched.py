@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.algorithms.summaries import MOST_POINTS, PASSES
+from fedcluster.algorithms.summaries import Points
 from fedcluster.algorithms.variance_tree import leaves, pass_number
 from fedcluster.core import (
     MOST_FOR_A_ROW,
@@ -381,7 +381,7 @@ def _means(task: Task, table: StackedRows) -> Joined:
     most = np.minimum(np.maximum(1, table.sizes // step.rows_per_mean), table.sizes)
     draws = _draws(task, table.names, np.minimum(step.n_means, most))
     weights = as_given_weights(as_weights(table.data.sample_weight), len(table.data))
-    X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True)
+    X, (points, columns), how = table.padded, table.points, (SiteSummaries.passes, 1e-4, True)
 
     def describe(some: slice, sites: Sites) -> Totals:
         edges = slice(some.start, some.stop + 1)
@@ -512,7 +512,7 @@ def _pays_off(task: Task, n_sites: int) -> bool:
 
 def _fits(task: Task, table: StackedRows) -> bool:
     """Return whether a task can be asked of all sites at once."""
-    if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
+    if isinstance(task.step, SiteSummaries) and table.sizes.max() > Points.most_rows:
         return False
     centers = task.state.centers
     return not len(centers) or centers.shape[1] == table.data.X.shape[1]

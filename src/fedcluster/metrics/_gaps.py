@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats, Rows
 from fedcluster.kernels.em import Densities, Moments, log_densities
 
-ROWS = 1 << 20
-"""Number of differences from means that are held at a time."""
-
 
 class PresentValues:
     """Mixture components restricted to the values that rows have.
@@ -35,6 +32,8 @@ class PresentValues:
         The log density of noise, the last component; a row with missing values gets its part, by
         the number of its columns.
     """
+
+    at_once = 1 << 20  # number of differences from means that are held at a time
 
     def __init__(self, model: Densities, log_noise: float | None = None) -> None:
         self.model, self.log_noise = model, log_noise or 0.0
@@ -54,7 +53,7 @@ class PresentValues:
         patterns, mine = np.unique(there, axis=0, return_inverse=True)
         order = np.argsort(mine.ravel(), kind="stable")
         ends = np.cumsum(np.bincount(mine.ravel(), minlength=len(patterns)))
-        size = max(1, ROWS // max(1, self.k * self.p))
+        size = max(1, self.at_once // max(1, self.k * self.p))
         for pattern, some in zip(patterns, np.split(order, ends[:-1]), strict=True):
             for start in range(0, len(some), size):
                 yield some[start : start + size], pattern

@@ -27,9 +27,6 @@ from fedcluster.core.ranges import CENTERS, Allowed, Array, Box, LineBounds
 from fedcluster.kernels import nearest
 from fedcluster.metrics import moments
 
-ROUNDING = 1e-14
-"""Relative rounding error of a difference of equal sums."""
-
 
 def clusters_of(part: Data, centers: Floats) -> tuple[Labels, Floats]:
     """Return the cluster of each row, (n,), and its squared distance to that centre, (n,).
@@ -205,7 +202,8 @@ class Clusters:
     def within(self) -> Floats:
         """The sums of w |x - m_j|^2, (k,), in squared units of the rows."""
         within: Floats = self.errors - self.weights * (self.moves**2).sum(axis=1)
-        return np.where(within > ROUNDING * self.errors, within, 0.0)
+        # Relative rounding error of a difference of equal sums.
+        return np.where(within > 1e-14 * self.errors, within, 0.0)
 
     @property
     def between(self) -> float:

@@ -32,21 +32,6 @@ POWERS = 4
 GRIDS = (10.0, 5.0, 1.0, 0.5, 0.1)
 """Possible steps of which all values of a column may be multiples, largest first."""
 
-ON_GRID = 1e-6
-"""Largest distance from a multiple, in steps, at which a value counts as one."""
-
-TWO_VALUED = 1e-6
-"""Largest excess of the kurtosis over that of two values at which a column has only two."""
-
-NORMAL = 25.0
-"""Largest n (g^2 / 6 + e^2 / 24), with g the skewness and e the excess of the kurtosis, at which a
-column counts as normal: a chi-square of two degrees of freedom (C. M. Jarque & A. K. Bera, Int.
-Stat. Rev. 55, 1987)."""
-MOST_BETWEEN, HALVINGS = 0.98, 12
-"""The largest share of variance between clusters, and how often its range is halved."""
-
-MOST_EDGES = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnShape:
@@ -72,6 +57,7 @@ class ColumnShape:
 
     allowed = Allowed(centers=ONE_CENTER, memory={"shift": Array(("d",)), "scale": Array(("d",))})
     client_additive = server_additive = True
+    on_grid = 1e-6  # distance from a multiple, in steps, up to which a value counts as one
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each column."""
@@ -97,7 +83,7 @@ class ColumnShape:
             raw = part.X * state.memory["scale"] + state.memory["shift"]
             for i, step in enumerate(GRIDS):
                 places = raw / step
-                sums[:, POWERS + i] += w @ (np.abs(places - np.round(places)) <= ON_GRID)
+                sums[:, POWERS + i] += w @ (np.abs(places - np.round(places)) <= self.on_grid)
         if (within := data.within) is not None:
             sums[:, 1] += within
         grouped = data.grouped
@@ -154,7 +140,8 @@ class Shapes:
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         with np.errstate(divide="ignore", invalid="ignore"):
             skewness, kurtosis = third / variance**1.5, fourth / variance**2
-            two = np.abs(kurtosis - skewness**2 - 1.0) <= TWO_VALUED * (1.0 + skewness**2)
+            # up to the excess over the kurtosis of two values that is only rounding
+            two = np.abs(kurtosis - skewness**2 - 1.0) <= 1e-6 * (1.0 + skewness**2)
             reach = np.sqrt(1.0 + skewness**2 / 4.0)
             ends = np.array([skewness / 2.0 - reach, skewness / 2.0 + reach])
         mean = state.centers[0] + m1
@@ -167,7 +154,15 @@ class Shapes:
         return cls(mean, variance, values, grid, between, float(total.weights[0]), rows_each)
 
 
-def between_share(skewness: Floats, excess: Floats, n: Floats) -> Floats:
+def between_share(
+    skewness: Floats,
+    excess: Floats,
+    n: Floats,
+    *,
+    normal: float = 25.0,
+    most_between: float = 0.98,
+    halvings: int = 12,
+) -> Floats:
     """Return the share b of a column's variance that is between clusters, as its moments tell.
 
     If a column is the sum of one of two values and of normal noise, 2 b^3 + e b - g^2 = 0 (A. C.
@@ -178,18 +173,26 @@ def between_share(skewness: Floats, excess: Floats, n: Floats) -> Floats:
     ----------
     skewness, excess, n : ndarray of shape (d,)
         g, e and the weight of the rows.
+    normal : float
+        Largest n (g^2 / 6 + e^2 / 24), with g the skewness and e the excess of the kurtosis, at
+        which a column counts as normal: a chi-square of two degrees of freedom (C. M. Jarque & A.
+        K. Bera, Int. Stat. Rev. 55, 1987).
+    most_between : float
+        The largest share of variance between clusters.
+    halvings : int
+        How often its range is halved.
 
     Examples
     --------
     >>> between_share(np.zeros(2), np.array([-1.28, -0.01]), np.full(2, 900.0)).round(2)
     array([0.8, 0. ])
     """
-    low, high = np.zeros(len(n)), np.full(len(n), MOST_BETWEEN)
-    for _ in range(HALVINGS):
+    low, high = np.zeros(len(n)), np.full(len(n), most_between)
+    for _ in range(halvings):
         half = (low + high) / 2
         above = 2 * half**3 + excess * half > skewness**2
         low, high = np.where(above, low, half), np.where(above, half, high)
-    is_normal = n * (skewness**2 / 6 + excess**2 / 24) <= NORMAL
+    is_normal = n * (skewness**2 / 6 + excess**2 / 24) <= normal
     share: Floats = np.where(is_normal, 0.0, low)
     return share
 
@@ -217,7 +220,7 @@ class AxisCounts:
     allowed = Allowed(
         centers=ONE_CENTER,
         memory={"axes": Array(("t", "d")), "edges": Array(("edges",), -inf, inf, rising=True)},
-        sizes={"t": Whole(1, 2, "d"), "edges": Whole(2, MOST_EDGES)},
+        sizes={"t": Whole(1, 2, "d"), "edges": Whole(2, 1000)},
     )
     client_additive = server_additive = True
 

@@ -69,12 +69,6 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
 }
 """Shape of ``precisions_cholesky`` for each type of covariance."""
 
-LEAST_SHARE = 1e-10
-"""Smallest probability of a level, and of having none of a text's levels."""
-
-HARD = 1e8
-"""Scale, relative to the distances between centres, at which rows belong to their nearest
-centre."""
 
 CovarianceType = Literal["full", "tied", "diag", "spherical"]
 LOG_DENSITY = ranges.Real(-1e100, 1e100, none=True)
@@ -83,6 +77,8 @@ FIELDS: Mapping[str, ranges.Range] = {
     "log_noise": LOG_DENSITY,
     "levels": ranges.EITHER,
 }
+CONSTANT_UP_TO = 1e-13
+"""Relative variation below which a column is constant up to rounding."""
 
 
 class Kind(Protocol):
@@ -213,11 +209,15 @@ def variance_within(data: Data | None) -> Floats | None:
     return within / max(float(weight), 1.0)
 
 
-def nearest_densities(kind: Kind, state: State) -> Densities:
-    """Return log densities that make each row belong to its nearest centre, in all columns."""
+def nearest_densities(kind: Kind, state: State, *, hard: float = 1e8) -> Densities:
+    """Return log densities that make each row belong to its nearest centre, in all columns.
+
+    ``hard``: scale, relative to the distances between centres, at which rows belong to their
+    nearest centre.
+    """
     k, d = state.centers.shape
     apart = float(np.abs(state.centers - state.centers.mean(axis=0)).max(initial=0.0))
-    scale = HARD / apart if apart > 0 else 1.0
+    scale = hard / apart if apart > 0 else 1.0
     factors = np.full((k, d), scale)
     if kind.covariance_type in ("full", "tied"):
         factors = np.repeat(scale * np.eye(d)[None], k if kind.covariance_type == "full" else 1, 0)
@@ -252,16 +252,20 @@ def _factors(kind: Kind, state: State, numeric: np.ndarray) -> tuple[Floats, Flo
     return factors, np.broadcast_to(log_det, k)
 
 
-def _level_slopes(shares: Floats, texts: Floats) -> tuple[Floats, Floats]:
+def _level_slopes(
+    shares: Floats, texts: Floats, *, least_share: float = 1e-10
+) -> tuple[Floats, Floats]:
     """Return slopes (k, q) and constants (k,) of the log probability of levels.
 
     A text's log probability is sum_l x_l log p_l + (1 - sum_l x_l) log (1 - sum_l p_l).
+
+    ``least_share``: smallest probability of a level, and of having none of a text's levels.
     """
-    shares = np.clip(shares, LEAST_SHARE, 1.0)
+    shares = np.clip(shares, least_share, 1.0)
     slopes, constants = np.log(shares), np.zeros(len(shares))
     for text in np.unique(texts):
         mine = texts == text
-        none = np.log(np.maximum(1.0 - shares[:, mine].sum(axis=1), LEAST_SHARE))
+        none = np.log(np.maximum(1.0 - shares[:, mine].sum(axis=1), least_share))
         slopes[:, mine] -= none[:, None]
         constants += none
     return slopes, constants
@@ -502,13 +506,6 @@ def _distances(part: Data, logs: np.ndarray, model: Densities, k: int) -> np.nda
     return np.where(np.isfinite(distances), np.maximum(distances, 0.0), 0.0)
 
 
-LEAST = 1e-6
-"""The smallest variance of a column within clusters, relative to that over all rows."""
-
-DIGITS = 1e-13
-"""Relative variation below which a column is constant up to rounding."""
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnSpread:
     """Squared distances of rows to their nearest centres in each column.
@@ -619,7 +616,7 @@ class MixtureLikelihood:
         return (k - 1 + k * d + d) * log(n) - 2 * likelihood
 
 
-def mixture_round(state: State, scatter: Summary, spread: Summary) -> State:
+def mixture_round(state: State, scatter: Summary, spread: Summary, *, least: float = 1e-6) -> State:
     """Return the state about which `MixtureLikelihood` is asked.
 
     Parameters
@@ -628,6 +625,8 @@ def mixture_round(state: State, scatter: Summary, spread: Summary) -> State:
         The centres of the first round.
     scatter, spread : Summary
         The totals of `Scatter` and `ColumnSpread` about these centres.
+    least : float
+        The smallest variance of a column within clusters, relative to that over all rows.
 
     Returns
     -------
@@ -642,7 +641,7 @@ def mixture_round(state: State, scatter: Summary, spread: Summary) -> State:
     means = (clusters.centers - clusters.centers[0]) + clusters.moves
     apart = means - clusters.weights @ means / n
     overall = within + clusters.weights @ apart**2 / n
-    rounding = (DIGITS * np.abs(clusters.means).max(axis=0)) ** 2
-    columns = np.where(overall > rounding, np.maximum(within, LEAST * overall), 0.0)
+    rounding = (CONSTANT_UP_TO * np.abs(clusters.means).max(axis=0)) ** 2
+    columns = np.where(overall > rounding, np.maximum(within, least * overall), 0.0)
     memory = {"means": clusters.means, "columns": columns}
     return State(clusters.centers, clusters.weights, memory=memory)

@@ -215,7 +215,8 @@ class Leaves:
         while queue and len(queue) + len(done) < most:
             _, _, w, mean, variances, leaf = heappop(queue)
             widest = float(variances.max(initial=0.0))
-            if w < 2 * least or widest <= LEAST_SIZE:
+            # Variance along its first axis up to which a leaf is not halved.
+            if w < 2 * least or widest <= 1e-12:
                 done.append(mean)
                 continue
             j = int(coarse(variances, widest).argmax())
@@ -247,10 +248,6 @@ class Leaves:
         steps[:, :p, numeric] = np.swapaxes(vectors * scale[:, None], 1, 2)
         steps[:, np.arange(p, d), other] = 1.0
         return spreads, steps
-
-
-LEAST_SIZE = 1e-12
-"""Variance along its first axis up to which a leaf is not halved."""
 
 
 def step_width(step: LeafMoments, p: int) -> int:

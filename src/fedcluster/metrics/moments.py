@@ -19,12 +19,10 @@ from numpy.typing import ArrayLike
 from fedcluster.core import Data, Floats, Labels, State, Step, Summary
 from fedcluster.core.ranges import NO_CENTERS, Allowed, Box, LineBounds, Whole
 
-PART_BYTES = 1 << 23
 
-
-def in_parts(data: Data, numbers: int) -> Iterator[Data]:
+def in_parts(data: Data, numbers: int, *, part_bytes: int = 1 << 23) -> Iterator[Data]:
     """Yield the rows in parts small enough that ``numbers`` numbers per row take few bytes."""
-    rows = max(1, PART_BYTES // (8 * numbers))
+    rows = max(1, part_bytes // (8 * numbers))
     for start in range(0, len(data), rows):
         yield data.take(slice(start, start + rows))
 

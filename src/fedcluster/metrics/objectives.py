@@ -197,11 +197,7 @@ def _by_n(value: float, total: Summary) -> float:
     return float(value) / n if n > 0 else float("nan")
 
 
-BLOCK = 1 << 16
-"""Number of distances that are computed at a time."""
-
-
-def nearest_present(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
+def nearest_present(X: Rows, centers: Floats, *, block: int = 1 << 16) -> tuple[Labels, Floats]:
     """Return the nearest centre of each row, (n,), and the squared distance to it, (n,).
 
     Parameters
@@ -211,6 +207,8 @@ def nearest_present(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
         centres.
     centers : ndarray of shape (k, d)
         The centres.
+    block : int
+        Number of distances that are computed at a time.
 
     Examples
     --------
@@ -220,7 +218,7 @@ def nearest_present(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
     """
     k, d = centers.shape
     labels, squared = np.empty(len(X), dtype=np.int32), np.empty(len(X))
-    size = max(1, BLOCK // max(1, k))
+    size = max(1, block // max(1, k))
     for start in range(0, len(X), size):
         rows = X[start : start + size].T.astype(np.float64)
         there, distances = ~np.isnan(rows), np.zeros((k, rows.shape[1]))

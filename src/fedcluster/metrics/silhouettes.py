@@ -54,6 +54,19 @@ from fedcluster.metrics.gaussians import mixture_round
 
 
 @dataclass(frozen=True, slots=True)
+class ReferenceSize:
+    """How many rows a reference for silhouettes by chance has."""
+
+    most_rows: int = 1024  # rows of a reference
+    most_values: int = 1 << 17  # its values
+    rows_each: int = 8  # its rows per cluster, at least
+    most_columns: int = 512  # columns up to which there are references
+
+
+REFERENCE = ReferenceSize()
+
+
+@dataclass(frozen=True, slots=True)
 class SimplifiedSilhouette:
     """Mean of (b - a) / max(a, b), with a and b the distances to the nearest two centres.
 
@@ -216,13 +229,6 @@ def _squared_silhouettes(
     return np.where(size > 1, s, 0.0)
 
 
-MOST_ROWS, MOST_VALUES, ROWS_EACH = 1024, 1 << 17, 8
-"""Largest numbers of rows and values of a reference, and smallest number of rows per cluster."""
-MOST_COLUMNS = 512
-"""Largest number of columns for which there are references."""
-MATCHED = 4
-"""Number of clusterings by which c is found."""
-
 SHAPES: tuple[Callable[[Generator, tuple[int, int]], Floats], ...] = (
     lambda rng, shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape),
     lambda rng, shape: rng.normal(size=shape),
@@ -269,14 +275,20 @@ class Cloud:
     def matched(self, shape: int, rng: Generator) -> Floats:
         """Return the axes at which clusters of the draws hide as much as those of the rows."""
         wanted, c = float(np.trace(self.between)), 1.0
-        for _ in range(MATCHED):
+        # Number of clusterings by which c is found.
+        for _ in range(4):
             _, between = self.clustered(self.axes(c), shape, rng)
             c = float(np.clip(c * wanted / between, 1.0, self.variances.sum() / wanted))
         return self.axes(c)
 
 
 def silhouette_by_chance(
-    state: State, scatter: Summary, spread: Summary, n_references: int, rng: Generator
+    state: State,
+    scatter: Summary,
+    spread: Summary,
+    n_references: int,
+    rng: Generator,
+    size: ReferenceSize = REFERENCE,
 ) -> float:
     """Return the largest squared silhouette of rows without clusters.
 
@@ -299,7 +311,7 @@ def silhouette_by_chance(
     """
     clusters, d = Clusters.from_total(state, scatter), state.centers.shape[1]
     k, n = int(clusters.present.sum()), float(clusters.weights.sum())
-    if not (1 < k < n and d <= MOST_COLUMNS):
+    if not (1 < k < n and d <= size.most_columns):
         return float("nan")
     apart = (clusters.means - clusters.means[clusters.present][0])[clusters.present]
     shares = clusters.weights[clusters.present] / n
@@ -308,7 +320,7 @@ def silhouette_by_chance(
     if not np.trace(between) > 0:
         return float("nan")
     within = mixture_round(state, scatter, spread).memory["columns"]
-    most = min(MOST_ROWS, max(MOST_VALUES // d, ROWS_EACH * k))
+    most = min(size.most_rows, max(size.most_values // d, size.rows_each * k))
     cloud = Cloud(between, np.diag(between) + within, int(np.clip(n, k + 1, max(most, k + 1))), k)
     shapes = range(len(SHAPES))
     axes = [cloud.matched(shape, rng) for shape in shapes]

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedcluster.algorithms.gaussian_mixture import GaussianMixture
 from fedcluster.core import Floats, RowTransform, State, Summary, Task, coarse
-from fedcluster.metrics.columns import ON_GRID, AxisCounts, ColumnShape, Shapes, quantiles_of
+from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import CovarianceType
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
@@ -302,7 +302,7 @@ def _two_valued(shapes: Shapes, preprocessor: Preprocessor | None) -> Any:
     if preprocessor is not None:
         return ~np.isnan(shapes.values[0])
     apart = np.abs(np.nan_to_num(shapes.values, nan=9.0) - np.array([[0.0], [1.0]]))
-    return (apart <= ON_GRID).all(axis=0)
+    return (apart <= ColumnShape.on_grid).all(axis=0)
 
 
 def _raw(preprocessor: Preprocessor | None, d: int) -> tuple[Floats, Floats]:

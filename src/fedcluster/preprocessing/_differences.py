@@ -35,10 +35,6 @@ SYNONYMS = tuple(
 """Words for the same thing in several languages, in lower case."""
 
 
-MOST_FOREIGN = 5
-"""Largest number of a site's texts that may all be other spellings of texts elsewhere."""
-
-
 class BySite(dict[str, dict[str, Column]]):
     """Columns by site and name."""
 
@@ -149,10 +145,13 @@ def loosely_folded(level: str) -> str:
     return parted or text
 
 
-def _foreign(name: str, by_site: BySite) -> str | None:
+def _foreign(name: str, by_site: BySite, *, most_foreign: int = 5) -> str | None:
     """Return a warning if a site has none of the levels that others share; else None.
 
     It must have few, and about as many: another spelling has as many words for as many things.
+
+    `most_foreign`: largest number of a site's texts that may all be other spellings of texts
+    elsewhere.
     """
     levels = {
         site: set(told[name].levels)
@@ -165,7 +164,7 @@ def _foreign(name: str, by_site: BySite) -> str | None:
         if not others or own & every:
             continue
         mine, theirs = sorted(own), sorted(every)
-        is_short = max(len(mine), len(theirs)) <= MOST_FOREIGN and abs(len(mine) - len(theirs)) < 2
+        is_short = max(len(mine), len(theirs)) <= most_foreign and abs(len(mine) - len(theirs)) < 2
         if is_short and (len(others) == 1 or set.intersection(*others)):
             pairs = list(zip(mine, theirs, strict=False))
             is_whole = len(mine) == len(theirs) <= MOST_CODES

@@ -19,8 +19,6 @@ from fedcluster.metrics.moments import row_weights
 OTHER = "(other)"
 MOST_LEVELS = 20_000
 LARGEST_SCALE = 1e50
-ROUNDED = 2.0**-50
-"""Rounding error that a sum of shares may have, per share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +213,8 @@ class Category:
         for i, own in agreed:
             shares[:, i] = told[:, [own]].toarray()[:, 0]
         others = 1.0 - shares[:, :-1].sum(axis=1)
-        shares[:, -1] = np.where(others > ROUNDED * len(self.levels), others, 0.0)
+        # Rounding error that a sum of shares may have, per share.
+        shares[:, -1] = np.where(others > (2.0**-50) * len(self.levels), others, 0.0)
         absent = np.isnan(data.X[:, j])
         shares[absent] = np.nan
         if self.fill is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +18,44 @@ TARGETS = {
     "truth", "survived", "churn",
 }  # fmt: skip
 """Last words in the names of columns that hold the clusters to be found."""
-MOST_ROWS, FEWEST_ROWS, MOST_WIDE = 2000, 20, 200
-"""Number of a site's rows that are inspected; fewest rows of all sites for any warning; and most
-columns for which sums of others are sought."""
-SAME, SUM = 1e-5, 1e-9
-"""Share of a column's variance below which it counts as a copy, or a sum, of others."""
-MOST_TERMS = 8
-"""Largest number of columns whose sum another column may be."""
-MOST_CLASSES, DETERMINED, FEWEST_OF_CLASS, FEWEST_KNOWN = 12, 0.85, 5, 60
-"""Most values of a target; adjusted Rand index with the clusters from which on these nearly
-determine the target; fewest rows of each value; and fewest rows for finding targets or random
-keys."""
-RUNS, FEWEST_REPEATED, MOST_COMPARED = 10, 5, 1 << 25
-"""Iterations of the clustering without the column; fewest repeated rows that are reported; and most
-values of all such clusterings, beyond which fewer rows take part: a second of work."""
-REPEATED, MOST_REPEATED, MOST_DROPPED, BY_CHANCE = 0.05, 20_000, 32, 10.0
-"""Share of repeated rows that is reported; most rows that are inspected; most columns that are
-left out in turn; and factor by which repetitions must exceed those of independent columns."""
 NAMED = "as its name says"
-UNIFORM = 1.36
-"""Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
-CONSTANT = 1e-6
-"""Ratio of the deviation within sites to the range of their means that is only rounding."""
 
 
-def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class FeatureThresholds:
+    """From when on a column seems to be no feature, and rows seem to be repeated."""
+
+    most_rows: int = 2000  # rows of a site that are inspected
+    fewest_rows: int = 20  # rows of all sites for any warning
+    most_wide: int = 200  # columns for which sums of others are sought
+    same: float = 1e-5  # share of a column's variance below which it counts as a copy of another
+    summed: float = 1e-9  # the same, as a sum of others
+    most_terms: int = 8  # columns whose sum another column may be
+    most_classes: int = 12  # values of a target
+    determined: float = 0.85
+    """Adjusted Rand index with the clusters from which on they nearly determine the target."""
+    fewest_of_class: int = 5  # rows of each value of a target
+    fewest_known: int = 60  # rows for finding targets or random keys
+    runs: int = 10  # iterations of the clustering without the column
+    fewest_repeated: int = 5  # repeated rows that are reported
+    most_compared: int = 1 << 25
+    """Values of all such clusterings, beyond which fewer rows take part: a second."""
+    repeated: float = 0.05  # share of repeated rows that is reported
+    most_repeated: int = 20_000  # rows that are inspected for it
+    most_dropped: int = 32  # columns that are left out in turn
+    by_chance: float = 10.0  # factor by which repetitions must exceed those of independent columns
+    uniform: float = 1.36
+    """Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
+    constant: float = 1e-6
+    """Ratio of the deviation within sites to the range of their means that is only rounding."""
+
+
+NO_FEATURES = FeatureThresholds()
+
+
+def no_features(
+    sites: Mapping[str, Data], *, chosen: bool = False, at: FeatureThresholds = NO_FEATURES
+) -> Iterator[str]:
     """Yield warnings of copied, summed, target or random key columns, and of repeated rows.
 
     Parameters
@@ -66,15 +80,15 @@ def no_features(sites: Mapping[str, Data], *, chosen: bool = False) -> Iterator[
     numbers = {site: _places(data, "number") for site, data in sites.items()}
     first, *others = numbers.values()
     names = [name for name in first if all(name in each for each in others)]
-    samples = [_sample(data, [numbers[site][n] for n in names]) for site, data in sites.items()]
+    samples = [_sample(data, [numbers[site][n] for n in names], at) for site, data in sites.items()]
     X = np.concatenate(samples)
-    if len(X) >= FEWEST_ROWS and names:
+    if len(X) >= at.fewest_rows and names:
         there = ~np.isnan(X).any(axis=1)
-        yield from _copies(names, X[there])
+        yield from _copies(names, X[there], at)
         if not chosen:
-            yield from _random_keys(names, X)
-            yield from _targets(sites, names, X)
-    yield from _repeated(sites)
+            yield from _random_keys(names, X, at)
+            yield from _targets(sites, names, X, at)
+    yield from _repeated(sites, at)
 
 
 def _places(data: Data, kind: str) -> dict[str, int]:
@@ -82,30 +96,30 @@ def _places(data: Data, kind: str) -> dict[str, int]:
     return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == kind}
 
 
-def _spread(n: int) -> slice:
+def _spread(n: int, at: FeatureThresholds) -> slice:
     """Return which of n rows are inspected."""
-    return slice(None, None, max(1, -(-n // MOST_ROWS)))
+    return slice(None, None, max(1, -(-n // at.most_rows)))
 
 
-def _sample(data: Data, places: Sequence[int]) -> Floats:
+def _sample(data: Data, places: Sequence[int], at: FeatureThresholds) -> Floats:
     """Return evenly spaced rows of some columns, (m, d)."""
-    rows: Floats = data.X[_spread(len(data))][:, np.array(places, np.intp)].astype(np.float64)
+    rows: Floats = data.X[_spread(len(data), at)][:, np.array(places, np.intp)].astype(np.float64)
     return rows
 
 
 # Copies and sums
 
 
-def _copies(names: Sequence[str], X: Floats) -> Iterator[str]:
+def _copies(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
     """Yield warnings of columns that equal another column, or a sum of others."""
     deviation = X.std(axis=0) if len(X) else np.zeros(len(names))
-    vary = np.flatnonzero(deviation > CONSTANT * np.abs(X).max(axis=0, initial=1e-300))
-    if len(X) < FEWEST_ROWS or len(vary) < 2:
+    vary = np.flatnonzero(deviation > at.constant * np.abs(X).max(axis=0, initial=1e-300))
+    if len(X) < at.fewest_rows or len(vary) < 2:
         return
     Z = (X[:, vary] - X[:, vary].mean(axis=0)) / deviation[vary]
     copied = np.zeros(len(vary), dtype=bool)
-    for start in range(0, len(vary), MOST_WIDE):
-        alike = (Z[:, start : start + MOST_WIDE].T @ Z / len(Z)) ** 2 > 1 - SAME
+    for start in range(0, len(vary), at.most_wide):
+        alike = (Z[:, start : start + at.most_wide].T @ Z / len(Z)) ** 2 > 1 - at.same
         for i, same in enumerate(alike, start):
             same[: i + 1] = False
             again = np.flatnonzero(same & ~copied)
@@ -119,8 +133,8 @@ def _copies(names: Sequence[str], X: Floats) -> Iterator[str]:
                     f"--exclude {quoted(second)}"
                 )
     rest = vary[~copied]
-    if 2 < len(rest) <= MOST_WIDE and len(X) > 3 * len(rest):
-        yield from _sums([names[i] for i in rest], X[:, rest])
+    if 2 < len(rest) <= at.most_wide and len(X) > 3 * len(rest):
+        yield from _sums([names[i] for i in rest], X[:, rest], at)
 
 
 def _differ_enough(values: Floats) -> bool:
@@ -128,18 +142,18 @@ def _differ_enough(values: Floats) -> bool:
     return len(np.unique(values)) > 2
 
 
-def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
+def _sums(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
     """Yield a warning of a column that is the sum of others, if there is one."""
     Z = X - X.mean(axis=0)
-    for j in _summed(Z)[::-1]:
+    for j in _summed(Z, at)[::-1]:
         others = [i for i in range(len(names)) if i != j]
         weights, _, rank, _ = np.linalg.lstsq(Z[:, others], Z[:, j], rcond=1e-10)
         off = ((Z[:, others] @ weights - Z[:, j]) ** 2).sum()
-        if rank < len(others) or off > SUM * (Z[:, j] ** 2).sum():
+        if rank < len(others) or off > at.summed * (Z[:, j] ** 2).sum():
             continue
         parts = [names[i] for i, w in zip(others, weights, strict=True) if abs(w - 1) < 1e-4]
         none = (np.abs(weights) < 1e-4).sum()
-        if 1 < len(parts) <= MOST_TERMS and len(parts) + none == len(others):
+        if 1 < len(parts) <= at.most_terms and len(parts) + none == len(others):
             yield (
                 f"column {names[j]!r} is the sum of {listed(list(map(repr, parts)))}, so that "
                 f"these count twice; say --exclude {quoted(names[j])}"
@@ -147,38 +161,38 @@ def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
             return
 
 
-def _summed(Z: Floats) -> list[int]:
-    """Return the columns that are combinations of the others, up to a share `SUM` of their squares.
+def _summed(Z: Floats, at: FeatureThresholds) -> list[int]:
+    """Return the columns that are combinations of the others, up to a share of their squares.
 
     What the others leave of a column is the inverse of an element of the inverse of Z^T Z.
     """
     _, sizes, turned = np.linalg.svd(Z / np.linalg.norm(Z, axis=0), full_matrices=False)
     left = 1 / ((turned.T / np.maximum(sizes, 1e-150)) ** 2).sum(axis=1)
-    return np.flatnonzero(left <= 2 * SUM).tolist()
+    return np.flatnonzero(left <= 2 * at.summed).tolist()
 
 
 # Keys and targets
 
 
-def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
+def _random_keys(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
     """Yield warnings of distinct, uniformly drawn whole numbers unrelated to other columns."""
     ranks = np.argsort(np.argsort(X, axis=0), axis=0).astype(np.float64)
     for j, name in enumerate(names):
         values = np.sort(X[:, j])
         n = len(values)
-        if n < FEWEST_KNOWN or np.isnan(values[-1]) or values[-1] - values[0] < 4 * n:
+        if n < at.fewest_known or np.isnan(values[-1]) or values[-1] - values[0] < 4 * n:
             continue
         if (values != np.floor(values)).any() or (np.diff(values) == 0).any():
             continue
         even, steps = (values - values[0]) / (values[-1] - values[0]), np.arange(n + 1) / n
         off = max(np.abs(even - steps[1:]).max(), np.abs(even - steps[:-1]).max())
-        if off * np.sqrt(n) >= UNIFORM:
+        if off * np.sqrt(n) >= at.uniform:
             continue
         middle = (n - 1) / 2
         products = np.abs((ranks[:, j] - middle) @ (ranks - middle))
         products[j] = 0.0
         alike = 12 * products.max() / n**3  # of ranks (Spearman)
-        if alike / 2 * np.sqrt(n) < UNIFORM:
+        if alike / 2 * np.sqrt(n) < at.uniform:
             yield (
                 f"column {name!r} holds whole numbers, all different and as if drawn at random: "
                 f"if they are keys, say --exclude {quoted(name)}"
@@ -209,15 +223,17 @@ def _target(name: str, why: str) -> str:
     )
 
 
-def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iterator[str]:
+def _targets(
+    sites: Mapping[str, Data], names: Sequence[str], X: Floats, at: FeatureThresholds
+) -> Iterator[str]:
     """Yield a warning of a column with few values that the clusters of all others determine.
 
     If they determine several columns, the clusters are clear, and these columns are as good as the
     others.
     """
     told: list[str] = []
-    every = list(_classes(sites, names, X))
-    some = slice(None, None, -(-len(every) * X.size // MOST_COMPARED) or 1)
+    every = list(_classes(sites, names, X, at))
+    some = slice(None, None, -(-len(every) * X.size // at.most_compared) or 1)
     X, place = X[some], {name: j for j, name in enumerate(names)}
     for name, classes in ((name, of_all[some]) for name, of_all in every):
         rest = np.delete(X, place[name], axis=1) if name in place else X
@@ -226,46 +242,46 @@ def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iter
         deviation = rest[there].std(axis=0) if there.any() else np.zeros(0)
         vary = deviation > 0
         counts = np.bincount(own)
-        few = len(own) < FEWEST_KNOWN or counts.min(initial=len(own)) < FEWEST_OF_CLASS
-        if few or not 2 <= len(values) <= MOST_CLASSES or vary.sum() < 2:
+        few = len(own) < at.fewest_known or counts.min(initial=len(own)) < at.fewest_of_class
+        if few or not 2 <= len(values) <= at.most_classes or vary.sum() < 2:
             continue
         Z = ((rest[there] - rest[there].mean(axis=0))[:, vary]) / deviation[vary]
-        if _determined(Z, own, len(values)):
+        if _determined(Z, own, len(values), at):
             told.append(name)
     if len(told) == 1 and not list(named_targets(told)):
         yield _target(told[0], "as the clusters of the other columns nearly tell it")
 
 
 def _classes(
-    sites: Mapping[str, Data], names: Sequence[str], X: Floats
+    sites: Mapping[str, Data], names: Sequence[str], X: Floats, at: FeatureThresholds
 ) -> Iterator[tuple[str, NDArray[np.int8]]]:
     """Yield columns of few whole numbers or texts with the class of each row, or -1."""
     for j, name in enumerate(names):
         there = X[:, j][~np.isnan(X[:, j])]
-        few = len(np.unique(there[:MOST_ROWS])) <= MOST_CLASSES
+        few = len(np.unique(there[: at.most_rows])) <= at.most_classes
         if few and len(there) and (there == np.floor(there)).all():
             values = np.unique(there)
-            if len(values) <= MOST_CLASSES:
+            if len(values) <= at.most_classes:
                 codes = np.where(np.isnan(X[:, j]), -1, np.searchsorted(values, X[:, j]))
                 yield name, codes.astype(np.int8)
     texts = [_places(data, "text") for data in sites.values()]
     for name in texts[0]:
         if all(name in place for place in texts):
             places = [place[name] for place in texts]
-            parts = [_levels(data, j) for data, j in zip(sites.values(), places, strict=True)]
+            parts = [_levels(data, j, at) for data, j in zip(sites.values(), places, strict=True)]
             known, code = np.unique(np.concatenate(parts), return_inverse=True)
-            if len(known) <= MOST_CLASSES + 1:
+            if len(known) <= at.most_classes + 1:
                 yield name, np.where(known[code] == "", -1, code).astype(np.int8)
 
 
-def _levels(data: Data, j: int) -> NDArray[np.str_]:
+def _levels(data: Data, j: int, at: FeatureThresholds) -> NDArray[np.str_]:
     """Return the texts of a column in evenly spaced rows, empty if missing."""
-    code = data.X[_spread(len(data)), j]
+    code = data.X[_spread(len(data), at), j]
     levels = np.array([*columns_of(data)[j].levels, ""], dtype=np.str_)
     return levels[np.where(np.isnan(code), len(levels) - 1, code).astype(np.intp)]
 
 
-def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
+def _determined(Z: Floats, own: NDArray[np.intp], k: int, at: FeatureThresholds) -> bool:
     """Return whether k clusters of rows (n, d) determine the classes of nearly all rows.
 
     Lloyd's algorithm starts from the means of the classes, and moves away if these are not
@@ -273,7 +289,7 @@ def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
     is close to any mean of few rows that it is one of.
     """
     labels, rows, squares = own, np.arange(len(Z)), (Z**2).sum(axis=1)
-    for _ in range(RUNS):
+    for _ in range(at.runs):
         member = labels[:, None] == np.arange(k)
         sizes = member.sum(axis=0)
         means = member.T @ Z / np.maximum(sizes, 1)[:, None]
@@ -284,7 +300,7 @@ def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
         last, labels = labels, np.argmin(apart, axis=1)
         if np.array_equal(labels, last):
             break
-    return _rand(own, labels) >= DETERMINED
+    return _rand(own, labels) >= at.determined
 
 
 def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
@@ -299,17 +315,17 @@ def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
 # Rows that are there twice
 
 
-def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
+def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:
     """Yield warnings of rows that are repeated more often than by chance, in or between sites."""
     for site, data in sites.items():
-        line = _twice(data)
+        line = _twice(data, at)
         if line is not None:
             yield f"site {site!r}: {line}; if they are the same things, delete the repeated rows"
     names = list(sites)
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
             a, b = sites[one], sites[other]
-            is_alike = a.columns == b.columns and len(a) == len(b) >= FEWEST_ROWS
+            is_alike = a.columns == b.columns and len(a) == len(b) >= at.fewest_rows
             if is_alike and a.X.shape[1] > 1 and np.array_equal(a.X, b.X, equal_nan=True):
                 yield (
                     f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
@@ -317,13 +333,13 @@ def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
                 )
 
 
-def _twice(data: Data) -> str | None:
+def _twice(data: Data, at: FeatureThresholds) -> str | None:
     """Return the number of repeated rows at a site, or 0 if chance explains it.
 
     If values are coarse, many more rows are equal in all columns except one.
     """
-    n, d = min(len(data), MOST_REPEATED), data.X.shape[1]
-    if n < FEWEST_ROWS or d < 2:
+    n, d = min(len(data), at.most_repeated), data.X.shape[1]
+    if n < at.fewest_rows or d < 2:
         return None
     each = [np.unique(x, return_inverse=True)[1].astype(np.uint64) for x in data.X[:n].T]
     keys = np.random.default_rng(0).integers(1, 2**63, size=(d, 1), dtype=np.uint64) * np.array(
@@ -332,13 +348,13 @@ def _twice(data: Data) -> str | None:
     whole = keys.sum(axis=0, dtype=np.uint64)
     counts = np.unique(whole, return_counts=True)[1]
     repeated = n - len(counts)
-    if repeated < max(FEWEST_REPEATED, REPEATED * n):
+    if repeated < max(at.fewest_repeated, at.repeated * n):
         return None
     same = _pairs(counts)
-    dropped = np.linspace(0, d - 1, min(d, MOST_DROPPED)).astype(int)
+    dropped = np.linspace(0, d - 1, min(d, at.most_dropped)).astype(int)
     near = sum(_pairs(np.unique(whole - keys[j], return_counts=True)[1]) - same for j in dropped)
     by_chance = np.prod([_pairs(np.bincount(x.astype(np.intp))) / (n * (n - 1) / 2) for x in each])
-    is_no_chance = same > max(near, BY_CHANCE * by_chance * n * (n - 1) / 2)
+    is_no_chance = same > max(near, at.by_chance * by_chance * n * (n - 1) / 2)
     return f"{repeated:,} of {n:,} rows repeat an earlier one" if is_no_chance else None
 
 
@@ -351,7 +367,9 @@ def _pairs(counts: NDArray[np.integer]) -> float:
 # Columns that are constant within sites
 
 
-def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
+def constant_warnings(
+    moments: Mapping[str, Moments], at: FeatureThresholds = NO_FEATURES
+) -> Iterator[str]:
     """Yield a warning for each numeric column that does not vary within any site.
 
     There is no warning for a column of zeros, such as a count of events that never happened.
@@ -369,7 +387,7 @@ def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
         most = max(deviation for _, deviation in by_site.values())
         size = float(np.abs(means).max())
         apart = float(np.ptp(means))
-        if most > CONSTANT * apart + 1e-12 * size:
+        if most > at.constant * apart + 1e-12 * size:
             continue
         if apart > 1e-12 * size:
             yield site_name(name, {site: f"{mean:.6g}" for site, (mean, _) in by_site.items()})

@@ -43,17 +43,18 @@ from fedcluster.metrics.moments import Means, Squares
 if TYPE_CHECKING:  # to load a model takes no compiler, which engines load
     from fedcluster.rounds import Plan
 
-WHOLE = 2000
-"""Largest number of columns for which the whole scatter matrix is sent."""
-OVERSAMPLING = 10
-"""Number of columns of the basis in addition to the components."""
-ORTHONORMAL = 1e-6
-"""Largest deviation of the components' products from 0 and 1 for orthonormality."""
-MOST_ROUNDS = 40
-FAR = 2.0**20
-"""Squared mean, in variances, beyond which squares about 0 hold less than ten digits of these."""
-SETTLED = 1e-10
-"""Relative change of the spectrum in a round up to which it counts as exact."""
+
+@dataclass(frozen=True, slots=True)
+class PrincipalEffort:
+    """How long principal components of many columns are sought."""
+
+    oversampling: int = 10  # columns of the basis in addition to the components
+    most_rounds: int = 40  # rounds; directions that rows spread in alike settle late
+    settled: float = 1e-10
+    """Relative change of the spectrum in a round up to which it counts as exact."""
+
+
+PRINCIPAL_EFFORT = PrincipalEffort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,9 @@ class ColumnMoments:
 
     def precise(self) -> Plan[Self]:
         """Plan a second round, about the means, if too few digits of a variance are known."""
-        if ((self.mean - self.center) ** 2 <= FAR * self.variance).all():
+        # Squared mean, in variances, beyond which squares about 0 hold less than ten digits
+        # of these.
+        if ((self.mean - self.center) ** 2 <= (2.0**20) * self.variance).all():
             return self
         return (yield from type(self).about(self.mean))
 
@@ -256,7 +259,8 @@ class Principal:
             raise ValueError("means and variances of principal components must be finite")
         with np.errstate(all="ignore"):
             apart = np.abs(components @ components.T - np.eye(len(components)))
-        if not (apart <= ORTHONORMAL).all():
+        # Largest deviation of the components' products from 0 and 1 for orthonormality.
+        if not (apart <= 1e-6).all():
             raise ValueError("principal components must be orthonormal")
 
     @classmethod
@@ -275,7 +279,13 @@ class Principal:
         return cls(mean, components, variances)
 
 
-def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[Principal]:
+def principal(
+    n_components: int,
+    *,
+    seed: int = 0,
+    whole: int = 2000,
+    effort: PrincipalEffort = PRINCIPAL_EFFORT,
+) -> Plan[Principal]:
     """Plan the first principal components, with the signs of scikit-learn's `PCA`.
 
     This takes two rounds for up to ``whole`` columns; otherwise one for the mean and about ten for
@@ -296,7 +306,7 @@ def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[P
         [answers] = yield [Task(Covariance(), State.at(mean[None, :]))]
         values, vectors = np.linalg.eigh(answers.total().sums)
     else:
-        values, vectors = yield from _subspace(mean, n_components, seed)
+        values, vectors = yield from _subspace(mean, n_components, seed, effort)
     first = np.argsort(values)[::-1][:n_components]
     rows = max(float(weights[0]) - 1.0, 1.0)
     return Principal(
@@ -306,19 +316,21 @@ def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[P
     )
 
 
-def _subspace(mean: Floats, n_components: int, seed: int) -> Plan[tuple[Floats, Floats]]:
+def _subspace(
+    mean: Floats, n_components: int, seed: int, effort: PrincipalEffort
+) -> Plan[tuple[Floats, Floats]]:
     """Plan the subspace iteration; return Ritz values (q,) and vectors (d, q) of the scatter."""
-    width = min(n_components + OVERSAMPLING, len(mean))
+    width = min(n_components + effort.oversampling, len(mean))
     basis = np.linalg.qr(stream(seed, 0).normal(size=(len(mean), width)))[0]
     before = np.zeros(n_components)
-    for done in range(MOST_ROUNDS):
+    for done in range(effort.most_rounds):
         state = State(mean[None, :], np.zeros(1), round=done, memory={"basis": basis})
         [answers] = yield [Task(Covariance(), state, seed)]
         image = answers.total().sums
         projected = basis.T @ image
         values, turned = np.linalg.eigh((projected + projected.T) / 2)
         leading = np.sort(values)[::-1][:n_components]
-        if np.abs(leading - before).max() <= SETTLED * max(leading[0], 0.0):
+        if np.abs(leading - before).max() <= effort.settled * max(leading[0], 0.0):
             break
         before, basis_asked, basis = leading, basis, np.linalg.qr(image)[0]
     else:
@@ -341,10 +353,6 @@ MOST_CELLS = 32
 """Largest number of cells of one interval in a round."""
 SMALL = 5
 """Smallest mean number of rows in a cell down to which an interval is divided."""
-KEPT_BYTES = 1 << 28
-"""Bytes of sorted columns that a site keeps between rounds; others are sorted anew."""
-RESOLUTION = 2.0**-30
-"""Width of an interval, relative to the first one, at which it is not divided any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +381,8 @@ class Histogram:
         gaps=True,
     )
     client_additive = server_additive = True
+    kept_bytes = 1 << 28
+    """Bytes of sorted columns that a site keeps between rounds; others are sorted anew."""
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line without sums for each cell."""
@@ -384,7 +394,7 @@ class Histogram:
         edges = state.memory["edges"]
         weights, counts = np.zeros(edges.shape), np.zeros(edges.shape)
         for i, j in enumerate(state.memory["columns"].astype(int)):
-            values, weight, count = _sorted(data, j)
+            values, weight, count = _sorted(data, j, self.kept_bytes)
             below = np.searchsorted(values, edges[i], side="right")
             counts[i] = below if count is None else count[below]
             weights[i] = below if weight is None else weight[below]
@@ -403,7 +413,7 @@ def histogram_task(columns: ArrayLike, edges: Sequence[Floats]) -> Task:
 Sorted = tuple[NDArray[np.floating], Floats | None, Floats | None]
 
 
-def _sorted(data: Data, j: int) -> Sorted:
+def _sorted(data: Data, j: int, kept_bytes: int) -> Sorted:
     """Return a column's sorted values, and cumulative weights and numbers of them.
 
     None replaces an array that would only be 0, 1, ...
@@ -421,7 +431,7 @@ def _sorted(data: Data, j: int) -> Sorted:
     if data.sample_weight is not None:
         cumulated = np.concatenate([[0.0], np.cumsum(data.sample_weight[order])])
     column = data.X[order, j], cumulated, None
-    if sum(values.nbytes for values, *_ in [*kept.values(), column]) <= KEPT_BYTES:
+    if sum(values.nbytes for values, *_ in [*kept.values(), column]) <= kept_bytes:
         kept[j] = column
     return column
 
@@ -433,7 +443,7 @@ def quantiles(
     weights: Floats,
     *,
     small: float = SMALL,
-    resolution: float = RESOLUTION,
+    resolution: float = 2.0**-30,
 ) -> Plan[tuple[Floats, Floats]]:
     """Plan the search for quantiles of all columns, defined as in `numpy.quantile`.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, SourceSummary, quoted, words_of
-from fedcluster.preprocessing.spec import MOST, some_of
+from fedcluster.preprocessing.spec import some_of
 
 KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
@@ -24,26 +24,33 @@ CODES = {
     "drg", "loinc",
 }  # fmt: skip
 """Last words in the names of columns whose numbers are codes."""
-ENOUGH = 20
-"""Number of values from which on it is significant that all of them differ."""
-FEW_VALUES = 12
-"""Number of distinct whole numbers up to which they may be codes."""
-LONG = 7
-"""Number of digits from which on distinct numbers of equal length are keys."""
-DENSE = 4
-"""Largest ratio of the range of keys to the number of rows."""
-SENTINEL_SHARE, PLAIN_SHARE = 0.005, 0.02
-"""Share of rows from which on a value is frequent: for a typical placeholder, and for any other."""
-GAPS = {"sign": 0.25, "plain": 2.0, "zero": 0.2, "next": 8.0, "low": 5.0}
-"""Distance of a frequent value from the others, as a multiple of their range; for zero and a value
-that is too low, also of the distance between the lowest of them."""
-MOST_TYPOS = 3
-FACTOR, SPREAD = 0.8, 1.2
-"""Decimal digits by which a typing error is off: at least this many, and this multiple of those
-that the other values span."""
-FAR, LIGHT = 5.0, 8.0
-"""For columns that may be 0: distance of a typing error in ranges, and largest range of the
-other values in interquartile distances."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenThresholds:
+    """From when on numbers seem to be no measurements."""
+
+    enough: int = 20  # number of values from which on it is significant that all of them differ
+    few_values: int = 12  # number of distinct whole numbers up to which they may be codes
+    long: int = 7  # number of digits from which on distinct numbers of equal length are keys
+    dense: int = 4  # largest ratio of the range of keys to the number of rows
+    sentinel_share: float = 0.005  # share of rows from which on a typical placeholder is frequent
+    plain_share: float = 0.02  # the same, of any other value
+    sign_gap: float = 0.25
+    """Distance from the others, in their ranges, of a frequent value of another sign."""
+    plain_gap: float = 2.0  # the same, of a value of no special kind
+    zero_gap: float = 0.2  # the same, of zero
+    next_gap: float = 8.0
+    """Distance of zero from the others, in distances between the lowest of them."""
+    low_gap: float = 5.0  # the same, of a value that is too low
+    most_typos: int = 3  # typing errors of a column that are named
+    factor: float = 0.8  # decimal digits by which a typing error is off, at least
+    spread: float = 1.2  # the same, as a multiple of the digits that the other values span
+    far: float = 5.0  # for columns that may be 0: distance of a typing error in ranges
+    light: float = 8.0  # for these: largest range of the other values, in interquartile distances
+
+
+SCREENED = ScreenThresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ def screened(
     categories: Collection[str] = (),
     made: Collection[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    at: ScreenThresholds = SCREENED,
 ) -> Screening:
     """Return what to leave out, ask about and warn of in numeric columns.
 
@@ -105,7 +113,7 @@ def screened(
             if column.sample is not None and name not in categories:
                 by_column.setdefault(name, {})[site] = column.sample
     given = {name: each for name, each in by_column.items() if name not in made}
-    reasons = {name: no_measurement(name, samples) for name, samples in given.items()}
+    reasons = {name: no_measurement(name, samples, at) for name, samples in given.items()}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     used = {name: each for name, each in by_column.items() if name not in left_out}
     if not used and not any(c.kind == "text" for s in sites.values() for c in s.columns.values()):
@@ -115,18 +123,18 @@ def screened(
         for name, samples in used.items()
         for site, sample in samples.items()
         for line in (
-            *suspicious(name, site, sample, (bounds or {}).get(name)),
-            *_constant_alone(name, site, samples),
+            *suspicious(name, site, sample, (bounds or {}).get(name), at=at),
+            *_constant_alone(name, site, samples, at),
         )
     ]
-    notes = _notes({name: each for name, each in used.items() if name in given})
+    notes = _notes({name: each for name, each in used.items() if name in given}, at)
     return Screening(left_out, tuple(notes), tuple(warnings))
 
 
 # Names and keys
 
 
-def no_measurement(name: str, samples: _Samples) -> str | None:
+def no_measurement(name: str, samples: _Samples, at: ScreenThresholds = SCREENED) -> str | None:
     """Return why the numbers of a column are not measurements, or None."""
     each, words = list(samples.values()), words_of(name)
     if not all(sample.whole for sample in each):
@@ -141,53 +149,57 @@ def no_measurement(name: str, samples: _Samples) -> str | None:
         return f"its name is that of a code: --categories auto,{quoted(name)} takes it"
     if words and (words[-1] in KEYS or words[0] == "id"):
         return "its name is that of a key: --columns takes it"
-    if not _all_different(each):
+    if not _all_different(each, at):
         return None
     low, high = min(sample.low for sample in each), max(sample.high for sample in each)
-    is_long = low >= 10 ** (LONG - 1) and len(f"{low:.0f}") == len(f"{high:.0f}")
-    if is_long or all(sample.high - sample.low < DENSE * sample.n_rows for sample in each):
+    is_long = low >= 10 ** (at.long - 1) and len(f"{low:.0f}") == len(f"{high:.0f}")
+    if is_long or all(sample.high - sample.low < at.dense * sample.n_rows for sample in each):
         return "whole numbers of which no two are equal, a key: --columns takes it"
     return None
 
 
-def _all_different(samples: Sequence[NumberSample]) -> bool:
-    return all(sample.is_distinct for sample in samples) and sum(s.n for s in samples) >= ENOUGH
+def _all_different(samples: Sequence[NumberSample], at: ScreenThresholds) -> bool:
+    return all(sample.is_distinct for sample in samples) and sum(s.n for s in samples) >= at.enough
 
 
-def _notes(used: Mapping[str, _Samples]) -> Iterator[str]:
+def _notes(used: Mapping[str, _Samples], at: ScreenThresholds) -> Iterator[str]:
     """Yield sentences on whole numbers that may be codes or keys."""
-    few = [name for name, samples in used.items() if _has_few_values(list(samples.values()))]
+    few = [name for name, samples in used.items() if _has_few_values(list(samples.values()), at)]
     distinct = [
         name
         for name, samples in used.items()
-        if all(s.whole for s in samples.values()) and _all_different(list(samples.values()))
+        if all(s.whole for s in samples.values()) and _all_different(list(samples.values()), at)
     ]
     for names, what, mend in (
         (few, "few whole numbers", "codes, say --categories auto,"),
         (distinct, "whole numbers, all different", "keys, say --exclude "),
     ):
         if names:
-            first = ",".join(map(quoted, names[:MOST]))
+            first = ",".join(map(quoted, names[:6]))
             yield f"Taken as amounts: {some_of(names)} ({what}); if they are {mend}{first}."
 
 
-def _has_few_values(samples: Sequence[NumberSample]) -> bool:
+def _has_few_values(samples: Sequence[NumberSample], at: ScreenThresholds) -> bool:
     values = np.unique(np.concatenate([sample.values for sample in samples]))
     rows = sum(sample.n for sample in samples)
     is_whole = all(sample.whole for sample in samples)
-    return is_whole and 2 < len(values) <= FEW_VALUES and rows >= 5 * len(values)
+    return is_whole and 2 < len(values) <= at.few_values and rows >= 5 * len(values)
 
 
 # Values that stand for something else
 
 
 def suspicious(
-    name: str, site: str, sample: NumberSample, bounds: tuple[float, float] | None = None
+    name: str,
+    site: str,
+    sample: NumberSample,
+    bounds: tuple[float, float] | None = None,
+    at: ScreenThresholds = SCREENED,
 ) -> Iterator[str]:
     """Yield warnings of a column's values at a site that are not measurements."""
     signs: list[tuple[float, float]] = []
     rest = sample
-    while (value := sentinel(rest)) is not None and len(signs) < 3:
+    while (value := sentinel(rest, at)) is not None and len(signs) < 3:
         count = int(rest.counts[rest.values == value].sum())
         signs.append((value, count / sample.n))
         rest = rest.without(value)
@@ -200,7 +212,7 @@ def suspicious(
             f"--missing-values={values}"
         )
     low, high = bounds or (-np.inf, np.inf)
-    if odd := [value for value in typing_errors(rest) if low <= value <= high]:
+    if odd := [value for value in typing_errors(rest, at) if low <= value <= high]:
         inside = rest
         for value in odd:
             inside = inside.without(value)
@@ -212,13 +224,15 @@ def suspicious(
         )
 
 
-def _constant_alone(name: str, site: str, samples: Mapping[str, NumberSample]) -> Iterator[str]:
+def _constant_alone(
+    name: str, site: str, samples: Mapping[str, NumberSample], at: ScreenThresholds
+) -> Iterator[str]:
     """Yield a warning of a measurement with one value at a site and many at all others."""
     others = [sample for other, sample in samples.items() if other != site]
-    if not others or min(len(each.values) for each in others) <= FEW_VALUES:
+    if not others or min(len(each.values) for each in others) <= at.few_values:
         return
     own = samples[site]
-    if own.n >= ENOUGH and len(own.values) == 1 and own.values[0]:  # zeros are counts of nothing
+    if own.n >= at.enough and len(own.values) == 1 and own.values[0]:  # zeros are counts of nothing
         value = _number(float(own.values[0]))
         yield (
             f"column {name!r} is {value} in all rows of {site}, and varies elsewhere; if it was "
@@ -226,7 +240,7 @@ def _constant_alone(name: str, site: str, samples: Mapping[str, NumberSample]) -
         )
 
 
-def sentinel(sample: NumberSample) -> float | None:
+def sentinel(sample: NumberSample, at: ScreenThresholds = SCREENED) -> float | None:
     """Return a frequent value that is far from all others, or None.
 
     Examples
@@ -243,25 +257,27 @@ def sentinel(sample: NumberSample) -> float | None:
         rest = sample.without(value)
         while _is_sign(value) and len(rest.values) > 3 and _is_sign(float(rest.values[end])):
             rest = rest.without(float(rest.values[end]))
-        if _is_sentinel(value, count / sample.n, count, rest):
+        if _is_sentinel(value, count / sample.n, count, rest, at):
             return value
     return None
 
 
-def _is_sentinel(value: float, share: float, count: int, rest: NumberSample) -> bool:
+def _is_sentinel(
+    value: float, share: float, count: int, rest: NumberSample, at: ScreenThresholds
+) -> bool:
     gap = rest.low - value if value < rest.low else value - rest.high
     size = rest.high - rest.low
-    if count < 3 or share < SENTINEL_SHARE:
+    if count < 3 or share < at.sentinel_share:
         return False
     if value == 0:
-        near = float(np.median(np.diff(rest.values[:FEW_VALUES])))  # of neighbouring values
-        is_apart = rest.low > max(GAPS["zero"] * size, GAPS["next"] * near)
-        return len(rest.values) > FEW_VALUES and is_apart
+        near = float(np.median(np.diff(rest.values[: at.few_values])))  # of neighbouring values
+        is_apart = rest.low > max(at.zero_gap * size, at.next_gap * near)
+        return len(rest.values) > at.few_values and is_apart
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
-        return is_outside or gap > GAPS["sign"] * size
-    is_plain = value.is_integer() and count >= 5 and share >= PLAIN_SHARE
-    return is_plain and gap > GAPS["plain"] * size
+        return is_outside or gap > at.sign_gap * size
+    is_plain = value.is_integer() and count >= 5 and share >= at.plain_share
+    return is_plain and gap > at.plain_gap * size
 
 
 def _is_sign(value: float) -> bool:
@@ -270,7 +286,7 @@ def _is_sign(value: float) -> bool:
     return float(value).is_integer() and len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
 
 
-def typing_errors(sample: NumberSample) -> list[float]:
+def typing_errors(sample: NumberSample, at: ScreenThresholds = SCREENED) -> list[float]:
     """Return the few values that are off by a factor of about ten or a hundred, if any.
 
     Examples
@@ -282,7 +298,7 @@ def typing_errors(sample: NumberSample) -> list[float]:
     []
     """
     values = sample.values
-    if sample.n < ENOUGH or len(values) < 6:
+    if sample.n < at.enough or len(values) < 6:
         return []
     below = [sample.low] if sample.low < values[0] else []
     above = [sample.high] if sample.high > values[-1] else []
@@ -290,28 +306,28 @@ def typing_errors(sample: NumberSample) -> list[float]:
     if len(values) < 8:
         return []
     counts = np.concatenate([[0] * len(below), sample.counts, [0] * len(above)])
-    most = min(MOST_TYPOS, max(1, sample.n // 50))
+    most = min(at.most_typos, max(1, sample.n // 50))
     for n in range(1, most + 1):
         for odd, rest in ((slice(-n, None), slice(-n)), (slice(n), slice(n, None))):
-            if counts[odd].sum() <= most and _is_off(values[odd], values[rest], sample):
+            if counts[odd].sum() <= most and _is_off(values[odd], values[rest], sample, at):
                 return [float(value) for value in values[odd]]
     return []
 
 
-def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample) -> bool:
+def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample, at: ScreenThresholds) -> bool:
     """Return whether all odd values are far from the rest of the values."""
     low, high = rest[0], rest[-1]
     if low > 0 and odd[0] > 0:
         digits = np.log10(high / low)
         off = np.log10(max(odd[0] / high, low / odd[-1]))
-        if not (digits > 0 and off >= max(FACTOR, SPREAD * digits)):
+        if not (digits > 0 and off >= max(at.factor, at.spread * digits)):
             return False
-        near = np.diff(rest[:FEW_VALUES]).mean()  # amounts down to 0 may have any smallest value
-        return bool(odd[0] > high or low > GAPS["low"] * near)
-    if not max(odd[0] - high, low - odd[-1]) > FAR * (high - low):
+        near = np.diff(rest[: at.few_values]).mean()  # amounts may have any smallest value
+        return bool(odd[0] > high or low > at.low_gap * near)
+    if not max(odd[0] - high, low - odd[-1]) > at.far * (high - low):
         return False
     quartiles = sample.quantile(0.75) - sample.quantile(0.25)
-    return bool(high - low <= LIGHT * quartiles)
+    return bool(high - low <= at.light * quartiles)
 
 
 def _number(value: float) -> str:

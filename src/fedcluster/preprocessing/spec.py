@@ -565,8 +565,6 @@ def _alike(by_site: BySite, name: str) -> str:
 # In words
 
 
-MOST = 6
-"""Largest number of names that a sentence lists."""
 SCALED = {
     "standard": "with mean 0 and variance 1",
     "robust": "with median 0 and quartiles 1 apart",
@@ -654,8 +652,8 @@ def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
     return some_of([f"{n:,} of {name} at {site}" for n, name, site in parts])
 
 
-def some_of(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them: at most `MOST`, and the number of others."""
-    if len(names) > MOST + 1:
-        names = [*names[:MOST], f"{len(names) - MOST} more"]
+def some_of(names: Sequence[str], most: int = 6) -> str:
+    """Return names as a sentence lists them: at most ``most``, and the number of others."""
+    if len(names) > most + 1:
+        names = [*names[:most], f"{len(names) - most} more"]
     return listed(names)

@@ -27,8 +27,6 @@ from fedcluster.preprocessing.moments import Principal
 from fedcluster.preprocessing.own import Preparation, own_from_plain, own_to_plain
 
 MOST_COLUMNS = 100_000
-BLOCK, FEWEST_ROWS = 1 << 16, 256
-"""Number of values that are prepared at a time; and fewest rows, as each column is a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,10 @@ class Preprocessor:
     principal: Principal | Preparation | None = None
     unit: bool = False
     box: bool = False
+    block_values = 1 << 16
+    """Values that are prepared at a time."""
+    fewest_rows = 256
+    """Rows that are prepared at a time, at least, as each column is a call."""
 
     @classmethod
     def as_they_are(cls, columns: Iterable[Column]) -> Self:
@@ -212,14 +214,14 @@ class Preprocessor:
         if self._is_scaled:
             is_missing = self._scale(data.X, [j for _, j in columns], X)
         else:
-            size = max(FEWEST_ROWS, BLOCK // max(1, len(self.names)))
+            size = max(self.fewest_rows, self.block_values // max(1, len(self.names)))
             for start in range(0, len(data), size):
                 block = slice(start, start + size)
                 X[block] = self._block(data.take(block), columns)
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
         dropped = self._incomplete(X) if is_missing else None
         if self.unit:
-            zero = to_unit_length(X)
+            zero = to_unit_length(X, self.block_values)
             dropped = zero if dropped is None else dropped | zero
         if self.box:
             X = on_grid(np.clip(np.nan_to_num(X, nan=0.0), -1.0, 1.0)).astype(X.dtype)
@@ -450,7 +452,7 @@ def _is_total(column: AnyColumn) -> bool:
     return isinstance(column, NumericColumn) and not column.log and column.fill is not None
 
 
-def to_unit_length(X: Rows) -> NDArray[np.bool_]:
+def to_unit_length(X: Rows, block_values: int = Preprocessor.block_values) -> NDArray[np.bool_]:
     """Divide rows (n, p) by their Euclidean lengths, in place; return which are zero, (n,).
 
     Zero rows stay zero, as they have no direction.
@@ -466,7 +468,7 @@ def to_unit_length(X: Rows) -> NDArray[np.bool_]:
            [ 0. , -1. ]])
     """
     zero = np.zeros(len(X), dtype=bool)
-    size = max(1, BLOCK // max(1, X.shape[1]))
+    size = max(1, block_values // max(1, X.shape[1]))
     for start in range(0, len(X), size):
         rows = X[start : start + size].astype(np.float64)
         largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)

@@ -24,6 +24,56 @@ Moments = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
+class UnitThresholds:
+    """From when on a column of a site seems to be measured in another unit."""
+
+    large: float = 5.0
+    """Factor from which on distributions that differ by it in mean and deviation are odd if
+    little else differs."""
+    huge: float = 20.0  # the same, whatever else differs
+    tolerances: tuple[tuple[float, ...], ...] = (
+        (1.0, 2.0, 0.5, 0.35),
+        (5.0, 1.5, 1.0, 0.5),
+        (20.0, 1.0, 2.5, 0.9),
+    )
+    """A factor, and for it and larger ones: least distance of the means, and largest error
+    after a conversion, both in deviations of the wider distribution; and largest error of
+    deviations, in logarithms."""
+    most_off: float = 0.5  # largest logarithmic error of a ratio of means after a conversion
+    surer: float = 3.0  # weight of that error, as a ratio is surer than a distance
+    likelier: float = 0.2  # bonus for conversions by powers of ten.
+    near: tuple[tuple[float, ...], ...] = ((1.0, 0.35), (5.0, 0.6), (20.0, 1.8))
+    """By factor, how much worse than the best a conversion may fit to be named as well."""
+    rounding: float = 1e-6
+    """Relative deviation, compared with that of others or the gap, of a constant column."""
+    impossible: float = 6.0  # if no unit fits: least distance of the means in deviations
+    times: tuple[float, float] = (8.0, 2.5)
+    """Or else factor of the means, with the largest ratio between it and the factor of the
+    deviations."""
+    closer: float = 4.0
+    """How many times closer, in logarithms, the others' means and deviations are than a site's."""
+    far: float = 2.0  # deviations from which on a column shows that rows are of another kind
+    most_units: int = 3  # most units that a warning names
+    alone: float = 5.0
+    """How many times farther apart than all other columns a column with a small factor must be."""
+    fewest_values: int = 20  # of each site, for more than naming a unit that fits
+    fewest_columns: int = 2  # other columns, for the same
+    wide: float = 1.0  # ratio of deviation to mean up to which a ratio of means is informative
+    elsewhere: float = 0.75
+    """Distance in deviations between the means of sites from which on their rows differ."""
+    enough: int = 5  # weight of a site's values from which on their deviation is reliable
+    tails: float = 3.0  # ratio of deviation to mean up to which long tails are judged
+    large_of_tails: float = 8.0  # factor from which on they are
+    sure: float = 4.0
+    """Standard errors, and differences between other sites, that a logarithmic factor reaches."""
+    tail_tolerances: tuple[float, float] = (0.15, 0.2)
+    """Its largest errors, of means and of deviations, apart from chance."""
+
+
+UNITS_DIFFER = UnitThresholds()
+
+
+@dataclass(frozen=True, slots=True)
 class Conversion:
     """Conversion between two units: a value is ``scale`` times that in the other, plus ``shift``.
 
@@ -183,45 +233,8 @@ NAMED = {
     "ml": "millilitres", "litres": "litres", "liters": "litres", "gallons": "gallons",
 }  # fmt: skip
 """Words in the names of columns that name a unit, and its name here."""
-SMALL, LARGE, HUGE = 1.0, 5.0, 20.0
-"""Factors from which on distributions that differ by the factor in mean and deviation are odd:
-if nothing else differs, if little else does, and whatever else differs."""
-TOLERANCES = {SMALL: (2.0, 0.5, 0.35), LARGE: (1.5, 1.0, 0.5), HUGE: (1.0, 2.5, 0.9)}
-"""For each of these factors and larger ones: least distance of the means, and largest error
-after a conversion, both in deviations of the wider distribution; and largest error of
-deviations, in logarithms."""
-MOST_OFF, SURER = 0.5, 3.0
-"""Largest logarithmic error of a ratio of means after a conversion, and its weight."""
-LIKELIER = 0.2
-"""Bonus for conversions by powers of ten."""
-NEAR = {SMALL: 0.35, LARGE: 0.6, HUGE: 1.8}
-"""By factor, how much worse than the best a conversion may fit to be named as well."""
 YEARS = {"year", "years", "yr", "jahr", "annee", "ano"}
 """Words in the names of columns whose values depend on when a site was open."""
-ROUNDING = 1e-6
-"""Relative deviation, compared with that of others or the gap, of a constant column."""
-IMPOSSIBLE, TIMES = 6.0, (8.0, 2.5)
-"""If no unit fits: least distance of the means in deviations; or factor of the means, with the
-largest ratio between it and the factor of the deviations."""
-CLOSER = 4.0
-"""How many times closer, in logarithms, the others' means and deviations are than a site's."""
-FAR, MOST_UNITS = 2.0, 3
-"""Deviations from which on a column shows that rows are of another kind; and most units named."""
-ALONE = 5.0
-"""How many times farther apart than all other columns a column with a small factor must be."""
-FEWEST_VALUES, FEWEST_COLUMNS = 20, 2
-"""Fewest values of each site, and fewest other columns, for more than naming a unit that fits."""
-WIDE = 1.0
-"""Ratio of deviation to mean up to which a ratio of means is informative."""
-ELSEWHERE = 0.75
-"""Distance in deviations between the means of sites from which on their rows differ."""
-ENOUGH = 5
-"""Weight of a site's values from which on their deviation is reliable."""
-TAILS, LARGE_OF_TAILS = 3.0, 8.0
-"""Ratio of deviation to mean up to which, and factor from which on, long tails are judged."""
-SURE, TAIL_TOLERANCES = 4.0, (0.15, 0.2)
-"""Number of standard errors, and of differences between other sites, that a logarithmic factor
-must reach; and its relative errors, of means and deviations, apart from chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +294,9 @@ def _rounded(conversion: Conversion) -> Conversion:
     return Conversion(scale, shift, conversion.between)
 
 
-def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict[str, Moments]:
+def site_moments(
+    center: Floats, answers: Answers, names: Sequence[str], at: UnitThresholds = UNITS_DIFFER
+) -> dict[str, Moments]:
     """Return mean and standard deviation of each column by site, from answers to `Squares`.
 
     Parameters
@@ -298,7 +313,7 @@ def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict
         for name, of, (sums, squares), weight in zip(
             names, center.tolist(), answer.sums.tolist(), answer.weights.tolist(), strict=True
         ):
-            if weight >= ENOUGH:
+            if weight >= at.enough:
                 apart = sums / weight
                 deviation = math.sqrt(max(squares / weight - apart**2, 0.0))
                 by_column.setdefault(name, {})[site] = of + apart, deviation
@@ -306,7 +321,9 @@ def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict
 
 
 def unit_warnings(
-    columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
+    columns: Mapping[str, Moments],
+    counts: Mapping[str, Mapping[str, float]] | None = None,
+    at: UnitThresholds = UNITS_DIFFER,
 ) -> Iterator[str]:
     """Yield a warning for each column that seems to have another unit at one site.
 
@@ -325,13 +342,15 @@ def unit_warnings(
     column 'sbp' has mean 18.6 and deviation 2.6 at west, 140 and 19.5 elsewhere, as of kPa and
     mmHg: if it is another unit, say --factor west:sbp=7.50062
     """
-    found = {each.name: (each.site, each.line) for each in odd_columns(columns, counts)}
-    found |= {} if counts is None else _tail_warnings(columns, counts, found)
+    found = {each.name: (each.site, each.line) for each in odd_columns(columns, counts, at=at)}
+    found |= {} if counts is None else _tail_warnings(columns, counts, found, at)
     yield from (found[name][1] for name in columns if name in found)
 
 
 def odd_columns(
-    columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
+    columns: Mapping[str, Moments],
+    counts: Mapping[str, Mapping[str, float]] | None = None,
+    at: UnitThresholds = UNITS_DIFFER,
 ) -> Iterator[OddColumn]:
     """Yield columns that are odd at a site, with or without a fitting unit; one site per column.
 
@@ -348,7 +367,7 @@ def odd_columns(
     ('west', 'millimetres and inches', '25.4')
     """
     seen = {
-        name: list(filter(None, (_seen(name, site, moments) for site in moments)))
+        name: list(filter(None, (_seen(name, site, moments, at) for site in moments)))
         for name, moments in columns.items()
         if len(moments) > 1
     }
@@ -356,29 +375,29 @@ def odd_columns(
     for each in (odd for those in seen.values() for odd in those):
         explained.setdefault(each.site, set()).update({each.name} if each.fits else ())
     apart = {
-        site: _apart(site, {name: m for name, m in columns.items() if name not in names})
+        site: _apart(site, {name: m for name, m in columns.items() if name not in names}, at)
         for site, names in explained.items()
     }
     for name, those in seen.items():
         for each in sorted(those, key=lambda odd: not odd.fits):
-            if _is_believed(each, apart[each.site], (counts or {}).get(name)):
+            if _is_believed(each, apart[each.site], (counts or {}).get(name), at):
                 yield each
                 break
 
 
-def _seen(name: str, site: str, moments: Moments) -> OddColumn | None:
+def _seen(name: str, site: str, moments: Moments, at: UnitThresholds) -> OddColumn | None:
     """Return the odd column if a site's moments are far from the others', which agree."""
     here = mean, deviation = moments[site]
     others = [both for other, both in moments.items() if other != site]
     there = usual, spread = _usual(others)
-    least = ROUNDING * max(deviation, spread, abs(mean - usual))  # of a column that is constant
-    if min(deviation, spread) <= least or not _agree(others, here):
+    least = at.rounding * max(deviation, spread, abs(mean - usual))  # of a column that is constant
+    if min(deviation, spread) <= least or not _agree(others, here, at):
         return None
     apart = abs(mean - usual) / max(deviation, spread)
-    fits = fitting_units(name, here, there)
+    fits = fitting_units(name, here, there, at)
     if not fits and YEARS.intersection(words_of(name)):
         return None
-    if not fits and apart < IMPOSSIBLE and not _is_multiple(here, there):
+    if not fits and apart < at.impossible and not _is_multiple(here, there, at):
         return None
     return OddColumn(name, site, here, there, tuple(fits), apart)
 
@@ -389,18 +408,21 @@ def _usual(both: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return mean, deviation
 
 
-def _is_multiple(here: tuple[float, float], there: tuple[float, float]) -> bool:
+def _is_multiple(here: tuple[float, float], there: tuple[float, float], at: UnitThresholds) -> bool:
     """Return whether mean and deviation of two sites differ by about the same large factor."""
-    if min(*here, *there) <= 0 or max(here[1] / here[0], there[1] / there[0]) > WIDE:
+    if min(*here, *there) <= 0 or max(here[1] / here[0], there[1] / there[0]) > at.wide:
         return False
     of_mean, of_deviation = (abs(math.log(a / b)) for a, b in zip(here, there, strict=True))
-    least, between = map(math.log, TIMES)
+    least, between = map(math.log, at.times)
     is_one_way = (here[0] > there[0]) == (here[1] > there[1])
     return is_one_way and of_mean >= least and abs(of_mean - of_deviation) <= between
 
 
 def fitting_units(
-    name: str, here: tuple[float, float], there: tuple[float, float]
+    name: str,
+    here: tuple[float, float],
+    there: tuple[float, float],
+    at: UnitThresholds = UNITS_DIFFER,
 ) -> list[Conversion]:
     """Return conversions that explain mean and deviation of two sites, best first.
 
@@ -414,15 +436,15 @@ def fitting_units(
     []
     """
     odds: list[tuple[float, Conversion]] = []
-    least = min(apart for apart, *_ in TOLERANCES.values()) * max(here[1], there[1])
+    least = min(apart for _, apart, *_ in at.tolerances) * max(here[1], there[1])
     for unit in () if abs(here[0] - there[0]) < least else units_of(name):
         for each in (unit, unit.inverse):
-            off = _misfit(each, here, there)
+            off = _misfit(each, here, there, at)
             if off is not None:
-                odds.append((off - (0.0 if unit.kind else LIKELIER), each))
+                odds.append((off - (0.0 if unit.kind else at.likelier), each))
     odds.sort(key=lambda both: both[0])
-    near = odds[0][0] + NEAR[_least(NEAR, odds[0][1])] if odds else 0.0
-    return [each for off, each in odds if off <= near][:MOST_UNITS]
+    near = odds[0][0] + _row(at.near, odds[0][1])[1] if odds else 0.0
+    return [each for off, each in odds if off <= near][: at.most_units]
 
 
 def units_of(name: str) -> list[Conversion]:
@@ -437,28 +459,28 @@ def units_of(name: str) -> list[Conversion]:
     return [each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)]
 
 
-def _least(factors: Iterable[float], unit: Conversion) -> float:
-    """Return the largest of some factors that a conversion reaches."""
-    return max(each for each in factors if each <= unit.size)
+def _row(rows: Iterable[tuple[float, ...]], unit: Conversion) -> tuple[float, ...]:
+    """Return the row of the largest factor that a conversion reaches."""
+    return max(each for each in rows if each[0] <= unit.size)
 
 
 def _misfit(
-    unit: Conversion, here: tuple[float, float], there: tuple[float, float]
+    unit: Conversion, here: tuple[float, float], there: tuple[float, float], at: UnitThresholds
 ) -> float | None:
     """Return how badly a conversion explains the difference of two sites; None if not at all."""
     (mean, deviation), (usual, spread) = here, there
-    is_wide = mean * usual <= 0 or max(deviation / abs(mean), spread / abs(usual)) > WIDE
+    is_wide = mean * usual <= 0 or max(deviation / abs(mean), spread / abs(usual)) > at.wide
     if is_wide and not unit.shift:
         return None
-    apart, of_mean, of_deviation = TOLERANCES[_least(TOLERANCES, unit)]
+    _, apart, of_mean, of_deviation = _row(at.tolerances, unit)
     if abs(mean - usual) < apart * max(deviation, spread):
         return None
     mean, deviation = (mean - unit.shift) / unit.scale, deviation / unit.scale
     off = abs(mean - usual) / max(deviation, spread), abs(math.log(deviation / spread))
     of_ratio = 0.0 if unit.shift else abs(math.log(mean / usual))
-    if off[0] > of_mean or off[1] > of_deviation or of_ratio > MOST_OFF:
+    if off[0] > of_mean or off[1] > of_deviation or of_ratio > at.most_off:
         return None
-    return math.hypot(max(off[0], SURER * of_ratio), 2 * off[1])
+    return math.hypot(max(off[0], at.surer * of_ratio), 2 * off[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,25 +492,27 @@ class _Apart:
     most: float
 
 
-def _is_believed(odd: OddColumn, apart: _Apart, counts: Mapping[str, float] | None) -> bool:
+def _is_believed(
+    odd: OddColumn, apart: _Apart, counts: Mapping[str, float] | None, at: UnitThresholds
+) -> bool:
     """Return whether an odd column is not explained by different rows, given all other columns.
 
     Those that a unit explains do not count, as this one does unless a unit explains it.
     """
     itself = 0 if odd.fits else 1
     n_others = apart.columns - itself
-    is_other = 3 * (apart.far - itself * (odd.apart > ELSEWHERE)) > n_others
+    is_other = 3 * (apart.far - itself * (odd.apart > at.elsewhere)) > n_others
     if odd.fits:
-        size, farthest = odd.fits[0].size, max(ELSEWHERE, apart.most)
-        if not is_other or (size >= HUGE and odd.apart >= FAR):
+        size, farthest = odd.fits[0].size, max(at.elsewhere, apart.most)
+        if not is_other or (size >= at.huge and odd.apart >= at.far):
             return True
-        return odd.apart >= ALONE * farthest or (size >= LARGE and farthest <= FAR)
-    if counts is None or min(counts.values()) < FEWEST_VALUES or is_other:
+        return odd.apart >= at.alone * farthest or (size >= at.large and farthest <= at.far)
+    if counts is None or min(counts.values()) < at.fewest_values or is_other:
         return False
-    return n_others >= FEWEST_COLUMNS or _is_multiple(odd.here, odd.there)
+    return n_others >= at.fewest_columns or _is_multiple(odd.here, odd.there, at)
 
 
-def _apart(site: str, columns: Mapping[str, Moments]) -> _Apart:
+def _apart(site: str, columns: Mapping[str, Moments], at: UnitThresholds) -> _Apart:
     """Return how far a site's means lie from those of the others."""
     apart: list[float] = []
     for moments in columns.values():
@@ -497,13 +521,14 @@ def _apart(site: str, columns: Mapping[str, Moments]) -> _Apart:
             (mean, deviation), (usual, spread) = moments[site], _usual(others)
             wider = max(deviation, spread)
             apart.append(abs(mean - usual) / wider if wider else 0.0)
-    return _Apart(len(apart), sum(each > ELSEWHERE for each in apart), max([0.0, *apart]))
+    return _Apart(len(apart), sum(each > at.elsewhere for each in apart), max([0.0, *apart]))
 
 
 def _tail_warnings(
     columns: Mapping[str, Moments],
     counts: Mapping[str, Mapping[str, float]],
     found: Mapping[str, tuple[str, str]],
+    at: UnitThresholds,
 ) -> dict[str, tuple[str, str]]:
     """Return the sites and warnings of long-tailed columns, by column, beyond those found.
 
@@ -513,7 +538,7 @@ def _tail_warnings(
     tails: dict[str, tuple[str, str]] = {}
     for name in columns.keys() - found.keys():
         for site in columns[name]:
-            odd = _in_tail(name, site, columns[name], counts[name])
+            odd = _in_tail(name, site, columns[name], counts[name], at)
             if odd is not None:
                 tails[name] = site, odd.line + ", or what its own units differ by"
     odd_sites = {name: site for name, (site, _) in {**found, **tails}.items()}
@@ -521,7 +546,7 @@ def _tail_warnings(
         site: {name: moments for name, moments in columns.items() if odd_sites.get(name) != site}
         for site in {site for site, _ in tails.values()}
     }
-    apart = {site: _apart(site, those) for site, those in rest.items()}
+    apart = {site: _apart(site, those, at) for site, those in rest.items()}
     return {
         name: each
         for name, each in tails.items()
@@ -530,7 +555,7 @@ def _tail_warnings(
 
 
 def _in_tail(
-    name: str, site: str, moments: Moments, counts: Mapping[str, float]
+    name: str, site: str, moments: Moments, counts: Mapping[str, float], at: UnitThresholds
 ) -> OddColumn | None:
     """Return a long-tailed column that a site has in another unit, or None.
 
@@ -547,21 +572,23 @@ def _in_tail(
     of_means, of_deviations = np.log(means), np.log(deviations)
     ratio = float(of_means[0] - np.median(of_means[1:]))
     ratio_of_deviations = float(of_deviations[0] - np.median(of_deviations[1:]))
-    least = max(math.log(LARGE_OF_TAILS), SURE * max(error, float(np.ptp(of_means[1:]))))
+    least = max(math.log(at.large_of_tails), at.sure * max(error, float(np.ptp(of_means[1:]))))
     do_agree = 2 * np.ptp(of_deviations[1:]) <= abs(ratio)
-    if widths.max() > TAILS or abs(ratio) < least or not do_agree:
+    if widths.max() > at.tails or abs(ratio) < least or not do_agree:
         return None
     scales = [u for u in units_of(name) if not u.shift]
     unit = min(scales, key=lambda each: abs(abs(ratio) - math.log(each.scale)))
     off = abs(abs(ratio) - math.log(unit.scale)), abs(ratio - ratio_of_deviations)
-    of_mean, of_deviation = TAIL_TOLERANCES
+    of_mean, of_deviation = at.tail_tolerances
     if off[0] > of_mean + error or off[1] > of_deviation + 2 * error:
         return None
     there = float(np.median(means[1:])), float(np.median(deviations[1:]))
     return OddColumn(name, site, moments[site], there, (unit if ratio > 0 else unit.inverse,), 0.0)
 
 
-def _agree(others: Sequence[tuple[float, float]], here: tuple[float, float]) -> bool:
+def _agree(
+    others: Sequence[tuple[float, float]], here: tuple[float, float], at: UnitThresholds
+) -> bool:
     """Return whether sites have about the same mean and deviation, compared with another one."""
     means, deviations = np.array(others).T
     if not (deviations > 0).all():
@@ -572,4 +599,4 @@ def _agree(others: Sequence[tuple[float, float]], here: tuple[float, float]) -> 
     if min(means.min(), here[0]) <= 0:
         return False
     differences = np.log(np.array(others)), np.log(np.array(others) / np.array(here))
-    return bool((CLOSER * np.ptp(differences[0], axis=0) <= np.abs(differences[1]).min()).all())
+    return bool((at.closer * np.ptp(differences[0], axis=0) <= np.abs(differences[1]).min()).all())

@@ -17,24 +17,8 @@ from fedcluster.frames.columns import Passes, columns_of, merged_kind
 from fedcluster.privacy.limits import significant
 from fedcluster.privacy.partition import Numbers, Partition, UnitReader, Units
 
-MOST_LEVELS = 1000
-"""Largest number of levels of a text column that are disclosed, the most frequent ones."""
-FEW_LEVELS = 20
-"""Number of levels up to which a text column counts in the distances and the scatter."""
-MOST_DIGITS = 40
-"""Largest number of decimals, or of zeros at the end, of a number that counts as decimal."""
-ROUNDING = 2
-"""Largest difference of a decimal from its number, in units of the last binary digit."""
-SAMPLE = 64
-"""Number of values that are tried first, before all values."""
-WHOLE = 2.0**47
-"""Bound of decimals in units of their last digit, which leaves digits to tell them from others."""
-MISSING = 1.5
-"""Contribution of a missing value to distances, in standard deviations of a column."""
 BITS = 20
 """Number of binary digits to which a column's deviation is known, and its mean in deviations."""
-FINE = 26
-"""Number of binary digits to which a value is known in deviations, if that is finer than BITS."""
 
 Chunks = Callable[[], Iterable[Data]]
 
@@ -84,6 +68,10 @@ class SiteTable:
     weight_digits: int | None
     steps: tuple[float, ...]
     flags: NDArray[np.bool_]
+    few_levels = 20
+    """Number of levels up to which a text column counts in the distances and the scatter."""
+    missing_counts = 1.5
+    """Contribution of a missing value to distances, in standard deviations of a column."""
 
     def shown(self, chunk: Data) -> Data:
         """Return rows without the texts that count as missing."""
@@ -141,12 +129,12 @@ class SiteTable:
         """Return the coordinates of the rows in one column, with a flag for missing values."""
         column, values = self.columns[j], chunk.X[:, j].astype(np.float64)
         unit = 1.0 if scale == "standard" else self._unit(j)
-        flag = [MISSING * unit * np.isnan(values)[:, None]] if self.missing[j] else []
+        flag = [self.missing_counts * unit * np.isnan(values)[:, None]] if self.missing[j] else []
         if column.kind == "number":
             own = self.deviation[j] or 1.0
             apart = _known(np.nan_to_num((values - self.mean[j]) / own), abs(self.mean[j] / own))
             return np.column_stack([apart * unit, *flag])
-        if column.kind == "text" and len(column.levels) <= FEW_LEVELS:
+        if column.kind == "text" and len(column.levels) <= self.few_levels:
             return np.column_stack([one_hot(chunk, j, column) * unit, *flag])
         return np.empty((len(chunk), 0))
 
@@ -164,7 +152,8 @@ def _known(apart: Floats, offset: float) -> Floats:
     Groups depend on all digits of the points, and the last ones on the unit: all the more of
     values far from 0, and of those whose mean is ``offset`` deviations from 0.
     """
-    power = np.minimum(np.frexp(np.abs(apart) + offset)[1] - FINE, -BITS)
+    # Number of binary digits to which a value is known in deviations, if that is finer than BITS.
+    power = np.minimum(np.frexp(np.abs(apart) + offset)[1] - 26, -BITS)
     points: Floats = np.ldexp(np.rint(np.ldexp(apart, -power)), power)
     return points
 
@@ -194,6 +183,9 @@ def placed(chunks: Iterable[Data]) -> Iterator[tuple[int, Data]]:
 class _Texts:
     """Counter of the units with each of some texts, over chunks."""
 
+    most_levels = 1000
+    """Largest number of levels of a text column that are disclosed, the most frequent ones."""
+
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._persons: dict[str, set[int]] = {}
@@ -212,7 +204,7 @@ class _Texts:
         behind = {name: self._behind([name]) for name in self._rows}
         may = passes(np.array([*behind.values()], dtype=np.float64), n_units)
         shared = [name for (name, n), m in zip(behind.items(), may, strict=True) if n >= p and m]
-        return sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
+        return sorted(shared, key=lambda name: (-behind[name], name))[: self.most_levels]
 
     def others(self, disclosed: Iterable[str]) -> int:
         """Return the number of units with a text that is not disclosed."""
@@ -268,6 +260,13 @@ class _Numbers:
 class _Decimals:
     """Counter of the decimals of a series of numbers, and their step, over chunks."""
 
+    most_digits = 40
+    """Largest number of decimals, or of zeros at the end, of a number that counts as decimal."""
+    sample = 64  # number of values that are tried first, before all values
+    whole = 2.0**47
+    """Bound of decimals in units of their last digit, which leaves digits to tell them from others.
+    """
+
     def __init__(self) -> None:
         self._digits: int | None = None
         self._largest, self._step = 0.0, 0
@@ -280,7 +279,7 @@ class _Decimals:
             return
         if self._digits is None:  # no number has its last digit before its first one
             self._digits = -int(np.floor(np.log10(self._largest)))
-        few = values[:SAMPLE]
+        few = values[: self.sample]
         while self._fits and not (_have(few, self._digits) and _have(values, self._digits)):
             self._digits, self._step = self._digits + 1, 10 * self._step
         for some in (few, values):
@@ -291,7 +290,9 @@ class _Decimals:
     @property
     def _fits(self) -> bool:
         digits = self._digits or 0
-        return abs(digits) <= MOST_DIGITS and float(in_units(self._largest, digits)) < WHOLE
+        return (
+            abs(digits) <= self.most_digits and float(in_units(self._largest, digits)) < self.whole
+        )
 
     @property
     def digits(self) -> int | None:
@@ -310,7 +311,8 @@ def _have(values: NDArray[Any], digits: int) -> bool:
     A column in another unit is often multiplied by it, which rounds.
     """
     decimals = back(whole(values, digits), digits)
-    slack = ROUNDING * np.finfo(values.dtype).eps * np.abs(values)
+    # Largest difference of a decimal from its number, in units of the last binary digit.
+    slack = 2 * np.finfo(values.dtype).eps * np.abs(values)
     return bool((np.abs(decimals.astype(values.dtype) - values) <= slack).all())
 
 
@@ -459,16 +461,6 @@ def survey(
     return reading.table(p, first, passes)
 
 
-ENOUGH = 10
-"""Number of groups that must be new before the scatter is computed anew."""
-DOMINATES = 0.8
-"""Largest share of one unit in the weight of a disclosed sum."""
-LARGEST = 5
-"""Rank of the group whose scatter in a column caps that of all others."""
-DIGITS = 2.0**-7
-"""Relative resolution of the scatter: more digits would reveal rare whole numbers."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
     """Rows of a chunk that are in a group.
@@ -510,6 +502,8 @@ class GroupMeans:
         Which columns of each group are disclosed.
     """
 
+    dominates = 0.8  # largest share of one unit in the weight of a disclosed sum
+
     def __init__(
         self, table: SiteTable, partition: Partition, chunks: Callable[[], Iterable[Data]]
     ) -> None:
@@ -535,7 +529,9 @@ class GroupMeans:
         self._weights = np.column_stack([each.total for each in self._exact_weights])
         self._weights = back(self._weights, self._weight_digits)
         self._count_units()
-        self.disclosed = (self._there >= partition.p) & (self._largest <= DOMINATES * self._weights)
+        self.disclosed = (self._there >= partition.p) & (
+            self._largest <= self.dominates * self._weights
+        )
         self.partition = self._with_scatter(partition)
 
     def _none(self, width: int) -> scipy.sparse.csr_array:
@@ -612,7 +608,7 @@ class GroupMeans:
 
     def _with_scatter(self, partition: Partition) -> Partition:
         """Return the partition with the scatter within its groups, if enough of them are new."""
-        if len(np.setdiff1d(self.numbers, partition.scatter_groups)) < ENOUGH:
+        if len(np.setdiff1d(self.numbers, partition.scatter_groups)) < Scatter.enough:
             return partition
         every = np.union1d(partition.scatter_groups, self.numbers)
         scatter = Scatter(partition.scatter_units).add(self.squares, self.means)
@@ -710,6 +706,11 @@ class Scatter:
     {'a': 256.0}
     """
 
+    enough = 10  # number of groups that must be new before the scatter is computed anew
+    largest_rank = 5  # rank of the group whose scatter in a column caps that of all others
+    resolution = 2.0**-7
+    """Relative resolution of the scatter: more digits would reveal rare whole numbers."""
+
     def __init__(self, units: Mapping[str, float] | None = None) -> None:
         self._known: dict[str, tuple[int, float, Floats]] = {}
         self._ends: dict[str, tuple[float, float]] = {}
@@ -724,7 +725,7 @@ class Scatter:
             self._ends[name] = low, high
             n, rest, largest = self._known.get(name, (0, 0.0, np.empty(0)))
             varied = np.sort(np.append(largest, each[each > 0]))
-            first = max(len(varied) - LARGEST, 0)
+            first = max(len(varied) - self.largest_rank, 0)
             n += int(np.count_nonzero(each > 0))
             self._known[name] = n, rest + float(varied[:first].sum()), varied[first:]
         return self
@@ -741,14 +742,14 @@ class Scatter:
     @property
     def units(self) -> dict[str, float]:
         """Return the unit of each column whose scatter is told, or was."""
-        enough = {name for name, (n, _, _) in self._known.items() if n >= ENOUGH}
+        enough = {name for name, (n, _, _) in self._known.items() if n >= self.enough}
         ranges = {name: (high - low) ** 2 for name, (low, high) in self._ends.items()}
         return {name: ranges[name] or 1.0 for name in enough} | self._units
 
     def _rounded(self, known: tuple[int, float, Floats], unit: float) -> float:
         n, rest, largest = known
-        if n < ENOUGH:
+        if n < self.enough:
             return 0.0
         total = (rest + len(largest) * float(largest[0])) / unit
-        step = 2.0 ** np.round(np.log2(total * DIGITS))
+        step = 2.0 ** np.round(np.log2(total * self.resolution))
         return float(np.round(total / step) * step) * unit

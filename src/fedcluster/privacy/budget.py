@@ -28,12 +28,6 @@ import scipy  # its parts wait until they are used, as commands are to start at 
 
 from fedcluster.errors import InputError
 
-MOST_RHO = 1e3
-"""Value of rho above which epsilon is too large to be useful."""
-
-TOLERANCE = 1e-9
-"""Relative tolerance, for rounding, by which a cost may exceed a budget in rho."""
-
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -62,6 +56,7 @@ class Budget:
     epsilon: float
     delta: float
     group_size: int = 1
+    tolerance = 1e-9  # relative, for rounding, by which a cost may exceed a budget in rho
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 100:
@@ -78,7 +73,7 @@ class Budget:
 
     def allows(self, rho: float) -> bool:
         """Return whether a cost of rho is within the budget."""
-        return rho <= self.rho * (1 + TOLERANCE)
+        return rho <= self.rho * (1 + self.tolerance)
 
     def spent(self, rho: float) -> float:
         """Return the epsilon of a cost rho, at the delta and for the group size of the budget."""
@@ -123,7 +118,8 @@ def epsilon_of(rho: float, delta: float) -> float:
     """
     if not rho:
         return 0.0
-    if rho > MOST_RHO:
+    # Value of rho above which epsilon is too large to be useful.
+    if rho > 1e3:
         return math.inf
     spread = math.sqrt(2 * rho)  # of the loss; by a thousandth of it, epsilon is rounded up
     loss = _distributions().from_gaussian_mechanism(

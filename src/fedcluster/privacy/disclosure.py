@@ -52,9 +52,6 @@ from fedcluster.privacy.limits import Groups, MinClusterSize, MinRows
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e9
 """Smallest and largest noise multiplier that is drawn."""
 
-FINE = 20
-"""Bits of a sensitivity on the grid of whole numbers, so that noise is far coarser than the
-grid."""
 
 LARGEST = 1 << 62
 """Largest whole number on that grid, so that OpenDP's sums of two stay within 64 bits."""
@@ -142,7 +139,9 @@ def _noisy(exact: Floats, sensitivity: float, scale: float) -> Floats:
     """
     if not scale:  # no number depends on a row
         return np.zeros_like(exact)
-    step = 2.0 ** (math.floor(math.log2(sensitivity)) - FINE)
+    # Bits of a sensitivity on the grid of whole numbers, so that noise is far coarser than the
+    # grid.
+    step = 2.0 ** (math.floor(math.log2(sensitivity)) - 20)
     raised = 1 + step * math.sqrt(len(exact)) / sensitivity
     on_grid = np.nan_to_num(np.rint(exact / step), nan=0.0, posinf=LARGEST, neginf=-LARGEST)
     whole = np.clip(on_grid, -LARGEST, LARGEST).astype(np.int64)
@@ -164,11 +163,6 @@ def _mechanism(scale: float) -> Any:
 
 if TYPE_CHECKING:
     from fedcluster.privacy.budget import Budget
-
-MANY = 32
-"""Number of parts whose counts are kept separately before they are merged."""
-ROUNDING = 1e-6
-"""Tolerance for sums of memberships just above a whole number."""
 
 
 class SizeLimits(NamedTuple):
@@ -348,6 +342,7 @@ class PersonCounts:
     """
 
     most: Floats
+    rounding = 1e-6  # tolerance for sums of memberships just above a whole number
 
     def __len__(self) -> int:
         return len(self.most) - 1
@@ -358,7 +353,7 @@ class PersonCounts:
         The numbers of rows may be sums of memberships, which need not be whole.
         """
         fewest = np.interp(rows, self.most, np.arange(len(self.most)))
-        return np.minimum(np.ceil(fewest - ROUNDING), rows)
+        return np.minimum(np.ceil(fewest - self.rounding), rows)
 
     def rows_of(self, persons: int) -> float:
         """Return the fewest rows of this number of persons; infinite if there are fewer persons."""
@@ -368,6 +363,8 @@ class PersonCounts:
 class PersonCounter:
     """Counter of the rows of each person, over several parts."""
 
+    many = 32  # number of parts whose counts are kept separately before they are merged
+
     def __init__(self) -> None:
         self._counted = [(np.zeros(0, np.int64), np.zeros(0))]
 
@@ -375,7 +372,7 @@ class PersonCounter:
         """Count the rows of a part, given the person of each row (n,)."""
         names, times = np.unique(groups, return_counts=True)
         self._counted.append((names, times.astype(np.float64)))
-        if len(self._counted) > MANY:
+        if len(self._counted) > self.many:
             self._counted = [self._together()]
 
     def persons(self) -> PersonCounts:
@@ -421,5 +418,5 @@ def behind_groups(summary: Summary, data: Data, grouped: Grouped) -> Summary:
     if "smallest first" not in data.cache:
         data.cache["smallest first"] = grouped.smallest_first
     whole = np.rint(n_groups)
-    n_groups = np.where(np.abs(n_groups - whole) < ROUNDING, whole, n_groups)
+    n_groups = np.where(np.abs(n_groups - whole) < PersonCounts.rounding, whole, n_groups)
     return replace(summary, support=np.interp(n_groups, numbers, data.cache["smallest first"]))

@@ -134,6 +134,8 @@ class Dominance:
     largest: int = 2
     share: float = 0.9
     rest: float = 0.1
+    slack = 1e-9
+    """Share by which a sum may miss a rule: shares that are equal to it differ by rounding."""
 
     def __post_init__(self) -> None:
         if self.largest < 1 or not 0 < self.share < 1 or self.rest < 0:
@@ -148,8 +150,8 @@ class Dominance:
         total, first = ordered.sum(axis=0), ordered[: self.largest].sum(axis=0)
         rest = ordered[2:].sum(axis=0)
         dominated: NDArray[np.bool_] = (total > 0) & (
-            (first > self.share * total * (1 + SLACK))
-            | (rest < self.rest * ordered[0] * (1 - SLACK))
+            (first > self.share * total * (1 + self.slack))
+            | (rest < self.rest * ordered[0] * (1 - self.slack))
         )
         return dominated
 
@@ -162,12 +164,8 @@ class Dominance:
         return f"{self.largest} below {100 * self.share:g} %, rest {100 * self.rest:g} %"
 
 
-SLACK = 1e-9
-"""Share by which a sum may miss a rule: shares that are equal to it differ by rounding."""
 SINGLE = "single values"
 """What does not dominate a sum if the owner names no rule of dominance."""
-HIDES = 0.1
-"""Share of the largest distance that the others have to be: p of the p%-rule, as in UK ACRO."""
 PRESETS = ("standard", "strict")
 """Sets of rules by name."""
 STRICT_P = 10
@@ -297,9 +295,6 @@ class Groups:
 Ids = NDArray[np.uint64]
 Places = NDArray[np.intp]
 
-MOST_TIMES = 3
-"""Largest size of a merged group, in multiples of p units."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
@@ -393,14 +388,12 @@ class Contents:
 
 
 ARRAYS = ("adds", "weights", "apart", "shared")
-BITS = 40
-"""Binary digits by which means of equal values agree."""
 
 
 def _values(adds: Floats, weights: Floats) -> Floats:
     """Return the value of each unit, the mean of its rows', (u, c); infinite if it has none."""
     means = np.divide(adds, weights, np.full(adds.shape, np.inf), where=weights > 0)
-    return significant(means, BITS)
+    return significant(means, 40)  # Binary digits by which means of equal values agree.
 
 
 def significant(values: ArrayLike, bits: int) -> Floats:
@@ -428,10 +421,6 @@ def members_of(labels: NDArray[np.integer[Any]]) -> list[Places]:
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(labels) else []
 
 
-MOST_CELLS = 1 << 20
-"""Number of values that are compared at once, which bounds the memory."""
-
-
 class Rules:
     """The rules of a site, applied to the content of units.
 
@@ -455,6 +444,11 @@ class Rules:
     >>> rules.dominating(np.arange(4)), rules.dominating(np.arange(1, 4))
     (0, None)
     """
+
+    hides = 0.1
+    """Share of the largest distance that the others have to be: p of the p%-rule, as in UK ACRO."""
+    most_times = 3  # largest size of a merged group, in multiples of p units
+    most_cells = 1 << 20  # number of values that are compared at once, which bounds the memory
 
     def __init__(
         self, groups: Groups, contents: Contents, least: int = 0, points: Floats | None = None
@@ -489,7 +483,7 @@ class Rules:
     def alone(self, members: Sequence[Places]) -> Places:
         """Return the unit whose value is alone in each sum of each group, (g, c); -1 if none is."""
         largest, rest, who = self.singles(members)
-        few = rest < HIDES * largest * (1 - SLACK)
+        few = rest < self.hides * largest * (1 - Dominance.slack)
         alone: Places = np.where((largest > 0) & few, who, -1)
         return alone
 
@@ -509,7 +503,7 @@ class Rules:
         order = np.concatenate(members)
         starts = np.cumsum([0, *map(len, members[:-1])])
         group = np.repeat(np.arange(len(members)), [len(units) for units in members])
-        c, some = self._values.shape[1], max(1, MOST_CELLS // len(order))
+        c, some = self._values.shape[1], max(1, self.most_cells // len(order))
         parts = [
             self._singles(order, group, starts, slice(first, first + some))
             for first in range(0, c, some)
@@ -634,7 +628,7 @@ class Rules:
             if enough and largest is None and not self.alike(units):
                 return
             after = len(units) + (0 if near is None else len(joining.members[near]))
-            is_last = near is None or after > MOST_TIMES * self._least
+            is_last = near is None or after > self.most_times * self._least
             if enough and largest is not None and is_last:
                 joining.put(g, units[units != largest])
             elif near is None:

@@ -27,13 +27,6 @@ from fedcluster.privacy.partition import Cells, Ids, Partition, cells_of
 from fedcluster.privacy.persons import mixed, unique_ids
 
 SUFFIX = ".groups"
-APART = 0.9
-"""Share of rows with different values from which on a part of the columns identifies a row."""
-MANY = 4
-"""Number of parts from which on a column or two that changed leave enough of them as they were."""
-DEVIATIONS = 3.0
-"""Standard deviations by which more rows agree than by chance, of a number that is as for rare
-events."""
 
 Chunks = Callable[[], Iterable[Data]]
 
@@ -63,7 +56,9 @@ def with_cells(kept: Cells, new: Cells) -> Cells:
     return np.concatenate([kept, new[~np.isin(ids, known)]])
 
 
-def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDArray[np.bool_]:
+def known_rows(
+    kept: Partition, chunks: Chunks, roles: Mapping[str, str], *, many: int = 4
+) -> NDArray[np.bool_]:
     """Return whether each of some rows is in groups, or was, (n,).
 
     Parameters
@@ -74,6 +69,9 @@ def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDA
         Returns the rows.
     roles : mapping of str to str
         The columns of weights and labels.
+    many : int
+        Number of parts from which on a column or two that changed leave enough of them as they
+        were.
     """
     ours: list[Cells] = []
     shared: list[int] = []
@@ -88,7 +86,7 @@ def known_rows(kept: Partition, chunks: Chunks, roles: Mapping[str, str]) -> NDA
     theirs, rows = kept.cells[:, shared], np.concatenate(ours)
     columns = list(range(len(shared)))
     parts = [*_parts(theirs, columns)] or [columns]
-    turned = [columns[j:] + columns[:j] for j in columns[1:]] if len(parts) < MANY else []
+    turned = [columns[j:] + columns[:j] for j in columns[1:]] if len(parts) < many else []
     others = [part for order in turned for part in islice(_parts(theirs, order), 1)]
     agree, known = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i, part in enumerate([*parts, *others]):
@@ -108,19 +106,27 @@ def _digests(cells: Cells, part: Iterable[int]) -> Ids:
     return ids
 
 
-def _parts(cells: Cells, columns: Iterable[int]) -> Iterator[list[int]]:
-    """Yield the parts of columns, in an order, by which rows are told apart."""
+def _parts(cells: Cells, columns: Iterable[int], *, apart: float = 0.9) -> Iterator[list[int]]:
+    """Yield the parts of columns, in an order, by which rows are told apart.
+
+    ``apart``: share of rows with different values from which on a part of the columns identifies a
+    row.
+    """
     part, ids = list[int](), np.zeros(len(cells), np.uint64)
     for j in columns:
         part.append(j)
         ids ^= _digests(cells, [j])
-        if len(np.unique(ids)) >= APART * len(cells):
+        if len(np.unique(ids)) >= apart * len(cells):
             yield part
             part, ids = [], np.zeros(len(cells), np.uint64)
 
 
-def _are_more_than_chance(same: NDArray[np.bool_], ids: Ids) -> bool:
-    """Return whether more rows (n,) agree with grouped ones than would if they were of others."""
+def _are_more_than_chance(same: NDArray[np.bool_], ids: Ids, *, deviations: float = 3.0) -> bool:
+    """Return whether more rows (n,) agree with grouped ones than would if they were of others.
+
+    ``deviations``: standard deviations by which more rows agree than by chance, of a number that is
+    as for rare events.
+    """
     _, times = np.unique(ids, return_counts=True)
     chance = float(times[times > 1].sum()) / len(ids) * len(same)
-    return bool(np.count_nonzero(same) > chance + DEVIATIONS * (chance + 1.0) ** 0.5)
+    return bool(np.count_nonzero(same) > chance + deviations * (chance + 1.0) ** 0.5)

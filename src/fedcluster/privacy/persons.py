@@ -20,9 +20,6 @@ COPIES = np.uint64(0x9E3779B97F4A7C15)
 """Odd number whose multiples distinguish the identities of equal rows."""
 MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFTS = np.uint64(30), np.uint64(27)
-AGREES = 0.5
-"""Least agreement in a column with one's own former value, beyond chance, of most persons whose
-identities are still theirs: 0 if they were shuffled, 1 if nobody's value in it has changed."""
 
 
 def mixed(values: Ids, with_: Ids) -> Ids:
@@ -88,6 +85,9 @@ class Persons:
     origin: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     content: Ids = field(default_factory=lambda: np.empty((0, 0), np.uint64))
     row: Places = field(default_factory=lambda: np.empty(0, np.intp))
+    agrees = 0.5
+    """Least agreement in a column with one's own former value, beyond chance, of most persons whose
+    identities are still theirs: 0 if they were shuffled, 1 if nobody's value in it has changed."""
 
     @classmethod
     def unknown(cls, ids: Ids, width: int) -> Persons:
@@ -152,7 +152,7 @@ class Persons:
         after, before = now.content[some], self.content[own]
         agrees = (after == before).mean(axis=0)
         chance = np.array([_chance(*each) for each in zip(after.T, before.T, strict=True)])
-        return bool((agrees - chance >= AGREES * (1 - chance))[chance < 1].any())
+        return bool((agrees - chance >= self.agrees * (1 - chance))[chance < 1].any())
 
     def resembled(self, now: Persons, is_gone: Mask) -> tuple[Mask, int]:
         """Return which unknown persons, (v,), may be some of these, and how many these may be.

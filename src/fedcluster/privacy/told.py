@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.uint64]
 
-EXACT = 1e-9
-"""Largest deviation of a squared length from 0 or 1 that rounding causes."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Told:
@@ -92,11 +89,14 @@ def _n_solved(value: NDArray[np.intp], of_sum: NDArray[np.int32]) -> int:
     return sum(_n_solved_of(column[some], line[some]) for some in np.split(order, ends))
 
 
-def _n_solved_of(column: NDArray[np.intp], line: NDArray[np.intp]) -> int:
-    """Return how many values can be solved for, of sums that are connected."""
+def _n_solved_of(column: NDArray[np.intp], line: NDArray[np.intp], *, exact: float = 1e-9) -> int:
+    """Return how many values can be solved for, of sums that are connected.
+
+    ``exact``: largest deviation of a squared length from 0 or 1 that rounding causes.
+    """
     (_, column), (_, line) = (np.unique(each, return_inverse=True) for each in (column, line))
     sums = np.zeros((int(line.max()) + 1, int(column.max()) + 1))
     sums[line, column] = 1.0
     _, size, basis = np.linalg.svd(sums, full_matrices=False)
-    inside = (basis[size > EXACT * size[0]] ** 2).sum(axis=0)
-    return int(np.count_nonzero(np.abs(inside - 1.0) < EXACT))
+    inside = (basis[size > exact * size[0]] ** 2).sum(axis=0)
+    return int(np.count_nonzero(np.abs(inside - 1.0) < exact))

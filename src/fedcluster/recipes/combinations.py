@@ -19,7 +19,7 @@ from fedcluster.algorithms import FKM, KFed, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
 from fedcluster.options.refusals import refused, table
-from fedcluster.privacy.budget import TOLERANCE, Budget
+from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.specifications import FitSpec, distinct_limits
 
 Sites = Sequence[SiteInfo]
@@ -96,7 +96,7 @@ def _overspent(job: Any, sites: Sites) -> Mapping[str, Any]:
     if not left or not _is_private(job, sites):
         return {}
     (least, name), budget = min(left), Budget(job.epsilon, job.delta, job.group_size)
-    if budget.rho <= least * (1 + TOLERANCE):
+    if budget.rho <= least * (1 + Budget.tolerance):
         return {}
     most = budget.spent(least)
     place = 10.0 ** (floor(log10(most)) - 2) if most else 1.0

@@ -21,7 +21,7 @@ from fedcluster import __version__
 from fedcluster.core.files import atomic_write, json_text
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.groups import Examined
-from fedcluster.privacy.limits import HIDES, STRICT_P, Dominance
+from fedcluster.privacy.limits import STRICT_P, Dominance, Rules
 from fedcluster.texts.html import Html, Table, element, listed_items, paragraphs, section
 from fedcluster.texts.untrusted import printable
 from fedcluster.texts.words import counted, number, percent
@@ -163,7 +163,7 @@ def _threshold(p: int, smallest: int | None, unit: str) -> dict[str, str]:
 def _single(p: int, columns: Sequence[Mapping[str, Any]], unit: str) -> dict[str, str]:
     """Return the check that no value is alone in a sum among values that many share."""
     most = _largest(columns, "single_share")[0]
-    outcome = "pass" if round(most, 9) <= round(1 / (1 + HIDES), 9) else "fail"
+    outcome = "pass" if round(most, 9) <= round(1 / (1 + Rules.hides), 9) else "fail"
     summary = (
         f"a value that fewer than {p} {unit}s share is at most {percent(most)} of what a sum adds "
         "to values that more share"
