@@ -18,15 +18,17 @@ def cases(draw):
     fill = np.where(rng.random(d) < 0.5, rng.normal(size=d), np.nan)
     bounds = np.where(rng.random(d) < 0.5, [[-1.0], [2.0]], [[-np.inf], [np.inf]])
     dtype = draw(st.sampled_from([np.float32, np.float64]))
-    return X.astype(dtype), rng.normal(size=d), rng.uniform(0.1, 9, d), fill, bounds
+    step = np.where(rng.random(d) < 0.5, 2.0**-9, 0.0)
+    return X.astype(dtype), rng.normal(size=d), rng.uniform(0.1, 9, d), step, fill, bounds
 
 
 @given(cases())
 def test_as_in_plain_numpy_to_the_last_bit(case):
-    X, shift, scale, fill, (low, high) = case
+    X, shift, scale, step, fill, (low, high) = case
     x = np.clip(X.astype(float), low, high)
     x = (np.where(np.isnan(x), fill, x) - shift) / scale
+    x = np.where(step > 0, np.rint(x * 2**9) / 2**9, x)
     found = np.empty_like(X)
-    lacks = scale_rows(X, found, shift, scale, fill, np.array([low, high]))
+    lacks = scale_rows(X, found, shift, scale, step, fill, np.array([low, high]))
     assert_array_equal(found, x.astype(X.dtype))
     assert lacks == np.isnan(x).any()

@@ -175,6 +175,20 @@ def test_no_unit_changes_a_label(kind: str, power: int) -> None:
         assert others == labels
 
 
+@pytest.mark.parametrize("unit", [1e-12, 0.37, 1e12])
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_unit_decides_between_centres_that_are_equally_near(
+    kind: str, scale: Any, unit: float
+) -> None:
+    """Answers from 1 to 5, of which many rows lie between two clusters."""
+    rng = np.random.default_rng(2)
+    answers = {site: pd.DataFrame(rng.integers(1, 6, (90, 3)), columns=[*"xyz"]) for site in "ab"}
+    others = {site: (unit * frame).assign(id=range(90)) for site, frame in answers.items()}
+    answers = {site: frame.assign(id=range(90)) for site, frame in answers.items()}
+    assert found(kind, others, scale)[0] == found(kind, answers, scale)[0]
+
+
 @pytest.mark.filterwarnings("ignore:site .* rows repeat an earlier one")
 @pytest.mark.parametrize("scale", ["none", "standard"])
 @pytest.mark.parametrize("kind", KINDS)

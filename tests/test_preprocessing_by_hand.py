@@ -715,7 +715,7 @@ def test_work_is_done_on_whole_rows_and_the_others_get_something_else() -> None:
 
 NUMBER = {
     "kind": "number", "name": "x", "bounds": None, "log": False, "fill": None, "shift": 0.0,
-    "scale": 0.5,
+    "scale": 0.5, "step": 0.0,
 }  # fmt: skip
 TEXT = {
     "kind": "category", "name": "t", "levels": ["a"], "other": False, "fill": None, "coded": False,
@@ -731,6 +731,7 @@ TEXT = {
         (NUMBER, {"scale": 0.0}),
         (NUMBER, {"bounds": [1.0]}),
         (NUMBER, {"shift": "x"}),
+        (NUMBER, {"step": "x"}),
         (NUMBER, {"fill": "x"}),
         (NUMBER, {"kind": "text"}),
         (TEXT, {"name": None}),

@@ -224,7 +224,7 @@ def add_to_leaves(
 
 
 def scale_rows(
-    X: Rows, out: Rows, shift: Floats, scale: Floats, fill: Floats, bounds: Floats
+    X: Rows, out: Rows, shift: Floats, scale: Floats, step: Floats, fill: Floats, bounds: Floats
 ) -> bool:
     """Write (x - shift) / scale into ``out``, and return whether a value is still missing.
 
@@ -236,6 +236,8 @@ def scale_rows(
         Where to write; the computation is in float64.
     shift, scale : ndarray of shape (d,)
         The subtrahend and the divisor.
+    step : ndarray of shape (d,)
+        The power of two of which results are multiples; 0 leaves them as they are.
     fill : ndarray of shape (d,)
         The value that replaces a missing one; NaN keeps it missing.
     bounds : ndarray of shape (2, d)
@@ -250,18 +252,19 @@ def scale_rows(
     --------
     >>> X, out = np.array([[50.0, 22.0], [np.nan, 99.0]]), np.empty((2, 2))
     >>> shift, scale, fill = np.array([40.0, 0.0]), np.array([10.0, 1.0]), np.array([40.0, np.nan])
-    >>> scale_rows(X, out, shift, scale, fill, np.array([[-np.inf, 0.0], [np.inf, 60.0]]))
+    >>> bounds = np.array([[-np.inf, 0.0], [np.inf, 60.0]])
+    >>> scale_rows(X, out, shift, scale, np.zeros(2), fill, bounds)
     False
     >>> out
     array([[ 1., 22.],
            [ 0., 60.]])
     """
-    return bool(_scale_rows(as_rows(X), out, shift, scale, fill, bounds))
+    return bool(_scale_rows(as_rows(X), out, shift, scale, step, fill, bounds))
 
 
 @native
 def _scale_rows(
-    X: Rows, out: Rows, shift: Floats, scale: Floats, fill: Floats, bounds: Floats
+    X: Rows, out: Rows, shift: Floats, scale: Floats, step: Floats, fill: Floats, bounds: Floats
 ) -> bool:
     n_missing = 0
     for i in range(len(X)):
@@ -269,6 +272,8 @@ def _scale_rows(
             x = np.float64(X[i, j])
             x = fill[j] if np.isnan(x) else min(max(x, bounds[0, j]), bounds[1, j])
             scaled = (x - shift[j]) / scale[j]
+            if step[j] > 0.0:
+                scaled = np.rint(scaled / step[j]) * step[j]
             out[i, j] = scaled
             n_missing += np.isnan(scaled)
     return n_missing > 0

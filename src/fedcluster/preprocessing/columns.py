@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -37,17 +38,25 @@ class NumericColumn:
         The value that replaces a missing one.
     shift, scale : float
         The result is (x - shift) / scale.
+    step : float, default=0
+        The result is rounded to a multiple of it, unless it is 0. The last bits of a scaled value
+        depend on the unit of the column, and would decide between centres that are equally near.
     date : str, optional
         How dates were converted to numbers when the rows were read, such as "age:2024-12-31".
     """
 
     kind: ClassVar[str] = "number"
+    finest: ClassVar[float] = 2.0**-36
+    """The step for values that spread by about 1: above their rounding errors, which are up to
+    1e-14, and below what measurements resolve. 240 fits in five units had equal labels, and with
+    2^-40 all but one; without a step, 24 of 40 of questionnaires had."""
     name: str
     bounds: tuple[float, float] | None = None
     log: bool = False
     fill: float | None = None
     shift: float = 0.0
     scale: float = 1.0
+    step: float = 0.0
     date: str | None = None
 
     @property
@@ -68,9 +77,7 @@ class NumericColumn:
         if self.log:
             ends = np.log1p(np.maximum(ends, 0.0))
         inner = ends if self.fill is None else np.append(ends, self.fill)
-        return Box(
-            *((np.array([end]) - self.shift) / self.scale for end in (min(inner), max(inner)))
-        )
+        return Box(*(self._scaled(np.array([end])) for end in (min(inner), max(inner))))
 
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared column (n, 1) of column j of the rows."""
@@ -86,7 +93,11 @@ class NumericColumn:
             x = np.log1p(x)
         if self.fill is not None:
             x[np.isnan(x)] = self.fill
-        return ((x - self.shift) / self.scale)[:, None]
+        return self._scaled(x)[:, None]
+
+    def _scaled(self, x: Floats) -> Floats:
+        scaled = (x - self.shift) / self.scale
+        return np.rint(scaled / self.step) * self.step if self.step else scaled
 
     def check(self) -> None:
         """Raise an error for parameters that real rows never give; their squares would overflow."""
@@ -95,6 +106,8 @@ class NumericColumn:
         if not all(abs(x) <= LARGEST_SCALE for x in given) or low > high:
             raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST_SCALE:g}")
         _check_scale(self.scale)
+        if not 0 <= self.step <= 1:
+            raise ValueError("step must be 0 to 1")
 
     def disclosed_only(self, told: Column) -> Self:
         """Return the column, safe for any values; refuse one whose values are codes of texts.
@@ -108,6 +121,11 @@ class NumericColumn:
             return self
         low, high = self.bounds or (0.0, LARGEST_SCALE)
         return replace(self, bounds=(max(low, 0.0), max(high, 0.0)))
+
+    def weighted(self, weight: float) -> Self:
+        """Return the column whose squared differences count ``weight`` times."""
+        factor = math.sqrt(weight)
+        return replace(self, scale=self.scale / factor, step=self.step * factor)
 
     def filled(self, data: Data, j: int) -> int:
         """Return the number of values that are filled in."""
@@ -245,6 +263,10 @@ class Category:
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero((number < 0) & ~missing))
 
+    def weighted(self, weight: float) -> Self:
+        """Return the column whose squared differences count ``weight`` times."""
+        return replace(self, scale=self.scale / math.sqrt(weight))
+
     def filled(self, data: Data, j: int) -> int:
         """Return the number of values that are filled in."""
         number, missing = self._numbers(data, j)
@@ -308,7 +330,7 @@ def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
     if (date := given.get("date")) is not None and checked_how(date) != date:
         raise ValueError("a date becomes a number in a way that is not known")
     bounds = given["bounds"]
-    for key in ("shift", *(["fill"] if given["fill"] is not None else [])):
+    for key in ("shift", "step", *(["fill"] if given["fill"] is not None else [])):
         given[key] = float(given[key])
     if bounds is not None:
         low, high = map(float, bounds)

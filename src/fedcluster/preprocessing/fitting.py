@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -424,7 +423,8 @@ def _scale(
         told = site_moments(found.center, found.answers, asked.names)
         moments = {c.name: told[c.name] for c in numbers if c.name in told and not c.log}
     pairs = [scales[column.name] for column in numbers]
-    changes = [{"shift": shift, "scale": scale} for shift, scale in pairs]
+    step = NumericColumn.finest
+    changes = [{"shift": shift, "scale": scale, "step": step} for shift, scale in pairs]
     return _changed(filled, changes), moments
 
 
@@ -455,12 +455,7 @@ def _scales(
 
 def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
     """Return the preprocessor with scales adjusted to the weights of columns."""
-    columns = (
-        replace(column, scale=column.scale / math.sqrt(prepare.weights[column.name]))
-        if column.name in prepare.weights
-        else column
-        for column in scaled.columns
-    )
+    columns = (column.weighted(prepare.weights.get(column.name, 1.0)) for column in scaled.columns)
     return replace(scaled, columns=tuple(columns))
 
 

@@ -400,6 +400,7 @@ class Preprocessor:
             out,
             shift=np.array([c.shift for c in columns]),
             scale=np.array([c.scale for c in columns]),
+            step=np.array([c.step for c in columns]),
             fill=np.array([np.nan if c.fill is None else c.fill for c in columns]),
             bounds=np.array(bounds).T.copy(),
         )
