@@ -28,7 +28,7 @@ def fit(
     scaling: cli.Scaling,
     shaping: cli.Shaping,
     rows: cli.FileOptions,
-    job: Fit,
+    words: Fit,
     fuzzy: cli.Fuzzy = False,
     min_cluster_size: cli.MinClusterSize = None,
     engine: cli.Engine = None,
@@ -58,11 +58,9 @@ def fit(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster_app.cli import _reading as reading
 
-        cli.check_options(job)
         cli.check_least("--min-cluster-size", min_cluster_size)
-        job = cli.with_fuzzifier(job, fuzzy=fuzzy)
+        job, columns = cli.fit_asked(words, scaling, columns, shaping, fuzzy=fuzzy)
         show.check_folder(out)
-        job, columns = cli.with_columns(job, scaling, columns, shaping)
         rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
         rows = replace(rows, id_column=join.id_column)
         if engine is None:

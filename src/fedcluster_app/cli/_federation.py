@@ -40,11 +40,10 @@ from fedcluster_app.cli._options import (
     argument,
     by_name,
     check_options,
+    fit_asked,
     option,
     preparation,
     with_choice,
-    with_columns,
-    with_fuzzifier,
     with_options,
 )
 from fedcluster_app.cli._screen import Commands, Format, LogFormat, Screen, needs, say, telling
@@ -256,7 +255,7 @@ def run(context: typer.Context, folder: Folder) -> None:
 def fit(
     context: typer.Context,
     *,
-    job: Fit,
+    words: Fit,
     fuzzy: Fuzzy = False,
     columns: Columns = None,
     scaling: Scaling,
@@ -275,9 +274,7 @@ def fit(
     matplotlib, curves.png. Every site gets the model and writes the clusters of its rows itself.
     Limits on what leaves a site are set in its site.toml.
     """
-    check_options(job)
-    job = with_fuzzifier(job, fuzzy=fuzzy)
-    job, columns = with_columns(job, scaling, columns, shaping)
+    job, columns = fit_asked(words, scaling, columns, shaping, fuzzy=fuzzy)
     begin(context.obj, job, options, show, columns)
 
 

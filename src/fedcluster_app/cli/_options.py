@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, cast, get_type_hints
 
@@ -18,7 +18,14 @@ from fedcluster.errors import InputError
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
 from fedcluster.options.choices import MISSING as MISSING_TREATMENTS
 from fedcluster.options.refusals import refused
-from fedcluster.recipes.specifications import SEED, Fit, SelectK, parameter
+from fedcluster.recipes.specifications import (
+    SEED,
+    WORDS,
+    Fit,
+    SelectK,
+    fit_of,
+    parameter,
+)
 
 OWN = ("help", "flags", "choices", "least")
 """Options of `parameter` that are not typer's."""
@@ -305,14 +312,15 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Replace specifications among the parameters of a command by their options.
 
     A parameter whose type is a dataclass becomes an option for each of its fields that `parameter`
-    declares; the command receives the specification. Required options come first.
+    declares; the command receives the specification, or of a fit the words that say its kind.
+    Required options come first.
     """
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     kinds = {name: hints[name] for name in signature.parameters if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
     for name, own in signature.parameters.items():
         if name in kinds:
-            parameters += [_option(each) for each in fields(kinds[name]) if each.metadata]
+            parameters += map(_option, _declared(kinds[name]))
         else:
             parameters.append(own.replace(annotation=hints[name]))
     parameters.sort(key=lambda each: each.default is not each.empty)
@@ -320,16 +328,22 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def call(**values: Any) -> Any:
         for name, kind in kinds.items():
-            declared = [each.name for each in fields(kind) if each.metadata]
-            own = {field: values.pop(field) for field in declared}
+            own = {each.name: values.pop(each.name) for each in _declared(kind)}
             plain = {f: v.value if isinstance(v, StrEnum) else v for f, v in own.items()}
-            values[name] = kind(**{f: v for f, v in plain.items() if v is not None})
+            make = dict if kind is Fit else kind
+            values[name] = make(**{f: v for f, v in plain.items() if v is not None})
         return command(**values)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     call.__signature__ = inspect.Signature([p.replace(kind=keyword) for p in parameters])  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
+
+
+def _declared(kind: Any) -> list[Field[Any]]:
+    """Return the fields of a specification that are options."""
+    every = WORDS.values() if kind is Fit else fields(kind)
+    return [each for each in every if each.metadata]
 
 
 def _option(declared: Field[Any]) -> inspect.Parameter:
@@ -383,22 +397,6 @@ def check_options(specification: Any) -> None:
         raise InputError(
             f"--participation must be above 0 and at most 1, not {specification.participation:g}"
         )
-
-
-def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
-    """Return the job, with a fuzzifier if it is fuzzy; refuse an algorithm of the other kind."""
-    fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
-    names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
-    from_current_folder("." in name)
-    if name not in algorithms() and "." not in name:
-        known = ", ".join(map(repr, algorithms()))
-        raise InputError(
-            f"--algorithm must be one of {known} or my_module.Mine(beta=3), not {name!r}"
-        )
-    if name not in names and "." not in name:
-        key = "algorithm-fuzzy" if fuzzy else "algorithm-hard"
-        raise refused(key, command=True, algorithm=name, given=given)
-    return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
 def with_choice(job: SelectK, prepare: Any, bounds: str | None, *, elbow: bool) -> SelectK:
@@ -572,28 +570,69 @@ def preparation(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHA
         raise InputError(f"--{line}" if line.startswith("pca") else line) from error
 
 
-def with_columns(
-    job: Fit, scaling: Scaling, columns: str | None, shaping: Shaping
+def fit_asked(
+    words: Any,
+    scaling: Scaling,
+    columns: str | None,
+    shaping: Shaping,
+    *,
+    fuzzy: bool,
 ) -> tuple[Fit, str | None]:
-    """Return the job with the preparation of columns, and the columns to use.
+    """Return the fit that options ask for, and the columns to use.
 
     Under a privacy budget nothing may be fitted to the rows: columns are scaled by their bounds,
     and those with bounds are used.
 
+    Parameters
+    ----------
+    words : mapping of str to object
+        The options of the fit, by the names of its parameters.
+    scaling, columns, shaping
+        The preparation of columns.
+    fuzzy : bool
+        Whether clusters are fuzzy without a stated fuzzifier.
+
     Raises
     ------
     InputError
-        If there is a privacy budget and an option depends on the rows.
+        If options are of different kinds of fits, or a number is out of range.
     """
-    if job.epsilon is None:
-        return replace(job, prepare=preparation(scaling, columns, shaping)), columns
+    name = str(words["algorithm"])
+    from_current_folder("." in name)
+    if name not in algorithms() and "." not in name:
+        known = ", ".join(map(repr, algorithms()))
+        raise InputError(
+            f"--algorithm must be one of {known} or my_module.Mine(beta=3), not {name!r}"
+        )
     options = {**asdict(scaling), **asdict(shaping), "bounds": None}
     options["scale"] = None if scaling.scale == "standard" else scaling.scale
-    if fitted := [name for name, value in options.items() if value is not None]:
-        raise refused("epsilon-prepare", command=True, option=fitted[0])
-    bounds = by_name("bounds", shaping.bounds) or None
-    named = columns if columns is not None or bounds is None else ",".join(bounds)
-    return replace(job, bounds=bounds), named
+    prepared = [option for option, value in options.items() if value is not None]
+    if "epsilon" in words:
+        bounds = by_name("bounds", shaping.bounds) or None
+        more: dict[str, Any] = {"bounds": bounds}
+        if prepared:
+            from fedcluster.preprocessing import PreprocessingSpec
+
+            more["prepare"] = PreprocessingSpec()  # refused, whatever it says
+        columns = columns if columns is not None or bounds is None else ",".join(bounds)
+    else:
+        more = {"prepare": preparation(scaling, columns, shaping)}
+    if fuzzy and "m" not in words:
+        more["m"] = 2.0
+
+    fit = fit_of(spelled=partial(_spelled, words, prepared), **words, **more)
+    check_options(fit)
+    return fit, columns
+
+
+def _spelled(words: Mapping[str, Any], prepared: Sequence[str], word: str, value: Any) -> str:
+    """Return a word of a fit as an option; ``prepared`` are those of its preparation."""
+    known = {"choice": "a choice of -k", "gaps": "--missing ignore", "pca": "--pca"}
+    known |= {"prepare": f"--{next(iter(prepared), '')}", "m": "-m" if "m" in words else "--fuzzy"}
+    if word in known:
+        return known[word]
+    flag = (*WORDS[word].metadata.get("flags", ()), f"--{word.replace('_', '-')}")[0]
+    return f"{flag} {value}" if isinstance(value, str) else flag
 
 
 def by_name(option: str, text: str | None) -> dict[str, Any]:
