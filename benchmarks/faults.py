@@ -37,7 +37,7 @@ from federations import Command, RunningFederation, federation, in_one_process, 
 from flares import flare
 from kills import FLARE, FLOWER, Kill, Programs, resumed
 
-from fedcluster.jobs import fit_of
+from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(0)
@@ -50,13 +50,22 @@ SCALES = ["standard", "none"]
 DEADLINE = 60
 STOPPED = 90.0
 """Seconds that a site is stopped."""
-STEPS = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", ROUNDS]
+STEPS = [
+    "--algorithm",
+    "lloyd",
+    "--set",
+    "fit.init=summaries",
+    "--set",
+    "fit.tol=0",
+    "--set",
+    f"fit.max_iter={ROUNDS}",
+]
 
 Fault = Callable[[RunningFederation, str, int, Path], str]
 
 
 def begin(running: RunningFederation, seed: int, out: Path, quorum: int = 3) -> Command:
-    terms = ["--quorum", quorum, "--deadline", DEADLINE, "--scale", SCALES[seed % 2]]
+    terms = ["--quorum", quorum, "--set", f"run.deadline={DEADLINE}", "--scale", SCALES[seed % 2]]
     return running.run("fit", "-k", 4, "--seed", seed, *STEPS, *terms, "--out", out)
 
 
@@ -127,7 +136,7 @@ def tried(fault: Fault, running: RunningFederation, site: str, seed: int, out: P
 def here(seed: int, missing: Sequence[Sequence[str]] = ()) -> np.ndarray:
     """The centres of the same clustering in this process, with these sites missing by exchange."""
     prepare = [PreprocessingSpec(missing="mean"), None][seed % 2]
-    job = fit_of(
+    job = Fit(
         4,
         algorithm="lloyd",
         init="summaries",

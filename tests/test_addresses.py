@@ -135,7 +135,7 @@ def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(tmp_pat
             toml.write_text(toml.read_text().replace('"state/ca.crt"', '"system"'))
 
     with federation(tmp_path, ROWS, "[::1]", prepare) as running:
-        how = ["--algorithm", "kfed", "--scale", "none", "--deadline", 900]
+        how = ["--algorithm", "kfed", "--scale", "none", "--set", "run.deadline=900"]
         run = running.run("fit", "-k", 2, *how, "--out", tmp_path / "out")
         assert run.wait() == 0, run.said()
         told = read_json(tmp_path / "out" / "history.json")

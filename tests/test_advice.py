@@ -145,9 +145,9 @@ def test_each_way_on_that_a_limit_proposes_runs(how: dict[str, Any]) -> None:
 def test_the_command_names_its_options(tmp_path: Path) -> None:
     for name, rows in ROWS.items():
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="x,y", comments="")
-    given = ["fit", *map(str, sorted(tmp_path.glob("*.csv"))), "-k", "6", "--max-iter", "1"]
+    given = ["fit", *map(str, sorted(tmp_path.glob("*.csv"))), "-k", "6", "--set", "fit.max_iter=1"]
     done = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0
     words = re.sub(r"\s+", " ", done.stderr)
     assert "stopped at the limit of 1 round, " in words
-    assert "try a larger --max-iter, or a --tol above 0.0001" in words
+    assert "try a larger fit.max_iter, or a fit.tol above 0.0001" in words

@@ -22,7 +22,7 @@ JOBS = {
     "a choice in a fit": ("fit", "-k", "2-4"),
     "selection": ("select-k", "--k-max", 3),
     "with profiles": (*FIT, "--profile"),
-    "fuzzy": ("fit", "-k", 2, "--fuzzy", "--scale", "none", "--max-iter", 3),
+    "fuzzy": ("fit", "-k", 2, "--fuzzy", "--scale", "none", "--set", "fit.max_iter=3"),
 }
 
 

@@ -126,7 +126,7 @@ def test_numbers_with_symbols_units_and_thousands_are_refused(kind, cells) -> No
 def test_a_column_of_amounts_stops_with_its_first_odd_cell(cells, line) -> None:
     body = "".join(f"{cell};{i}.5;{i}\n" for i, cell in enumerate(cells.split("|")))
     Path("a.csv").write_text(f"x;y;z\n{body}")
-    said = fails("fit", "a.csv", "-k", 2, "--decimal", ".")
+    said = fails("fit", "a.csv", "-k", 2, "--set", "source.decimal=.")
     assert said.startswith("site 'a', column 'x', row ")
     assert line in said
     assert said.endswith("; --exclude x or --lenient goes on without")
@@ -214,13 +214,16 @@ def test_names_are_matched_without_case_blanks_and_accents() -> None:
     [
         ["--columns", "Price,RATE"],
         ["--exclude", "Sex"],
-        ["--exclude", "sex", "--log", "Price"],
-        ["--categories", "SEX", "--weight", "ra te=2"],
-        ["--factor", "south:PRICE=2,west:Price=0.5", "--exclude", "sex"],
-        ["--codes", "SEX:F=female", "--missing-values", "M"],
+        ["--exclude", "sex", "--set", "prepare.log=['Price']"],
+        ["--categories", "SEX", "--set", "prepare.weights.'ra te'=2"],
+        [
+            *("--set", "sites.south.factors.PRICE=2", "--set", "sites.west.factors.Price=0.5"),
+            *("--exclude", "sex"),
+        ],
+        ["--set", "codes.SEX.F=female", "--set", "missing_values=['M']"],
         ["--scale", "none", "--columns", "PRICE,rate"],
         ["--scale", "none", "--exclude", "s ex"],
-        ["--weight-column", "Rate", "--exclude", "sex"],
+        ["--set", "weight_column=Rate", "--exclude", "sex"],
         ["--id-column", "RATE"],
     ],
     ids=" ".join,
@@ -258,22 +261,27 @@ def test_columns_are_renamed_by_an_option() -> None:
     write("west.csv", rows(2).rename(columns={"price": "Preis"}))
     run("fit", *plain, "-k", 2, "--out", "a")
     files = ["plain/north.csv", "south.csv", "west.csv"]
-    option = ["--rename", "Preis=price,south:x1=rate"]
+    option = ["--set", "rename.Preis=price", "--set", "sites.south.rename.x1=rate"]
     ran = run("fit", *files, "-k", 2, "--out", "b", *option)
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert centres("a") == centres("b")
     run("predict", "b", *files, "--out", "new", *option)
     assert Path("new/west.csv").read_text() == Path("a/labels/west.csv").read_text()
-    either = ["--exclude", "sex", "--columns", "Preis,rate", "--factor", "south:x1=1"][2:]
+    either = ["--exclude", "sex", "--columns", "Preis,rate", "--set", "sites.south.factors.x1=1"][
+        2:
+    ]
     assert run("fit", *files, "-k", 2, "--out", "c", *option, *either).exit_code == 0
     for value, line in [
-        ("a=b", "--rename: no site has a column 'a'"),
-        ("west:a=b", "--rename: site 'west' has no column 'a'"),
-        ("east:a=b", "--rename: there is no site 'east'; there are north, south, west"),
-        ("rate=sex", "--rename: site 'north' has a column 'sex' already"),
-        ("rate", "--rename 'rate' must be as in OLD=NEW or SITE:OLD=NEW"),
+        ("rename.a=b", "rename: no site has a column 'a'"),
+        ("sites.west.rename.a=b", "rename: site 'west' has no column 'a'"),
+        (
+            "sites.east.rename.a=b",
+            "sites.east: no file is of this site; there are north, south, west",
+        ),
+        ("rename.rate=sex", "rename: site 'north' has a column 'sex' already"),
+        ("rename=rate", "--set rename=rate: rename must be a table, not 'rate'"),
     ]:
-        assert fails("fit", *files, "-k", 2, "--out", "d", "--rename", value) == line
+        assert fails("fit", *files, "-k", 2, "--out", "d", "--set", value) == line
 
 
 def site_files(rename: bool = False) -> list[str]:
@@ -293,7 +301,7 @@ def site_files(rename: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("rename", [False, True])
-@pytest.mark.parametrize("more", [[], ["--columns", "Price,rate"], ["--protection", "groups"]])
+@pytest.mark.parametrize("more", [[], ["--columns", "Price,rate"], ["--set", "protection=groups"]])
 def test_site_files_are_matched_too(rename, more) -> None:
     plain, _ = plain_and_other()
     files = site_files(rename=rename)
@@ -326,7 +334,7 @@ def test_a_value_that_means_none_is_no_number_where_rows_are_taken_as_they_are()
     Path("north.toml").write_text(source)
     where = "site 'north', column 'rate', row 5: the value is missing (NaN)"
     plain = ["-k", 2, "--scale", "none"]
-    assert where in fails("fit", "north.csv", *plain, "--missing-values=-999")
+    assert where in fails("fit", "north.csv", *plain, "--set=missing_values=[-999]")
     assert where in fails("fit", "north.toml", *plain)
     assert run("fit", "north.toml", "-k", 2, "--out", "filled").exit_code == 0
     Path("north.toml").write_text(f"values_in_memory = 0\n{source}")
@@ -378,11 +386,12 @@ def test_titles_above_a_table_are_refused_with_the_lines_to_skip(titles, n, sep,
     if n:
         said = fails("fit", *named, "-k", 2)
         assert (
-            f"seems to be a title, and line {skip + 1} the header; say own-0.csv:skip={skip} or"
+            f"seems to be a title, and line {skip + 1} the header; say --set sites.own-0.skip="
             in said
         )
-    one = run("fit", *(f"{name}:skip={skip}" for name in named), "-k", 2, "--out", "d")
-    said = run("fit", *named, "-k", 2, "--out", "c", "--skip-rows", skip)
+    own = [f"--set=sites.plain-{i}.skip={skip}" for i in range(2)]
+    one = run("fit", *named, "-k", 2, "--out", "d", *own)
+    said = run("fit", *named, "-k", 2, "--out", "c", "--set", f"source.skip={skip}")
     assert one.stderr == said.stderr == ""
     assert centres("a") == centres("c") == centres("d")
 
@@ -399,7 +408,8 @@ def test_titles_of_a_sheet_are_refused_too(titles) -> None:
     if titles:
         said = f"'Report' seems to be a title, and line {len(titles) + 1} the header"
         assert said in fails("fit", "north.xlsx", "-k", 2)
-    assert run("fit", f"north.xlsx:skip={len(titles)}", "-k", 2, "--out", "c").stderr == ""
+    skipped = ["--set", f"sites.north.skip={len(titles)}"]
+    assert run("fit", "north.xlsx", "-k", 2, "--out", "c", *skipped).stderr == ""
     assert centres("a") == centres("c")
     Path("north.toml").write_text(
         f'name = "north"\n[source]\npath = "north.xlsx"\nskip = {len(titles)}\n'
@@ -429,12 +439,12 @@ def test_what_is_no_title_is_the_header(text) -> None:
 def test_what_is_wrong_with_an_option_of_lines_is_said() -> None:
     write("north.csv", rows(0))
     rows(0).to_parquet("north.parquet")
-    for file, line in [
-        ("north.csv:skip=x", "north.csv: skip must be a number of lines, not 'x'"),
-        ("north.parquet:skip=1", "skip is for CSV and Excel, and north.parquet is none"),
-        ("north.csv:skip=99", "north.csv is empty; expected a header line and rows"),
+    for file, skip, line in [
+        ("north.csv", "x", "[sites.north], skip must be a whole number, not 'x'"),
+        ("north.parquet", 1, "skip is for CSV and Excel, and north.parquet is none"),
+        ("north.csv", 99, "north.csv is empty; expected a header line and rows"),
     ]:
-        assert line in fails("fit", file, "-k", 2)
+        assert line in fails("fit", file, "-k", 2, "--set", f"sites.north.skip={skip}")
 
 
 @pytest.mark.parametrize("word", ["Total", "Summe:", "total"])
@@ -500,15 +510,15 @@ def test_texts_of_which_a_site_has_two_are_not_matched() -> None:
     ran = run("fit", "north.csv", "south.csv", "-k", 2, "--json")
     [line] = json.loads(ran.stdout)["warnings"]
     assert "seem to be one" in line
-    assert "--codes" in line
+    assert "--set 'codes.sex={AA = " in line
 
 
 @pytest.mark.parametrize(
     ("texts", "pairs"),
     [
-        (["1", "2"], "sex:1=F,sex:2=M"),
-        (["True", "False"], "sex:0=F,sex:1=M"),
-        (["weib", "mann, alt"], "'\"sex:F=mann, alt\",sex:M=weib'"),
+        (["1", "2"], '{1 = "F", 2 = "M"}'),
+        (["True", "False"], '{0 = "F", 1 = "M"}'),
+        (["weib", "mann, alt"], '{F = "mann, alt", M = "weib"}'),
     ],
 )
 def test_codes_of_texts_are_asked_about_and_the_option_works(texts, pairs) -> None:
@@ -517,8 +527,8 @@ def test_codes_of_texts_are_asked_about_and_the_option_works(texts, pairs) -> No
     write("south.csv", frame)
     ran = run("fit", *files, "-k", 2, "--out", "a")
     [line] = [*lines(ran, "warning"), *lines(ran, "error")]  # numbers for texts stop the command
-    assert f"--codes {pairs}" in line
-    option = shlex.split(line[line.index("--codes") :].partition(";")[0])
+    assert f"--set 'codes.sex={pairs}'" in line
+    option = shlex.split(line[line.index("--set") :].partition(";")[0])
     again = run("fit", *files, "-k", 2, "--out", "b", *option)
     assert (again.exit_code, again.stderr) == (0, "")
     assert json.loads(Path("b/model.json").read_text())["columns"] == ["price", "rate", "sex"]

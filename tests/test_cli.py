@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes.specifications import WORDS
+from fedcluster.recipes.specifications import Fit
 from fedcluster_app.cli import _runs as runs
 from fedcluster_app.cli import app
 from fedcluster_app.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
@@ -168,9 +168,31 @@ def test_float32_stays_float32(rows):
 def test_every_option_reaches_the_estimator(rows, files):
     write("north.csv", x=rows["north"][:, 0], w=[1.0, 2.0] * 15)
     ran = run(
-        *("fit", "north.csv", "-k", 2, "--out", "out", "--algorithm", "fkm", "--init", "random"),
-        *("--n-init", 3, "--max-iter", 7, "--tol", 0.01, "--min-cluster-size", 4, "--seed", 9),
-        *("--weight-column", "w", "--json", "--scale", "none"),
+        *(
+            "fit",
+            "north.csv",
+            "-k",
+            2,
+            "--out",
+            "out",
+            "--algorithm",
+            "fkm",
+            "--set",
+            "fit.init=random",
+        ),
+        *(
+            "--set",
+            "fit.n_init=3",
+            "--set",
+            "fit.max_iter=7",
+            "--set",
+            "fit.tol=0.01",
+            "--min-cluster-size",
+            4,
+            "--seed",
+            9,
+        ),
+        *("--set", "weight_column=w", "--json", "--scale", "none"),
     )
     algorithm = Model.load("out/model.json").algorithm
     steps = algorithm["steps"]
@@ -195,7 +217,7 @@ def test_every_option_reaches_the_estimator(rows, files):
 
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
-    options = {name: each.metadata for name, each in WORDS.items()}
+    options = {each.name: each.metadata for each in fields(Fit)}
     first, _, explained = options["algorithm"]["help"].partition(", or MODULE.NAME, your own. ")
     assert first.split(", ") == list({**ALGORITHMS, **FUZZY_ALGORITHMS})
     named = re.findall(r"(\w+)[:,;] ", explained)
@@ -219,7 +241,9 @@ def test_what_is_printed_can_be_read_aloud(rows, files):
     assert "with 3 sites. Algorithm auto, seed 0.\n" in shown
     assert "Limits in force: a site with fewer than 2 rows sends nothing.\n" in shown
     assert "Site tiny took no part: its limits held back its only row" in shown
-    written = "out/model.json, out/history.json, out/report.html and out/labels (3 files)"
+    written = (
+        "out/model.json, out/history.json, out/study.toml, out/report.html and out/labels (3 files)"
+    )
     assert shown.endswith(f"Wrote {written}.\n")
     assert len(labels("tiny")) == 1
 
@@ -293,8 +317,11 @@ def test_a_warning_is_one_line_and_part_of_the_json():
             "-k 51 asks for more clusters than there are rows in all (50); ask for at most 50",
         ),
         (["north.csv", "-k", 0], "-k must be at least 1, not 0"),
-        (["north.csv", "-k", 2, "--tol", "nan"], "--tol must be at least 0, not nan"),
-        (["north.csv", "-k", 2, "--max-iter", 0], "--max-iter must be at least 1, not 0"),
+        (["north.csv", "-k", 2, "--set", "fit.tol=nan"], "fit.tol must be at least 0, not nan"),
+        (
+            ["north.csv", "-k", 2, "--set", "fit.max_iter=0"],
+            "fit.max_iter must be at least 1, not 0",
+        ),
         (["north.csv", "-k", 2, "--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
         (
             ["north.csv", "-k", 2, "--columns", "x,,y"],
@@ -302,7 +329,7 @@ def test_a_warning_is_one_line_and_part_of_the_json():
         ),
         (["north.csv", "-k", 2, "--columns", "x,x"], "--columns names 'x' twice"),
         (
-            ["north.csv", "-k", 2, "--columns", "x,y", "--weight-column", "y"],
+            ["north.csv", "-k", 2, "--columns", "x,y", "--set", "weight_column=y"],
             "--weight-column 'y' is among --columns too; leave it out there",
         ),
         (
@@ -383,20 +410,12 @@ def test_an_option_given_twice_keeps_all_values_or_says_that_they_differ():
         if one != other:
             with pytest.raises(typer.BadParameter, match=r"is given as (a and as b|True and as F)"):
                 parser.parse_args([*one, *other])
-    assert {f"--{name}" for name in LISTS} == lists - {"--rows", "--sites", "--steps"}
+    assert {f"--{name}" for name in LISTS} == lists - {"--rows", "--sites", "--steps", "--bounds"}
 
 
 LISTS = {
     "exclude": (["age", "crp"], "--exclude names 'age' twice"),
-    "rename": (["age=years", "bmi=mass"], "--rename says two different things of 'age'"),
-    "codes": (["sex:f=F", "sex:m=M"], "--codes says two different things of 'sex:f'"),
-    "factor": (["north:age=2", "south:bmi=3"], "--factor says two different things of 'north:age'"),
-    "missing-values": (["31", "bmi:22.5"], "--missing-values names '31' twice"),
-    "dates": (["born=month", "seen=weekday"], "--dates says two different things of 'born'"),
     "columns": (["age", "bmi"], "--columns names 'age' twice"),
-    "log": (["age", "bmi"], "--log names 'age' twice"),
-    "bounds": (["age=0:99", "bmi=9:90"], "--bounds says two different things of 'age'"),
-    "weight": (["age=2", "bmi=3"], "--weight says two different things of 'age'"),
     "categories": (["auto", "ward"], "--categories names 'auto' twice"),
 }
 """Two values of each option of fit that takes a list, and what is said if the first is given again
@@ -417,7 +436,7 @@ def test_values_of_a_list_count_in_one_option_and_in_two(option):
             born=[f"19{i:02d}-0{i % 9 + 1}-01" for i in rng.integers(30, 70, 30)],
             seen=[f"2020-0{i % 9 + 1}-2{i % 7}" for i in rng.integers(30, 70, 30)],
         )
-    fit = ["fit", "north.csv", "south.csv", "-k", 2, "--no-report"]
+    fit = ["fit", "north.csv", "south.csv", "-k", 2, "--set", "report=false"]
     (first, second), line = LISTS[option]
     runs = {"none": [], "one": [f"--{option}={first},{second}"], "last": [f"--{option}={second}"]}
     runs["two"] = [f"--{option}={first}", f"--{option}={second}"]
@@ -426,18 +445,16 @@ def test_values_of_a_list_count_in_one_option_and_in_two(option):
         assert run(*fit, *given, "--out", out).exit_code == 0
         found[out] = Path(out, "model.json").read_text()
     assert found["two"] == found["one"] != found["last"] != found["none"]
-    other = re.sub(r"[=:]\w+$", lambda meant: "=7" if "factor" in option else f"{meant[0]}1", first)
-    other = {"bounds": "age=0:98", "dates": "born=weekday"}.get(option, other)
-    assert line in fails(*fit, f"--{option}={first}", f"--{option}={other}", "--out", "again")
+    assert line in fails(*fit, f"--{option}={first}", f"--{option}={first}", "--out", "again")
 
 
 def test_no_two_columns_are_renamed_to_one(files):
     fit = ["fit", *files, "-k", 2, "--out", "out"]
-    line = fails(*fit, "--rename", "x=z", "--rename", "y=z")
-    assert line == "--rename: two columns of site 'north' are to be called 'z'"
-    line = fails(*fit, "--rename", "x=z", "--rename", "south:x=w")
-    assert line == "--rename says two different things of 'x'; say one of them"
-    assert "'one' in column 'x'" in fails(*fit, "--codes", "x:one=a", "--codes", "X:one=b")
+    line = fails(*fit, "--set", "rename.x=z", "--set", "rename.y=z")
+    assert line == "rename: two columns of site 'north' are to be called 'z'"
+    line = fails(*fit, "--set", "rename.x=z", "--set", "sites.south.rename.x=w")
+    assert line == "rename says two different things of 'x'; say one of them"
+    assert "'one' in column 'x'" in fails(*fit, "--set", "codes.x.one=a", "--set", "codes.X.one=b")
 
 
 def test_a_site_that_fails_speaks_for_itself(files, monkeypatch):
@@ -473,6 +490,7 @@ def test_an_output_folder_is_not_overwritten_unless_told(files):
         "new.csv",
         "report.html",
         "south.csv",
+        "study.toml",
     ]
     Path("file").touch()
     assert fails(*arguments[:-1], "file") == "file is a file; --out names a folder"
@@ -831,7 +849,7 @@ def test_help_loads_nothing_slow():
 
 def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
     out, again = Path("out"), Path("again")
-    run("fit", *files, "-k", "2", "-m", "1.5", "--out", out)
+    run("fit", *files, "-k", "2", "--set", "fit.m=1.5", "--out", out)
     model = json.loads((out / "model.json").read_text())
     assert model["algorithm"]["m"] == 1.5
     assert "FFCM(m=1.5" in " ".join(model["algorithm"]["steps"])
@@ -847,19 +865,24 @@ def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
         assert (again / labels.name).read_text() == labels.read_text()
 
 
-FUZZY = "--algorithm fkm is for k-means, not for fuzzy clusters ({}): leave one of the two out"
-HARD = "--algorithm ffcm is for fuzzy clusters (--fuzzy), not for k-means: leave it out"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-m", "1"], "-m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
-        (["-m", "inf"], "-m must be above 1, not inf; near 1, degrees are nearly 0 and 1"),
-        (["--fuzzy", "--algorithm", "fkm"], FUZZY.format("--fuzzy")),
-        (["-m", "2", "--algorithm", "fkm"], FUZZY.format("-m")),
-        (["--algorithm", "ffcm"], HARD),
-        (["--participation", "0"], "--participation must be above 0 and at most 1, not 0"),
+        (["--set", "fit.m=1"], "fit.m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
+        (
+            ["--set", "fit.m=inf"],
+            "fit.m must be above 1, not inf; near 1, degrees are nearly 0 and 1",
+        ),
+        (["--fuzzy", "--algorithm", "fkm"], "--algorithm fkm is not fuzzy; leave out --fuzzy"),
+        (
+            ["--set", "fit.m=2", "--algorithm", "fkm"],
+            "--algorithm fkm is not fuzzy; leave out fit.m",
+        ),
+        (["--algorithm", "ffcm"], "--algorithm ffcm is fuzzy; add --fuzzy"),
+        (
+            ["--set", "fit.participation=0"],
+            "fit.participation must be above 0 and at most 1, not 0",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_fails(files, options, message):

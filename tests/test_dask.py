@@ -34,7 +34,7 @@ from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, fit_of, model_of
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of
 from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
@@ -130,33 +130,33 @@ class Kind:
 
 def fitted_model() -> Model:
     frame = people()[list(NUMBERS)]
-    return model_of(execute(fit_of(3), in_process(on_dask(frame)), columns=NUMBERS))
+    return model_of(execute(Fit(3), in_process(on_dask(frame)), columns=NUMBERS))
 
 
 MIXED = (*NUMBERS, "d", "town")
 QUICK = {
-    "k-means": Kind(lambda: fit_of(3)),
-    "fuzzy": Kind(lambda: fit_of(3, algorithm="ffcm", m=2.0)),
-    "prepared, with gaps and text": Kind(lambda: fit_of(3, prepare=PREPARED), MIXED),
+    "k-means": Kind(lambda: Fit(3)),
+    "fuzzy": Kind(lambda: Fit(3, algorithm="ffcm", m=2.0)),
+    "prepared, with gaps and text": Kind(lambda: Fit(3, prepare=PREPARED), MIXED),
     "groups of persons": Kind(
-        lambda: fit_of(3, prepare=PREPARED), MIXED, Groups(4), group_column="person"
+        lambda: Fit(3, prepare=PREPARED), MIXED, Groups(4), group_column="person"
     ),
-    "weights and a sample": Kind(lambda: fit_of(3, participation=0.5), weight_column="weight"),
+    "weights and a sample": Kind(lambda: Fit(3, participation=0.5), weight_column="weight"),
     "scores": Kind(lambda: Evaluate(fitted_model(), labels=True), label_column="label"),
 }
 KINDS = {
-    "sums only": Kind(lambda: fit_of(3, sums_only=True)),
-    "mixture": Kind(lambda: fit_of(3, model="mixture")),
-    "choice of k": Kind(lambda: fit_of("auto", prepare=PREPARED), MIXED),
+    "sums only": Kind(lambda: Fit(3, sums_only=True)),
+    "mixture": Kind(lambda: Fit(3, model="mixture")),
+    "choice of k": Kind(lambda: Fit("auto", prepare=PREPARED), MIXED),
     "indices of every k": Kind(lambda: SelectK(2, 4)),
-    "profiles": Kind(lambda: fit_of(3, prepare=PREPARED, profile=True), MIXED),
+    "profiles": Kind(lambda: Fit(3, prepare=PREPARED, profile=True), MIXED),
     "profiles of a model": Kind(lambda: Profile(fitted_model())),
-    "stability": Kind(lambda: fit_of(3, stability=True)),
-    "stability of a choice": Kind(lambda: fit_of((2, 3), stability=2)),
-    "trimmed": Kind(lambda: fit_of(3, trim=0.05)),
-    "robust": Kind(lambda: fit_of(3, robust=1)),
-    "k-FED": Kind(lambda: fit_of(3, algorithm="kfed")),
-    "cosine": Kind(lambda: fit_of(3, metric="cosine")),
+    "stability": Kind(lambda: Fit(3, stability=True)),
+    "stability of a choice": Kind(lambda: Fit((2, 3), stability=2)),
+    "trimmed": Kind(lambda: Fit(3, trim=0.05)),
+    "robust": Kind(lambda: Fit(3, robust=1)),
+    "k-FED": Kind(lambda: Fit(3, algorithm="kfed")),
+    "cosine": Kind(lambda: Fit(3, metric="cosine")),
 }
 
 
@@ -174,7 +174,7 @@ LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("two rings", "un
 def test_clusters_of_any_shape_have_the_bits_of_one_process(threads: Cluster, kind: str) -> None:
     X, y = SHAPES[kind](np.random.default_rng(4))
     rows = on_dask(pd.DataFrame(X, columns=["a", "b"]), 3)
-    job = fit_of("auto", seed=1)
+    job = Fit("auto", seed=1)
     found = outcome(job, DaskEngine(rows, columns=["a", "b"]))
     assert found == outcome(job, in_process(rows, columns=["a", "b"]))
     shape, _ = found[3][1]  # of the weights
@@ -261,7 +261,7 @@ def test_memberships_are_lazy(threads: Cluster) -> None:
     frame = people()[list(NUMBERS)]
     for rows in (on_dask(frame), da.from_array(frame.to_numpy(), chunks=(100, 2))):
         engine = DaskEngine(rows)
-        model = model_of(execute(fit_of(3, algorithm="ffcm", m=2.0), engine, columns=NUMBERS))
+        model = model_of(execute(Fit(3, algorithm="ffcm", m=2.0), engine, columns=NUMBERS))
         shares = engine.label(model, memberships=True).compute()
         expected = model.memberships(frame)
         assert expected is not None
@@ -283,7 +283,7 @@ def test_text_and_gaps_must_be_prepared(threads: Cluster) -> None:
     for column, what in (("town", "is no number"), ("d", "has missing values")):
         engine = DaskEngine(on_dask(people()), columns=("a", column))
         with pytest.raises(InputError, match=f"column '{column}' {what}; leave it out"):
-            execute(fit_of(3), engine, columns=("a", column))
+            execute(Fit(3), engine, columns=("a", column))
 
 
 def test_a_step_that_counts_gaps_is_asked_of_rows_as_they_are(threads: Cluster) -> None:
@@ -339,9 +339,9 @@ def test_a_command_fits_parquet_files_on_a_cluster(
     threads: Cluster, folder: Path, tmp_path: Path
 ) -> None:
     cluster, how = f"dask={threads.scheduler.address}", ("-k", 3, "--missing", "mean", "--fuzzy")
-    chosen = ("--exclude", "label,person", "--weight-column", "weight")
+    chosen = ("--exclude", "label,person", "--set", "weight_column=weight")
     for files, out, engine in (
-        ([f"{folder}/*.parquet"], "there", ("--engine", cluster)),
+        ([f"{folder}/*.parquet"], "there", ("--set", f"engine={cluster}")),
         ([f"part-{i:05}={folder}/{i}.parquet" for i in range(4)], "here", ()),
     ):
         ran = command(*files, *how, *chosen, "--out", tmp_path / out, *engine)
@@ -376,7 +376,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(5):
         (rows.iloc[i::4] if i < 4 else rows.head(0)).to_parquet(out / f"rows/part-{i:05}.parquet")
     files = sorted(out.glob("rows/*"))[:4]
-    chosen = ("--columns", "a,b,c,d,town,day", "--dates", "day=since")
+    chosen = ("--columns", "a,b,c,d,town,day", "--set", "dates.day=since")
     told("fit", *files, "-k", 3, *chosen, "--out", out / "fit")
     bare = ("--columns", "a,b,c", "--scale", "none", "--fuzzy")
     told("fit", *files, "-k", 3, *bare, "--out", out / "bare")
@@ -386,11 +386,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ASKED: dict[str, str] = {
     "predict": "predict {}/fit",
     "predict-bare": "predict {}/bare",
-    "evaluate": "evaluate {}/fit --weight-column weight --label-column label",
+    "evaluate": "evaluate {}/fit --set weight_column=weight --label-column label",
     "evaluate-persons": "evaluate {}/fit --group-column home --profile",
     "evaluate-beside": "evaluate {}/bare --beside {}/fit",
-    "evaluate-groups": "evaluate {}/fit --protection groups",
-    "profile": "profile {}/fit --weight-column weight",
+    "evaluate-groups": "evaluate {}/fit --set protection=groups",
+    "profile": "profile {}/fit --set weight_column=weight",
     "select-k": "select-k --k-max 4 --exclude label,person,home,day,weight --seed 3",
 }
 LIMITS = {"select-k": ("--min-cluster-size", 1)}
@@ -402,7 +402,7 @@ def test_every_command_that_reads_rows_takes_a_cluster(
     threads: Cluster, given: Path, tmp_path: Path, name: str
 ) -> None:
     words = ASKED[name].replace("{}", str(given)).split()
-    engine = ("--engine", f"dask={threads.scheduler.address}")
+    engine = ("--set", f"engine=dask={threads.scheduler.address}")
     files, limits = sorted(given.glob("rows/*"))[:4], LIMITS.get(name, ())
     here = told(*words, *limits, *files, "--out", tmp_path / "here")
     there = told(*words, *engine, f"{given}/rows/*.parquet", "--out", tmp_path / "there")
@@ -427,7 +427,7 @@ def test_no_file_and_no_row_are_said_as_they_are(
         people().head(0).to_parquet(tmp_path / f"none-{i}.parquet")
     absent, none = f"{tmp_path}/absent-*.parquet", f"{tmp_path}/none-*.parquet"
     some, missing = f"{given}/rows/part-00000.parquet", f"{tmp_path}/absent.parquet"
-    engine = ("--out", tmp_path / "out", "--engine", f"dask={threads.scheduler.address}")
+    engine = ("--out", tmp_path / "out", "--set", f"engine=dask={threads.scheduler.address}")
     (tmp_path / "empty").mkdir()
     for i, frame in enumerate((people(), people().assign(more=1.0), people().iloc[:, 1:])):
         frame.to_parquet(tmp_path / f"unlike-{i}.parquet")
@@ -458,7 +458,7 @@ def test_no_file_and_no_row_are_said_as_they_are(
 def test_an_empty_partition_is_no_site_whose_limits_hold_rows_back(
     threads: Cluster, given: Path, tmp_path: Path
 ) -> None:
-    engine = ("--out", str(tmp_path), "--engine", f"dask={threads.scheduler.address}")
+    engine = ("--out", str(tmp_path), "--set", f"engine=dask={threads.scheduler.address}")
     words = ("profile", str(given / "fit"), f"{given}/rows/*.parquet", *engine)
     shown = " ".join(CliRunner().invoke(app, words).output.split())
     assert "Site part-00004 took no part: it has no rows of positive weight." in shown
@@ -470,11 +470,11 @@ def test_a_partition_is_read_as_the_model_reads_files(
     rows = people().assign(day="1960-03-04")
     rows.loc[7, "day"] = "soon"
     rows.to_parquet(tmp_path / "rows.parquet")
-    engine = ("--out", tmp_path / "out", "--engine", f"dask={threads.scheduler.address}")
+    engine = ("--out", tmp_path / "out", "--set", f"engine=dask={threads.scheduler.address}")
     for command in ("predict", "evaluate", "profile"):
         line = told(command, given / "fit", tmp_path / "rows.parquet", *engine, code=2)
         assert "partition 'part-00000', column 'day', row 7: 'soon' is no date" in line
-        weighed = ("--weight-column", "a") if command != "predict" else ("--append",)
+        weighed = ("--set", "weight_column=a") if command != "predict" else ("--append",)
         line = told(command, given / "fit", tmp_path / "rows.parquet", *weighed, *engine, code=2)
         assert ("leave --append out" if command == "predict" else "is a column of the mod") in line
     assert not (tmp_path / "out").exists()
@@ -485,7 +485,7 @@ def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path
     for i in range(2):
         pd.DataFrame(rows[i::2], columns=["a", "b"]).to_parquet(tmp_path / f"{i}.parquet")
     cluster = f"dask={threads.scheduler.address}"
-    chosen = ("-k", "auto", "--json", "--out", tmp_path / "out", "--engine", cluster)
+    chosen = ("-k", "auto", "--json", "--out", tmp_path / "out", "--set", f"engine={cluster}")
     ran = command(f"{tmp_path}/*.parquet", *chosen)
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.stdout)
@@ -496,11 +496,14 @@ def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--engine", "spark"), "--engine must be dask or dask=ADDRESS, not 'spark'"),
-        (("--engine", "dask", "--append"), "leave --append out"),
-        (("--engine", "dask", "--no-report"), "leave --no-report out"),
-        (("--engine", "dask", "--min-cluster-size", "3"), "leave --min-cluster-size out"),
-        (("--engine", "dask=tcp://127.0.0.1:9"), "no Dask scheduler answers at tcp://127.0.0.1:9"),
+        (("--set", "engine=spark"), "engine must be dask or dask=ADDRESS, not 'spark'"),
+        (("--set", "engine=dask", "--append"), "leave --append out"),
+        (("--set", "engine=dask", "--set", "report=false"), "leave report=false out"),
+        (("--set", "engine=dask", "--min-cluster-size", "3"), "leave --min-cluster-size out"),
+        (
+            ("--set", "engine=dask=tcp://127.0.0.1:9"),
+            "no Dask scheduler answers at tcp://127.0.0.1:9",
+        ),
     ],
 )
 def test_what_a_cluster_is_not_asked_is_refused(
@@ -517,7 +520,7 @@ def test_what_a_cluster_is_not_asked_is_refused(
     ("files", "line"),
     [
         ("{folder}/nothing.parquet", "nothing.parquet does not exist; check the path"),
-        ("{folder}/rows.csv", "--engine dask reads Parquet files"),
+        ("{folder}/rows.csv", "engine dask reads Parquet files"),
         ("{folder}/broken.parquet", "cannot be read as one Parquet table (Arrow"),
     ],
 )
@@ -527,7 +530,13 @@ def test_files_that_are_no_table_are_refused(
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
     cluster = f"dask={threads.scheduler.address}"
     ran = command(
-        files.format(folder=tmp_path), "-k", 3, "--out", tmp_path / "o", "--engine", cluster
+        files.format(folder=tmp_path),
+        "-k",
+        3,
+        "--out",
+        tmp_path / "o",
+        "--set",
+        f"engine={cluster}",
     )
     assert ran.exit_code == 2
     assert line in ran.output
@@ -592,7 +601,7 @@ def test_a_killed_worker_costs_no_bit(processes: Cluster, tmp_path: Path, seed: 
     processes.cluster.scale(2)  # a busy machine may give one up that was killed
     processes.wait_for_workers(2)
     rows = counted(tmp_path / "read", seed)
-    job = fit_of(3, seed=seed)
+    job = Fit(3, seed=seed)
     alone = outcome(job, in_process(rows, protection))
     n_rounds = len(alone[1])
     for each in (tmp_path / "read").iterdir():

@@ -27,6 +27,7 @@ from fedcluster.frames import WarehouseSource
 from fedcluster.frames.cells import as_floats, is_number, parsed
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
+from fedcluster_app.cli._options import ValueOptions
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import open_rows
@@ -83,7 +84,7 @@ def site(text: str, path: str = "rows.csv", decimal: str = ",", *lines: str) -> 
 @pytest.mark.parametrize("text", [GERMAN, QUOTED, IN_COMMAS, "\ufeff" + GERMAN])
 def test_a_german_file_is_read(text: str, path: str) -> None:
     write(path, text)
-    table = read_sites(named_sources([path], ","), RAW)["north"]
+    table = read_sites(named_sources([path], in_sign(",")), RAW)["north"]
     np.testing.assert_array_equal(table.data.X[:, :3], VALUES)
     assert [column.kind for column in table.data.columns] == ["number"] * 3 + ["text", "number"]
     assert table.data.columns[3].levels == ("Nord", "Süd", "Süd, oben")
@@ -110,11 +111,11 @@ def test_a_site_file_says_what_decimals_begin_with(
 
 def test_values_that_are_text_for_arrow_are_numbers_too() -> None:
     """Blanks, and signs for missing values that Arrow does not know, make a column text."""
-    table = read_sites(named_sources([write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")], ","), ["x"])[
-        "a"
-    ]
+    table = read_sites(
+        named_sources([write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")], in_sign(",")), ["x"]
+    )["a"]
     np.testing.assert_array_equal(table.data.X, [[1.5], [2.5]])
-    raw = read_sites(named_sources(["a.csv"], ","), RAW)["a"]
+    raw = read_sites(named_sources(["a.csv"], in_sign(",")), RAW)["a"]
     np.testing.assert_array_equal(raw.data.X, [[1.5, np.nan], [2.5, 0.25]])
 
 
@@ -129,24 +130,29 @@ def test_later_blocks_may_be_of_another_kind() -> None:
 
 
 def test_one_column_needs_no_delimiter() -> None:
-    table = read_sites(named_sources([write("a.csv", "x\n1,5\n2\n")], ","))["a"]
+    table = read_sites(named_sources([write("a.csv", "x\n1,5\n2\n")], in_sign(",")))["a"]
     np.testing.assert_array_equal(table.data.X, [[1.5], [2]])
 
 
 def test_parquet_has_no_decimal_sign() -> None:
     pa.parquet.write_table(pa.table({"x": [1.5, 2.5], "t": ["1,5", "2,5"]}), "a.parquet")
-    assert read_sites(named_sources(["a.parquet"], ","), ["x"])["a"].data.X.tolist() == [
+    assert read_sites(named_sources(["a.parquet"], in_sign(",")), ["x"])["a"].data.X.tolist() == [
         [1.5],
         [2.5],
     ]
     with pytest.raises(InputError, match="'1,5' has a decimal comma; save the file with decimal p"):
-        read_sites(named_sources(["a.parquet"], ","))
+        read_sites(named_sources(["a.parquet"], in_sign(",")))
     Path("site.toml").write_text('name = "n"\n[source]\npath = "a.parquet"\ndecimal = ","')
     with pytest.raises(InputError, match=r"decimal is for CSV, and .*a\.parquet is none"):
         SiteFile.load("site.toml").rows()
 
 
-SAY = '--decimal , or, in a site file, decimal = "," under [source]'
+SAY = '--set source.decimal=, or, in a site file, decimal = "," under [source]'
+
+
+def in_sign(decimal):
+    """What says the decimal sign of files."""
+    return ValueOptions(source={"decimal": decimal})
 
 
 @pytest.mark.parametrize("columns", [None, RAW])
@@ -177,12 +183,12 @@ SAY = '--decimal , or, in a site file, decimal = "," under [source]'
 def test_what_is_doubtful_is_said_and_not_guessed(columns, column, decimal, words) -> None:
     write("a.csv", "x;y\n" + "".join(f"{cell};1\n" for cell in column.split()))
     if columns is not None:
-        read = read_sites(named_sources(["a.csv"], decimal), columns)["a"]
+        read = read_sites(named_sources(["a.csv"], in_sign(decimal)), columns)["a"]
         assert read.columns == ("y",)
         assert read.unreadable["x"].endswith(words)
         columns = replace(columns, values=("x", "y"))
     with pytest.raises(InputError) as caught:
-        read_sites(named_sources(["a.csv"], decimal), columns)
+        read_sites(named_sources(["a.csv"], in_sign(decimal)), columns)
     assert str(caught.value).startswith("site 'a', column 'x', row ")
     assert str(caught.value).endswith(words)
     assert "\n" not in str(caught.value)
@@ -210,9 +216,11 @@ def test_decimal_commas_are_found_where_they_are_certain(column, is_comma, other
 
 def test_a_german_date_is_a_date() -> None:
     write("a.csv", "x;y\n24.12.2020;1,5\n25.12.2020;2\n")
-    assert read_sites(named_sources(["a.csv"], ","), RAW)["a"].data.columns[0].kind == "date"
+    assert (
+        read_sites(named_sources(["a.csv"], in_sign(",")), RAW)["a"].data.columns[0].kind == "date"
+    )
     with pytest.raises(InputError, match=r"'24\.12\.2020' is not a number; choose columns with"):
-        read_sites(named_sources(["a.csv"], ","))
+        read_sites(named_sources(["a.csv"], in_sign(",")))
 
 
 def test_a_decimal_sign_is_a_point_or_a_comma() -> None:
@@ -302,17 +310,20 @@ def test_every_command_reads_them(files: list[str]) -> None:
     usual = [f"usual/{file}" for file in files]
     two = ["-k", 2, "--columns", "Größe,Gewicht", "--out"]
     assert run("fit", *usual, *two, "a").exit_code == 0
-    assert run("fit", *files, *two, "b", "--decimal", ",").exit_code == 0
+    assert run("fit", *files, *two, "b", "--set", "source.decimal=,").exit_code == 0
     assert run("fit", "north.toml", "south.toml", *two, "c").exit_code == 0
     assert run("fit", *files, *two, "found").exit_code == 0
     assert centers("a") == centers("b") == centers("c") == centers("found")
     assert run("predict", "a/model.json", *usual, "--out", "d").exit_code == 0
-    assert run("predict", "a/model.json", *files, "--out", "e", "--decimal", ",").exit_code == 0
+    assert (
+        run("predict", "a/model.json", *files, "--out", "e", "--set", "source.decimal=,").exit_code
+        == 0
+    )
     assert Path("d/south.csv").read_text() == Path("e/south.csv").read_text()
     labelled = ["evaluate", "a/model.json", "--label-column", "Art"]
     for command in (labelled, ["select-k", "--k-max", 3]):
         one = run(*command, *usual, "--json")
-        other = run(*command, *files, "--json", "--decimal", ",")
+        other = run(*command, *files, "--json", "--set", "source.decimal=,")
         assert (one.exit_code, other.exit_code) == (0, 0), one.stderr
         assert one.stdout == other.stdout
 
@@ -322,19 +333,21 @@ def test_every_command_reads_them(files: list[str]) -> None:
 def test_where_it_is_denied_one_line_says_what_to_do(
     command: str, scale: str, files: list[str]
 ) -> None:
-    more = ["-k", 2, "--out", "out", "--decimal", "."]
+    more = ["-k", 2, "--out", "out", "--set", "source.decimal=."]
     more = more if command == "fit" else more[-2:]
     said = fails(command, *files, *more, "--scale", scale, "--columns", "Größe")
     assert said.startswith("site 'north', column 'Größe', row 1 (line 2 of north.csv): ")
-    assert "--decimal , or, in a site file" in said
+    assert "--set source.decimal=, or, in a site file" in said
 
 
 def test_site_files_say_it_themselves(files: list[str]) -> None:
-    said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--decimal", ",")
-    assert said.endswith("--decimal are what a site file says itself: leave them out")
+    said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--set", "source.decimal=,")
+    assert said.endswith("source are what a site file says itself: leave them out")
     run("fit", "north.toml", "-k", 2, "--out", "out")
-    said = fails("predict", "out/model.json", "north.toml", "--out", "new", "--decimal", ",")
-    assert said.endswith("--decimal are what a site file says itself: leave them out")
+    said = fails(
+        "predict", "out/model.json", "north.toml", "--out", "new", "--set", "source.decimal=,"
+    )
+    assert said.endswith("source are what a site file says itself: leave them out")
 
 
 def test_check_shows_them(files: list[str]) -> None:

@@ -15,6 +15,7 @@ from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.frames.reader import ColumnRoles
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.cli._options import ValueOptions
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.site.file import SiteFile
 
@@ -26,8 +27,9 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def read(argument, roles=RAW):
-    [rows] = read_sites(named_sources([argument]), roles).values()
+def read(file, table=None, roles=RAW):
+    own = {} if table is None else {file.partition(".")[0]: {"table": table}}
+    [rows] = read_sites(named_sources([file], ValueOptions(own)), roles).values()
     return rows
 
 
@@ -47,7 +49,7 @@ PATIENTS = ("age REAL, sex TEXT, n INTEGER", [(61.5, "F", 3), (None, "M", 4), (4
 
 def test_a_table_of_sqlite_is_read_without_a_site_file():
     sqlite("clinic.sqlite", patients=PATIENTS, visits=("x REAL", [(1.0,), (2.0,)]))
-    rows = read("clinic.sqlite:table=patients")
+    rows = read("clinic.sqlite", "patients")
     assert rows.name == "clinic"
     assert [column.kind for column in rows.data.columns] == ["number", "text", "number"]
     expected = [[61.5, 0, 3], [np.nan, 1, 4], [47, np.nan, 5]]
@@ -63,10 +65,10 @@ def test_a_table_of_sqlite_is_read_without_a_site_file():
 def test_the_only_table_needs_no_name_and_a_view_is_one():
     sqlite("one.db", **{'odd "name"; --': ("x REAL", [(1.0,), (2.0,)])})
     assert read("one.db").data.X.tolist() == [[1], [2]]
-    assert read('one.db:table=odd "name"; --').data.X.tolist() == [[1], [2]]
+    assert read("one.db", 'odd "name"; --').data.X.tolist() == [[1], [2]]
     with closing(sqlite3.connect("one.db")) as database:
         database.execute('CREATE VIEW twice AS SELECT 2 * x AS y FROM "odd ""name""; --"')
-    assert read("one.db:table=twice").data.X.tolist() == [[2], [4]]
+    assert read("one.db", "twice").data.X.tolist() == [[2], [4]]
 
 
 def test_estimators_take_paths_of_databases():
@@ -96,12 +98,12 @@ def test_a_database_is_only_read():
 @pytest.mark.parametrize(
     ("argument", "line"),
     [
-        ("a.sqlite:table=c", "a.sqlite has no table 'c'; it has t, u"),
-        ("a.sqlite", "a.sqlite has the tables t, u; name one, as in a.sqlite:table=NAME"),
+        ("a.sqlite c", "a.sqlite has no table 'c'; it has t, u"),
+        ("a.sqlite", "a.sqlite has the tables t, u; name one, as in --set sites.a.table=NAME"),
         ("torn.db", "torn.db cannot be read as SQLite: file is not a database"),
         ("none.db", "none.db does not exist; check the path"),
-        ("empty.db", "empty.db has the tables none; name one, as in empty.db:table=NAME"),
-        ("a.csv:table=t", "table is for SQLite and DuckDB, and a.csv is none"),
+        ("empty.db", "empty.db has the tables none; name one, as in --set sites.empty.table=NAME"),
+        ("a.csv t", "table is for SQLite and DuckDB, and a.csv is none"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(argument, line):
@@ -110,7 +112,7 @@ def test_what_cannot_be_read_is_one_line(argument, line):
     Path("empty.db").write_bytes(b"")
     Path("a.csv").write_text("x\n1\n")
     with pytest.raises(InputError) as said:
-        read(argument)
+        read(*argument.split())
     assert str(said.value).partition(": ")[2] == line
 
 
@@ -130,7 +132,7 @@ def test_a_table_of_duckdb_is_read():
     assert [column.kind for column in rows.data.columns] == ["number", "text", "date"]
     np.testing.assert_array_equal(rows.data.X[:, 0], [61.5, np.nan])
     with pytest.raises(InputError, match=r"clinic\.duckdb has no table 'b'; it has patients"):
-        read("clinic.duckdb:table=b")
+        read("clinic.duckdb", "b")
     Path("torn.duckdb").write_bytes(b"no database" * 1000)
     with pytest.raises(InputError, match=r"torn\.duckdb cannot be read as DuckDB: "):
         read("torn.duckdb")

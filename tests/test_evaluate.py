@@ -84,8 +84,8 @@ def test_scores_are_scikit_learn_s_by_site_and_in_all(model: Model, rows: pd.Dat
 
 
 def test_one_file_of_all_sites_says_the_same(model: Model) -> None:
-    apart = found(*FILES, "--label-column", "kind", "--weight-column", "weight")
-    columns = ("--site-column", "site", "--label-column", "kind", "--weight-column", "weight")
+    apart = found(*FILES, "--label-column", "kind", "--set", "weight_column=weight")
+    columns = ("--site-column", "site", "--label-column", "kind", "--set", "weight_column=weight")
     together = found("all.csv", *columns)
     assert together["scores"] == pytest.approx(apart["scores"])
     for one, other in zip(together["sites"], apart["sites"], strict=True):
@@ -95,7 +95,7 @@ def test_one_file_of_all_sites_says_the_same(model: Model) -> None:
 def test_weights_count_as_repetitions(model: Model, rows: pd.DataFrame) -> None:
     repeated = rows.loc[rows.index.repeat(rows["weight"])]
     repeated.to_csv("repeated.csv", index=False)
-    weighed = found(*FILES, "--weight-column", "weight")["scores"]
+    weighed = found(*FILES, "--set", "weight_column=weight")["scores"]
     assert weighed == pytest.approx(found("repeated.csv")["scores"])
 
 

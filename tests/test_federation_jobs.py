@@ -14,7 +14,7 @@ from test_federation import SITES, content, engine, invoke, site_tomls, with_lim
 
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Evaluate, SelectK, fit_of
+from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -53,7 +53,8 @@ def over(trial: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[dict] = []
 
     def begin(coordinator, job, terms):
-        given = {"job": job.kind, "parameters": asdict(job), "columns": terms.columns}
+        name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
+        given = {"job": name, "parameters": asdict(job), "columns": terms.columns}
         given = json.loads(json.dumps({**given, "out": str(terms.out)}))
         told.append(run_job(engine(trial), given, trial / "runs" / str(len(told))))
         return "run"
@@ -81,7 +82,7 @@ def on_one_machine_and_over_a_network(trial, over, folder: Path, options) -> tup
 ADDS_UP = {
     "prepared": ["-k", 3],
     "one round": ["-k", 3, "--algorithm", "kfed"],
-    "raw and fuzzy": ["-k", 3, "--scale", "none", "-m", 2, "--max-iter", 4],
+    "raw and fuzzy": ["-k", 3, "--scale", "none", "--set", "fit.m=2", "--set", "fit.max_iter=4"],
 }
 
 
@@ -122,7 +123,11 @@ def many(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "data", property(refuse))
 
 
-IN_CHUNKS = {**ADDS_UP, "fuzzy": ["-k", 3, "-m", 2, "--max-iter", 4], "columns": ["--columns", "y"]}
+IN_CHUNKS = {
+    **ADDS_UP,
+    "fuzzy": ["-k", 3, "--set", "fit.m=2", "--set", "fit.max_iter=4"],
+    "columns": ["--columns", "y"],
+}
 del IN_CHUNKS["one round"]  # k-FED asks each site about all its rows
 
 
@@ -152,7 +157,7 @@ def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many,
 
 def test_a_resumed_job_starts_as_it_did(trial, tmp_path) -> None:
     """Though the rows that came in chunks are held in memory now."""
-    given = content(tmp_path / "out", fit_of(3, prepare=PreprocessingSpec()))
+    given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec()))
     hold_at_most(0, trial)
     first = run_job(engine(trial), given, tmp_path / "run")
     hold_at_most(1 << 20, trial)
@@ -190,7 +195,7 @@ def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model
 
 
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
-    job = fit_of(3, participation=0.5, max_iter=6)
+    job = Fit(3, participation=0.5, max_iter=6)
     run_job(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
     for done in read(tmp_path / "out" / "history.json")["communication_rounds"]:
         assert sorted([*done["missing"], *done["values_sent"]]) == SITES
@@ -201,11 +206,15 @@ def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_
     [
         [],
         ["--rule", "fuzzy-db"],
-        pytest.param(["--rule", "fuzzy-db", "--averaging", "avg_1"], marks=pytest.mark.long),
-        pytest.param(["--rule", "davies-bouldin", "--elbow"], marks=pytest.mark.long),
-        pytest.param(["--rule", "xie-beni", "-m", 1.5], marks=pytest.mark.long),
-        ["--rule", "gap", "--bounds", "0:90,10:40", "--scale", "none"],
-        ["--sums-only", "--seed", 3],
+        pytest.param(
+            ["--rule", "fuzzy-db", "--set", "select_k.averaging=avg_1"], marks=pytest.mark.long
+        ),
+        pytest.param(
+            ["--rule", "davies-bouldin", "--set", "select_k.pick=elbow"], marks=pytest.mark.long
+        ),
+        pytest.param(["--rule", "xie-beni", "--set", "select_k.m=1.5"], marks=pytest.mark.long),
+        ["--rule", "gap", "--set", "select_k.bounds=[[0,90],[10,40]]", "--scale", "none"],
+        ["--set", "select_k.sums_only=true", "--seed", 3],
         ["--columns", "x", "--k-min", 2],
     ],
     ids=str,
@@ -248,13 +257,19 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--elbow"], "--elbow is for a single index; name it by --rule"),
+        (
+            ["--set", "select_k.pick=elbow"],
+            "select_k.pick = elbow is for a single index; name it by --rule",
+        ),
         (["--k-min", 5, "--k-max", 3], "--k-min 5 is above --k-max 3; the first k comes first"),
         (["--k-max", 0], "--k-max must be at least 1, not 0"),
-        (["-m", 1], "-m must be above 1, not 1"),
-        (["--bounds", "0:9"], "--bounds are those of rows that are taken as they are: add --scale"),
+        (["--set", "select_k.m=1"], "select_k.m must be above 1, not 1"),
         (
-            ["--bounds", "0:1,0:1,0:1", "--scale", "none"],
+            ["--set", "select_k.bounds=[[0,9]]"],
+            "select_k.bounds are those of rows that are taken as",
+        ),
+        (
+            ["--set", "select_k.bounds=[[0,1],[0,1],[0,1]]", "--scale", "none"],
             "the bounds are 3 pairs, but there are 2 columns to cluster by",
         ),
         (["--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
@@ -409,7 +424,7 @@ def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) ->
 
 
 def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_path) -> None:
-    options = ["-k", 2, "--participation", 0.5, "--max-iter", 6, "--seed", 4]
+    options = ["-k", 2, "--set", "fit.participation=0.5", "--set", "fit.max_iter=6", "--seed", 4]
     assert over("fit", *options, "--out", tmp_path / "there")[0] == 0
     assert invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")[0] == 0
     here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
@@ -418,7 +433,7 @@ def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_pa
 
 
 def test_a_preparation_is_among_the_exchanges(trial: Path, tmp_path: Path) -> None:
-    job = fit_of(2, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
+    job = Fit(2, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
     run_job(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
     communication_rounds = read(tmp_path / "out" / "history.json")["communication_rounds"]
     assert [done["tasks"] for done in communication_rounds] == [

@@ -19,6 +19,7 @@ from fedcluster.core.files import atomic_write, json_text, write_durably
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.frames.columns import column_list
 from fedcluster.frames.reader import ColumnRoles
+from fedcluster_app.cli._options import ValueOptions
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import outputs
@@ -179,8 +180,8 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
             "x;y\n1,500;2\n1234;2\n",
             None,
             CELL.format("'x'", 1, 2)
-            + "'1,500' may mean 1.500 or 1500; if 1.500, say --decimal , or, in a site file, "
-            'decimal = "," under [source]; if 1500, save the file without commas',
+            + "'1,500' may mean 1.500 or 1500; if 1.500, say --set source.decimal=, or, in a "
+            'site file, decimal = "," under [source]; if 1500, save the file without commas',
         ),
         (
             "x,y\n1,\n3,2\n,5\n",
@@ -229,8 +230,8 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
             None,
             "site 'north': the first line of north.csv seems to hold values, not the names of its "
             "columns (cell 1 is a number, as those below); put a line with names above it, or "
-            'name them, as in north.csv:names=A,B,C or, in a site file, names = ["A", "B", "C"] '
-            "under [source]",
+            'name them, as in --set \'sites.north.names=["A", "B", "C"]\' or, in a site file, '
+            'names = ["A", "B", "C"] under [source]',
         ),
         ("x,y\n1,2\n", ["x", "z"], "site 'north' has no column 'z'; it has x, y"),
     ],
@@ -314,6 +315,11 @@ def test_years_and_counts_above_such_values_are_values():
     assert values_in(grown[0], grown[1:]) == "cell 2 is a number, as those below"
 
 
+def _named(*names):
+    """What says the names of the columns of a file."""
+    return ValueOptions(source={"names": names})
+
+
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "xlsx"])
 def test_a_table_without_a_header_is_read_by_names_that_are_said(ending):
     name = f"north.{ending}"
@@ -328,11 +334,11 @@ def test_a_table_without_a_header_is_read_by_names_that_are_said(ending):
         Path(name).write_bytes(gzip.compress(text) if ending == "csv.gz" else text)
     with pytest.raises(InputError, match="seems to hold values, not the names of its columns"):
         read_sites(named_sources([name]), ColumnRoles(raw=True))
-    sources = named_sources([f"{name}:names=who,sex,age"])
+    sources = named_sources([name], _named("who", "sex", "age"))
     assert read_sites(sources, ["age"])["north"].data.X.ravel().tolist() == [77.5, 60.25, 41.0]
     with pytest.raises(InputError, match="has 3 columns, but names has 2"):
-        read_sites(named_sources([f"{name}:names=who,sex"]))
-    sources = named_sources([f"{name}:names=Ann,F,77.5"])  # that it is a header is said, too
+        read_sites(named_sources([name], _named("who", "sex")))
+    sources = named_sources([name], _named("Ann", "F", "77.5"))  # that it is a header is said, too
     assert read_sites(sources, ["77.5"])["north"].data.X.ravel().tolist() == [60.25, 41.0]
     assert read_sites(named_sources([name]), ["77.5"])["north"].data.X.tolist() == [[60.25], [41]]
 
@@ -354,7 +360,7 @@ def test_a_workbook_with_several_tables_asks_for_the_sheet():
     sheets("two.xlsx", a=first, b=second)
     with pytest.raises(InputError, match=r"the sheets 'a' \(3 lines\), 'b' \(3 lines\): name one"):
         read_sites(named_sources(["two.xlsx"]))
-    found = read_sites(named_sources(["two.xlsx:sheet=b"]))["two"]
+    found = read_sites(named_sources(["two.xlsx"], ValueOptions({"two": {"sheet": "b"}})))["two"]
     assert found.data.X.tolist() == [[52, 28], [61, 25]]
     sheets("one.xlsx", cover=[["Export of May"], ["made by us"]], b=second, lists_=first)
     with pytest.warns(ReadingNote, match=r"one\.xlsx: sheet 'b' is read, and not 'cover'"):
@@ -384,7 +390,9 @@ def test_cells_merged_over_rows_count_for_each_of_them():
     assert found.X.tolist() == [[w, a] for w, a in zip([0, 0, 0, 1, 1, 2], ages, strict=True)]
     merged("t.xlsx", [["Export"], [], *rows], "A1:B1", "A4:A6", "A7:A8")
     with pytest.warns(ReadingNote, match="'A' of the merged cells A4:A6"):
-        same = read_sites(named_sources(["t.xlsx:skip=2"]), ColumnRoles(raw=True))["t"].data
+        same = read_sites(
+            named_sources(["t.xlsx"], ValueOptions(source={"skip": 2})), ColumnRoles(raw=True)
+        )["t"].data
     assert same.X.tolist() == found.X.tolist()
     merged("e.xlsx", [["ward", "age"], *([w or "D", a] for w, a in rows[1:]), [None] * 2], "A8:B8")
     whole = read_sites(named_sources(["e.xlsx"]), ColumnRoles(raw=True))["e"].data

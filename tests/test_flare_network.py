@@ -33,7 +33,7 @@ ROWS = {
     name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
     for name, n in {"north": 60, "south": 80, "west": 70}.items()
 }
-WAIT = ["--deadline", PATIENCE]
+WAIT = ["--set", f"run.deadline={PATIENCE}"]
 CHIEF = "chief@example.org"
 """One who administers the project: as provisioned, such a one may do everything."""
 
@@ -230,7 +230,7 @@ def test_a_site_whose_lock_was_opened_takes_no_part(running: RunningFlare, tmp_p
     content = path.read_text()
     path.write_text(json.dumps({**json.loads(content), "allow_log_streaming": True}))
     try:
-        terms = ["--quorum", 2, "--deadline", 60]
+        terms = ["--quorum", 2, "--set", "run.deadline=60"]
         run = running.run("fit", "-k", 3, *terms, "--out", tmp_path / "out")
         assert run.wait() == 0, run.said()
         assert all(missing == ["west"] for missing in running.missing())
@@ -281,7 +281,9 @@ def test_a_stolen_kit_is_kept_out_by_another_authority(
     running.start()
     running.join("north", "south")
     thief = running.command("flare", "start", stolen, name="thief")
-    run = running.run("fit", "-k", 3, "--quorum", 2, "--deadline", 60, "--out", tmp_path / "two")
+    run = running.run(
+        "fit", "-k", 3, "--quorum", 2, "--set", "run.deadline=60", "--out", tmp_path / "two"
+    )
     assert run.wait() == 0, run.said()
     assert all(missing == ["west"] for missing in running.missing())
     assert "Successfully registered" not in thief.said()
@@ -297,7 +299,16 @@ def test_what_a_site_had_started_ends_with_its_killed_program(
     running: RunningFlare, tmp_path: Path
 ) -> None:
     """FLARE's own process of a run would try to connect for ever, and fill its log."""
-    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 200]
+    steps = [
+        "--algorithm",
+        "lloyd",
+        "--set",
+        "fit.init=summaries",
+        "--set",
+        "fit.tol=0",
+        "--set",
+        "fit.max_iter=200",
+    ]
     run = running.run("fit", "-k", 3, *steps, "--quorum", 2, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
     started = running.programs(running.sites["north"])
@@ -316,7 +327,7 @@ def test_a_site_that_is_absent_at_submission_is_named(
 ) -> None:
     running.kill(running.sites["south"])
     began = time.monotonic()
-    run = running.run("fit", "-k", 3, "--deadline", 15, "--out", tmp_path / "out")
+    run = running.run("fit", "-k", 3, "--set", "run.deadline=15", "--out", tmp_path / "out")
     assert run.wait() == 2
     assert "not connected: south; 3 sites are needed" in run.said()
     assert time.monotonic() - began < 90

@@ -22,13 +22,14 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
 from fedcluster.errors import FewGroupsWarning
-from fedcluster.jobs import execute, fit_of
+from fedcluster.jobs import Fit, execute
 from fedcluster.metrics.external import Contingency
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import behind_groups
+from fedcluster.recipes import FitSpec
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 
@@ -218,8 +219,8 @@ def test_a_fit_asks_for_means_of_enough_groups() -> None:
     for i, site in enumerate(sites):
         site.name = f"site {i}"
     engine = LocalEngine(sites)
-    assert fit_of(3).at(engine.introduce()).smallest == 8
-    found = execute(fit_of(3, seed=0), engine).outcome.value.state
+    assert FitSpec(3).at(engine.introduce()).smallest == 8
+    found = execute(Fit(3, seed=0), engine).outcome.value.state
     assert np.allclose(
         found.centers[np.lexsort(np.round(found.centers).T)][[0]], [[0, 0]], atol=0.5
     )
@@ -293,7 +294,7 @@ def test_check_says_from_how_many_groups_on_a_sum_leaves(site) -> None:
 
 def test_a_fit_with_groups_takes_a_smallest_cluster(site, tmp_path) -> None:
     out = tmp_path / "out"
-    options = ["-k", 2, "--columns", "age,bmi", "--protection", "groups", "--out", out]
+    options = ["-k", 2, "--columns", "age,bmi", "--set", "protection=groups", "--out", out]
     ran = run("fit", tmp_path / "rows.csv", *options, "--min-cluster-size", 60)
     assert ran.exit_code == 0, ran.stderr
     [told] = json.loads((out / "model.json").read_text())["sites"]
@@ -309,7 +310,7 @@ def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"age": rng.normal(50, 20, 300), "share": rng.uniform(0, 1, 300)})
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    options = ["-k", 3, "--seed", 0, "--scale", prepare or "none", "--protection", "groups"]
+    options = ["-k", 3, "--seed", 0, "--scale", prepare or "none", "--set", "protection=groups"]
     ran = run("fit", tmp_path / "rows.csv", *options, "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.stderr
     told = json.loads((tmp_path / "out" / "model.json").read_text())
@@ -328,7 +329,7 @@ def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
     def asked(n_sites: int, k: Any) -> None:
         parts = [Data(rows[i::n_sites]) for i in range(n_sites)]
         engine = LocalEngine(Client(f"s{i}", part, (), Groups(5)) for i, part in enumerate(parts))
-        execute(fit_of(k), engine, columns=("a", "b"), watch=rounds.append)
+        execute(Fit(k), engine, columns=("a", "b"), watch=rounds.append)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", FewGroupsWarning)
@@ -393,7 +394,7 @@ def test_the_command_says_few_groups_once_and_first(tmp_path: Path) -> None:
         frame = pd.DataFrame({"x": rng.normal(size=60), "y": rng.normal(size=60)})
         frame.to_csv(tmp_path / f"s{i}.csv", index=False)
     files = [tmp_path / f"s{i}.csv" for i in range(3)]
-    ran = run("fit", *files, "-k", 4, "--protection", "groups", "--out", tmp_path / "out")
+    ran = run("fit", *files, "-k", 4, "--set", "protection=groups", "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.stderr
     assert ran.stderr.count("at 3 of 3 sites: expect up to about") == 1
     assert ran.stderr.startswith("warning: rows are seen in groups, and a cluster has 9 groups")

@@ -18,8 +18,8 @@ from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, MinR
 from fedcluster.core import Column, Limit
 from fedcluster.errors import HeldBackError
 from fedcluster.privacy import Grouping, Groups, MinClusterSize
+from fedcluster.recipes import FitSpec
 from fedcluster.recipes.fit import algorithm_of
-from fedcluster.recipes.specifications import fit_of
 
 RNG = np.random.default_rng(0)
 SITE = np.repeat(["north", "south"], 40)
@@ -113,7 +113,7 @@ def test_a_site_of_one_person_never_takes_part() -> None:
     one = {"north": ["ann"] * 40, "south": NAMES["south"]}
     assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
     assert model.rows_held_back_["north"] == 40
-    assert algorithm_of(fit_of(4)).min_cluster_size == 1
+    assert algorithm_of(FitSpec(4)).min_cluster_size == 1
     assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
 
 
@@ -244,7 +244,7 @@ def test_a_wrong_column_of_persons_is_one_line(files: list[str]) -> None:
     assert fails(*fit, "nobody") == "site 'north' has no column 'nobody'; it has a, b, who"
     assert fails(*fit, "a", "--columns", "a,b").startswith("--group-column 'a' is among --columns")
     said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--group-column", "who")
-    assert said.endswith("--decimal are what a site file says itself: leave them out")
+    assert said.endswith("source are what a site file says itself: leave them out")
     Path("north.csv").write_text("a,b,who\n1,2,x\n3,4,\n")
     assert "column 'who', row 2 (line 3 of north.csv): it is not said whose row" in fails(
         *fit, "who"

@@ -46,7 +46,7 @@ APPLICATION = {
     "httpx": "coordinator.service_client transports.flower",
     "idna": "trust.identity",
     "matplotlib": "report.pictures",
-    "msgspec": "coordinator records site trust",
+    "msgspec": "cli._study coordinator records site trust",
     "numpy": "",
     "nvflare": "transports.flare",
     "prometheus_client": "coordinator.service",

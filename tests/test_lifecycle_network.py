@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
-from fedcluster.jobs import fit_of
+from fedcluster.jobs import Fit
 from fedcluster_app.transports.flower.supernode import TAKEN_BACK
 
 pytestmark = [
@@ -25,7 +25,16 @@ ROWS = {
     for name, n in {"north": 60, "south": 80, "west": 70}.items()
 }
 MORE = RNG.normal(size=(50, 2))
-FIT = ["--algorithm", "lloyd", "--init", "summaries", "--scale", "none", "--deadline", 300]
+FIT = [
+    "--algorithm",
+    "lloyd",
+    "--set",
+    "fit.init=summaries",
+    "--scale",
+    "none",
+    "--set",
+    "run.deadline=300",
+]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
 
 def fit(running: RunningFederation, out: Path, *more: object) -> set[str]:
     """The sites that answered the last round of a fit."""
-    run = running.run("fit", "-k", 3, "--max-iter", 2, *FIT, *more, "--out", out)
+    run = running.run("fit", "-k", 3, "--set", "fit.max_iter=2", *FIT, *more, "--out", out)
     assert run.wait() == 0, run.said()
     return last_of(out)
 
@@ -47,7 +56,9 @@ def last_of(out: Path) -> set[str]:
 
 def begin(running: RunningFederation, out: Path, *more: object):
     """A run that goes on for long, in its third exchange."""
-    run = running.run("fit", "-k", 4, *FIT, "--max-iter", 12, "--tol", 0, *more, "--out", out)
+    run = running.run(
+        "fit", "-k", 4, *FIT, "--set", "fit.max_iter=12", "--set", "fit.tol=0", *more, "--out", out
+    )
     running.wait_for_exchange(2)
     return run
 
@@ -171,7 +182,7 @@ def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
     monkeypatch.setattr(running, "folder", new)
     running.start()
     done(running, "run", new, "resume", name, "--out", tmp_path / "out")
-    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
     rows = {name: running.rows[name] for name in last_of(tmp_path / "out")}
     expected = in_one_process(job, rows)[1].state.centers
     found = np.array(read_json(tmp_path / "out" / "model.json")["centers"])

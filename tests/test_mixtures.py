@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine, Model
 from fedcluster.errors import InputError
-from fedcluster.jobs import execute, fit_of
+from fedcluster.jobs import Fit, execute
 from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.privacy import Groups
 from fedcluster.recipes import _mixtures
@@ -220,8 +220,8 @@ def test_fit_and_predict_on_the_command_line(tmp_path: Path) -> None:
         "3",
         "--model",
         "mixture",
-        "--covariance-type",
-        "tied",
+        "--set",
+        "fit.covariance_type=tied",
         "--scale",
         "none",
         "--out",
@@ -292,11 +292,11 @@ def test_what_makes_no_sense_is_refused(how: dict[str, Any], why: str) -> None:
 def test_wishes_that_contradict_each_other_are_refused() -> None:
     engine = LocalEngine([Client("a", Data(IRIS))])
     with pytest.raises(InputError, match="asks all sites in every round"):
-        execute(fit_of(2, model="mixture", participation=0.5), engine, columns="abcd")
+        execute(Fit(2, model="mixture", participation=0.5), engine, columns="abcd")
     with pytest.raises(InputError, match="for the algorithms 'auto' and 'lloyd', not for fuzzy"):
-        execute(fit_of(2, model="mixture", m=2.0), engine, columns="abcd")
+        execute(Fit(2, model="mixture", m=2.0), engine, columns="abcd")
     with pytest.raises(InputError, match="no algorithm for model='mixture' and metric='cosine'"):
-        execute(fit_of(2, model="mixture", metric="cosine"), engine, columns="abcd")
+        execute(Fit(2, model="mixture", metric="cosine"), engine, columns="abcd")
 
 
 def test_components_that_collapse_are_an_error_that_says_what_to_do() -> None:

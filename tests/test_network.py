@@ -16,7 +16,7 @@ from federations import RunningFederation, federation, in_one_process, labelled,
 from test_federation import invoke
 
 from fedcluster.core import Column, Data
-from fedcluster.jobs import Fit, fit_of
+from fedcluster.jobs import Fit
 from fedcluster.model import Model
 from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import PreprocessingSpec
@@ -37,7 +37,7 @@ ROWS = {
 }
 
 # A site that does not answer within a third of it is asked again, and answers twice.
-WAIT = ["--deadline", 900]
+WAIT = ["--set", "run.deadline=900"]
 
 
 def done(*arguments: object) -> str:
@@ -64,7 +64,7 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
     check(
         running,
         tmp_path / "out",
-        fit_of(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
+        Fit(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
     )
     assert "Prepared: x and y with mean 0 and variance 1." in run.said()
     assert (
@@ -112,14 +112,14 @@ def test_a_permit_with_the_usual_steps_covers_other_fits(
     for name in ROWS:
         done("site", "permit", "accept", running.site(name) / "site.toml", permit)
     asked: list[tuple[list[object], dict[str, Any]]] = [
-        (["--model", "mixture", "--n-init", 2], {"model": "mixture", "n_init": 2}),
+        (["--model", "mixture", "--set", "fit.n_init=2"], {"model": "mixture", "n_init": 2}),
         (["--trim", 0.1], {"trim": 0.1}),
     ]
     for i, (options, job) in enumerate(asked):
-        how = [*options, "--max-iter", 2, "--scale", "none", "--permit", "usual"]
+        how = [*options, "--set", "fit.max_iter=2", "--scale", "none", "--permit", "usual"]
         run = running.run("fit", "-k", 2, *how, *WAIT, "--out", tmp_path / f"out{i}")
         assert run.wait() == 0, run.said()
-        check(running, tmp_path / f"out{i}", fit_of(2, max_iter=2, **job))
+        check(running, tmp_path / f"out{i}", Fit(2, max_iter=2, **job))
 
 
 def check(
@@ -156,7 +156,16 @@ def check(
 
 def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
     """The run goes on with three, and with the fourth again when it is there."""
-    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 8]
+    steps = [
+        "--algorithm",
+        "lloyd",
+        "--set",
+        "fit.init=summaries",
+        "--set",
+        "fit.tol=0",
+        "--set",
+        "fit.max_iter=8",
+    ]
     steps += ["--scale", "none"]
     terms, out = ["--quorum", 3, *WAIT], tmp_path / "out"
     run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
@@ -168,7 +177,7 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     assert run.wait() == 0, run.said()
     missing = running.missing()
     assert all(set(names) <= {"west"} for names in missing)
-    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
     check(running, out, job, lambda site, r: site in missing[r])
 
 
@@ -182,7 +191,16 @@ def test_a_site_that_loses_its_connection_connects_again(running: RunningFederat
 
 def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """The run ends with one clear error; resumed, it ends with the same bits."""
-    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 2]
+    steps = [
+        "--algorithm",
+        "lloyd",
+        "--set",
+        "fit.init=summaries",
+        "--set",
+        "fit.tol=0",
+        "--set",
+        "fit.max_iter=2",
+    ]
     steps += ["--scale", "none"]
     run = running.run("fit", "-k", 4, *steps, "--seed", 7, *WAIT, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
@@ -199,7 +217,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     again = running.run("resume", name)
     assert again.wait() == 0, again.said()
     assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
-    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
     check(running, tmp_path / "out", job)
 
 
@@ -256,7 +274,7 @@ def test_what_either_end_writes_is_for_its_owner_only(
         ("site", "new-key", new / "sites" / "a" / "site.toml"),
     ):
         done(*command)
-    run = running.run("fit", "-k", 2, "--max-iter", 2, *WAIT, "--out", tmp_path / "out")
+    run = running.run("fit", "-k", 2, "--set", "fit.max_iter=2", *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     written = (running.folder, new, copy, tmp_path / "file", tmp_path / "out")
     for folder in written:

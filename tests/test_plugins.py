@@ -178,11 +178,12 @@ def run(folder: Path, *arguments: str, fails: bool = False, path: str = "") -> s
 
 
 FILES = ("north.jsonl", "south.jsonl")
-PLUGIN = ("--plugin", "party")
+PLUGIN = ("--set", "plugins=['party']")
+LOADED = ("--plugin", "party")
 
 
 def test_all_commands_take_what_a_plugin_of_the_current_folder_has(folder: Path) -> None:
-    own = ("--algorithm", "party.Damped", "--prepare", "party.Cubes")
+    own = ("--algorithm", "party.Damped", "--set", "prepare.then=party.Cubes")
     run(folder, "fit", *FILES, *PLUGIN, *own, "-k", "2", "--out", "out")
     model = json.loads((folder / "out" / "model.json").read_text())
     assert model["preprocessing"]["principal"]["own"] == "Cubes"
@@ -198,7 +199,7 @@ def test_all_commands_take_what_a_plugin_of_the_current_folder_has(folder: Path)
 
 
 def test_a_model_is_not_damaged_where_its_plugin_is_not_loaded(folder: Path) -> None:
-    own = ("--algorithm", "party.Damped(rate=0.25)", "--prepare", "party.Cubes")
+    own = ("--algorithm", "party.Damped(rate=0.25)", "--set", "prepare.then=party.Cubes")
     run(folder, "fit", *FILES, *PLUGIN, *own, "-k", "2", "--out", "out")
     (folder / "rows.csv").write_text("age,size\n1,2\n3,4\n")
     for command in (("predict", "out", "rows.csv"), ("evaluate", "out", "rows.csv")):
@@ -210,7 +211,7 @@ def test_a_model_is_not_damaged_where_its_plugin_is_not_loaded(folder: Path) -> 
 
 def test_without_its_plugin_nothing_is_known(folder: Path) -> None:
     assert "of an unknown kind" in run(folder, "fit", *FILES, "-k", "2", fails=True)
-    line = run(folder, "fit", *FILES, "--plugin", "absent", "-k", "2", fails=True)
+    line = run(folder, "fit", *FILES, "--set", "plugins=['absent']", "-k", "2", fails=True)
     assert "plugin 'absent' cannot be imported: ModuleNotFoundError" in line
 
 
@@ -242,7 +243,7 @@ def test_a_site_file_and_an_entry_point_name_plugins(folder: Path) -> None:
         (folder / "site.toml").read_text().replace('"party"', '"json-lines"')
     )
     assert "age" in run(folder, "check", "site.toml", path=str(installed))
-    named = ("--plugin", "json-lines")
+    named = ("--set", "plugins=['json-lines']")
     run(folder, "check", *FILES, *named, path=str(installed))
 
 
@@ -257,7 +258,7 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
     def prepare(running: RunningFederation) -> None:
         paths = filter(None, [str(folder), running.env.get("PYTHONPATH")])
         running.env["PYTHONPATH"] = os.pathsep.join(paths)
-        running.options = {"start": PLUGIN, "south": PLUGIN}
+        running.options = {"start": LOADED, "south": LOADED}
         for name in ("north", "south"):
             toml = running.site(name) / "site.toml"
             text = toml.read_text().replace('"rows.csv"', '"rows.jsonl"')
@@ -269,7 +270,10 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
     own = (*PLUGIN, "--json")
     no_rows = {name: np.zeros((0, 2)) for name in ("north", "south")}
     with federation(tmp_path / "network", no_rows, prepare=prepare) as running:
-        out, steps = tmp_path / "out", ("--algorithm", "party.Damped", "--prepare", "party.Cubes")
+        out, steps = (
+            tmp_path / "out",
+            ("--algorithm", "party.Damped", "--set", "prepare.then=party.Cubes"),
+        )
         fit = running.run("fit", "-k", 2, *steps, *own, "--out", out)
         assert fit.wait() == 0, fit.said()
         model = read_json(out / "model.json")

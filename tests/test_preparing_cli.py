@@ -100,7 +100,20 @@ def test_three_files_as_they_are_take_one_command(files, tables):
 
 
 def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
-    run("fit", *files, "-k", 3, "--pca", 2, "--log", "age", "--scale", "robust", "--out", "out")
+    run(
+        "fit",
+        *files,
+        "-k",
+        3,
+        "--set",
+        "prepare.pca=2",
+        "--set",
+        "prepare.log=['age']",
+        "--scale",
+        "robust",
+        "--out",
+        "out",
+    )
     script = Path(sys.executable).with_name("fedcluster")
     arguments = [script, "predict", "out/model.json", *files, "--out", "again", "--quiet"]
     subprocess.run(arguments, check=True)
@@ -148,7 +161,7 @@ def test_scaling_makes_units_no_matter(tables, files):
 
 
 def test_a_weight_makes_text_count_less(files, tables):
-    ran = run("fit", *files, "-k", 2, "--weight", "sex=0.01,age=2", "--out", "out")
+    ran = run("fit", *files, "-k", 2, "--set", "prepare.weights={sex=0.01,age=2}", "--out", "out")
     assert ran.stdout.startswith(
         "Prepared: age and height with mean 0 and variance 1; sex as 2 columns of 0 and 1; "
         "squares of sex 0.01 times and age 2 times.\n"
@@ -220,18 +233,34 @@ def test_the_names_to_choose_from_are_those_of_prepare():
             "scaling by minmax needs bounds of 'age', 'height': give them, since a site's smallest "
             "and largest values are single rows and never leave it",
         ),
-        (["--bounds", "age"], "--bounds 'age' must be a column with two numbers, or several of "),
-        (["--weight", "sex"], "--weight 'sex' must be a column with a number, or several of them "),
-        (["--weight", "sex=1:2"], "--weight 'sex=1:2' must be a column with a number, or several "),
-        (["--weight", "sex=-1"], "the weight of 'sex' must be above 0 and at most 1e+12, not -1.0"),
-        (["--bounds", "age=1"], "--bounds 'age=1' must be a column with two numbers, or several "),
-        (["--bounds", "age=9:1"], "the bounds of 'age', 9.0 and 1.0, are no interval"),
-        (["--log", "size"], "the logarithm of 'size': that is no column of numbers; there are "),
+        (
+            ["--set", "prepare.bounds=[1]"],
+            "--set prepare.bounds=[1]: [prepare], bounds must be two ",
+        ),
+        (
+            ["--set", "prepare.weights.sex=a"],
+            "--set prepare.weights.sex=a: [prepare], weights.sex ",
+        ),
+        (
+            ["--set", "prepare.weights.sex=-1"],
+            "the weight of 'sex' must be above 0 and at most 1e+12, not -1.0",
+        ),
+        (["--set", "prepare.bounds.age=1"], "--set prepare.bounds.age=1: [prepare], bounds.age "),
+        (
+            ["--set", "prepare.bounds.age=[9,1]"],
+            "the bounds of 'age', 9.0 and 1.0, are no interval",
+        ),
+        (
+            ["--set", "prepare.log=['size']"],
+            "the logarithm of 'size': that is no column of numbers; there are ",
+        ),
         (["--categories", "size"], "there is no column 'size' to make categories of"),
-        (["--pca", 0], "--pca must be at least 1, not 0"),
-        (["--pca", 9], "9 principal components are asked for, of 4 columns; ask for at most 4"),
+        (["--set", "prepare.pca=0"], "prepare.pca must be at least 1, not 0"),
+        (
+            ["--set", "prepare.pca=9"],
+            "9 principal components are asked for, of 4 columns; ask for at most 4",
+        ),
         (["--columns", "age,note"], "site 'north' has no column 'note'; it has age, height, sex"),
-        (["--log", "a,,b"], "--log 'a,,b' has an empty name; write --log a,b,c"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(files, options, line):
@@ -267,8 +296,9 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
             "most of this column are; mend it or leave the column out",
             {
                 "height": "at west, row 2 (line 3 of west.csv): 'tall' is not a number, as most "
-                "of this column are; mend it or leave the column out, or say --missing-values "
-                "tall where no value is meant, --categories auto,height where all are names"
+                "of this column are; mend it or leave the column out, or say --set "
+                "'missing_values=[\"tall\"]' where no value is meant, --categories "
+                "auto,height where all are names"
             },
         ),
         (
@@ -313,7 +343,7 @@ def test_the_proposed_words_for_missing_values_work_when_typed(files, words):
     Path("west.csv").write_text("\n".join(["age,height,sex", *rows]))
     line = fails("fit", *files, "-k", 2, "--out", "out")
     assert "(nor are 3 more of its 12 values)" in line
-    said = shlex.split(line[line.index("--missing-values") :])[:2]
+    said = shlex.split(line[line.index("--set") :])[:2]
     done = json.loads(run("fit", *files, "-k", 2, "--out", "out", "--json", *said).stdout)
     assert done["preprocessing"]["left_out"] == {"note": "only south has it"}
     assert done["preprocessing"]["missing"]["west"]["height"] == 4
@@ -321,7 +351,7 @@ def test_the_proposed_words_for_missing_values_work_when_typed(files, words):
 
 def test_a_negative_value_has_no_logarithm(files):
     Path("west.csv").write_text("age,height,sex\n-1,1.5,F\n3,1.6,M\n")
-    line = fails("fit", *files, "-k", 2, "--log", "age", "--out", "out")
+    line = fails("fit", *files, "-k", 2, "--set", "prepare.log=['age']", "--out", "out")
     assert "site 'west'" in line
     assert "column 'age' has a negative value" in line
 

@@ -470,15 +470,16 @@ def test_all_differences_are_named_at_once() -> None:
     assert str(error.value) == (
         "column 'age' holds numbers at north and south, numbers and text at west; "
         "column 'sex' holds text at north and west, numbers at south; "
-        "column 'bmi' is lacking at west, but west has 'BMI' (--rename west:BMI=bmi if it is the "
-        "same); "
+        "column 'bmi' is lacking at west, but west has 'BMI' (--set sites.west.rename.BMI=bmi if "
+        "it is the same); "
         "column 'born' holds numbers at north and west, dates at south; "
         "mend that: no column is the same everywhere"
     )
     left_out = {
         "age": "numbers at north and south, numbers and text at west",
         "sex": "text at north and west, numbers at south",
-        "bmi": "lacking at west, but west has 'BMI' (--rename west:BMI=bmi if it is the same)",
+        "bmi": "lacking at west, but west has 'BMI' (--set sites.west.rename.BMI=bmi if it is the "
+        "same)",
         "born": "numbers at north and west, dates at south",
         "BMI": "only west has it, but north has 'bmi' and south has 'bmi'",
     }

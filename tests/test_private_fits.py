@@ -25,7 +25,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import JobReport, execute, fit_of
+from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
@@ -294,7 +294,7 @@ def invoke(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-BUDGETED = ("--epsilon", "2", "--bounds", "age=0:10,bmi=0:100")
+BUDGETED = ("--set", "fit.epsilon=2", "--set", "prepare.bounds={age=[0,10],bmi=[0,100]}")
 
 
 def test_a_private_fit_by_the_command(files, tmp_path):
@@ -316,15 +316,12 @@ def test_a_private_fit_by_the_command(files, tmp_path):
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (("--epsilon", "2"), "needs bounds of every column"),
-        ((*BUDGETED, "--scale", "robust"), "--scale is for other fits, not for a privacy budget"),
-        ((*BUDGETED, "--missing", "mean"), "--missing is for other fits, not for a privacy budget"),
-        ((*BUDGETED, "--pca", "1"), "--pca is for other fits, not for a privacy budget"),
-        (
-            (*BUDGETED, "--profile"),
-            "--profile is for other fits, not for a privacy budget",
-        ),
-        ((*BUDGETED, "--group-size", "0"), "--group-size must be at least 1"),
+        (("--set", "fit.epsilon=2"), "needs bounds of every column"),
+        ((*BUDGETED, "--scale", "robust"), "leave out --scale"),
+        ((*BUDGETED, "--missing", "mean"), "leave out --missing"),
+        ((*BUDGETED, "--set", "prepare.pca=1"), "leave out prepare.pca"),
+        ((*BUDGETED, "--profile"), "under a privacy budget there is no profile"),
+        ((*BUDGETED, "--set", "fit.group_size=0"), "fit.group_size must be at least 1"),
         ((*BUDGETED, "--min-cluster-size", "5"), "limits hold nothing back"),
     ],
 )
@@ -352,7 +349,7 @@ def test_sites_with_a_budget_are_asked_with_noise_and_nothing_else(tmp_path):
     remote = RemoteEngine(post, ["north", "south"])
     remote.choose_publicly(["x0", "x1"])
     bounds = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
-    job = fit_of(3, epsilon=2.0, bounds=bounds)
+    job = Fit(3, epsilon=2.0, bounds=bounds)
     report = execute(job, remote, columns=["x0", "x1"])
     assert not remote.refusals
     assert report.privacy is not None
@@ -371,7 +368,7 @@ def test_a_run_that_a_budget_would_end_asks_nothing(tmp_path, first, second):
         remote = RemoteEngine(post, ["north", "south"])
         remote.choose_publicly(["x0", "x1"])
         bounds = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
-        return execute(fit_of(2, epsilon=epsilon, bounds=bounds), remote, columns=["x0", "x1"])
+        return execute(Fit(2, epsilon=epsilon, bounds=bounds), remote, columns=["x0", "x1"])
 
     if first:
         fit(first)
@@ -389,7 +386,7 @@ def test_a_run_that_a_budget_would_end_asks_nothing(tmp_path, first, second):
 def test_a_plain_fit_is_refused_by_sites_with_a_budget(tmp_path):
     remote = RemoteEngine(ByHand(north=site(tmp_path, "north")), ["north"])
     with pytest.raises(InputError, match="under a privacy budget, every answer needs noise"):
-        execute(fit_of(3), remote, columns=["x0", "x1"])
+        execute(Fit(3), remote, columns=["x0", "x1"])
 
 
 @pytest.fixture
@@ -435,7 +432,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
     """By the ranges of columns and the rows that the federation states."""
     from fedcluster_app.coordinator.run_job import run_job
 
-    job = fit_of(3, epsilon=2.0, bounds=None)
+    job = Fit(3, epsilon=2.0, bounds=None)
     content: dict[str, Any] = {
         "job": "fit",
         "parameters": asdict(job),
@@ -462,7 +459,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
 def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
     from fedcluster_app.coordinator.run_job import run_job
 
-    job = fit_of(3, epsilon=0.05, bounds=BOUNDS)
+    job = Fit(3, epsilon=0.05, bounds=BOUNDS)
     content: dict[str, Any] = {
         "job": "fit",
         "parameters": asdict(job),
@@ -490,7 +487,7 @@ def test_noise_of_every_site_is_its_own():
             seen.extend(answers := engine.ask(tasks, sites))
             return answers
 
-    execute(fit_of(3, epsilon=2.0, bounds=bounds), Spy(), columns=["x0", "x1"])
+    execute(Fit(3, epsilon=2.0, bounds=bounds), Spy(), columns=["x0", "x1"])
     for answers in seen:
         first, second = answers.summaries
         assert (first.weights != second.weights).all()

@@ -54,12 +54,25 @@ def server():
 
 def test_a_file_of_a_web_server_is_fetched_once_and_named_after_its_path(server):
     address, asked = server
-    given = [f"{address}/d/north.csv?token=s3cr3t:decimal=,", f"south={address}/north.csv.gz"]
-    ran = run("fit", *given, "-k", 2, "--append", "--id-column", "key", "--out", "out")
+    given = [f"{address}/d/north.csv?token=s3cr3t", f"south={address}/north.csv.gz"]
+    ran = run(
+        "fit",
+        *given,
+        "-k",
+        2,
+        "--append",
+        "--id-column",
+        "key",
+        "--out",
+        "out",
+        "--set",
+        "sites.north.decimal=,",
+    )
     assert ran.exit_code == 0, ran.stderr
     assert sorted(path.name for path in Path("out/labels").iterdir()) == ["north.csv", "south.csv"]
     assert asked == ["/d/north.csv?token=s3cr3t", "/north.csv.gz"]
     assert "s3cr3t" not in ran.stdout + ran.stderr + Path("out/history.json").read_text()
+    assert "s3cr3t" not in Path("out/study.toml").read_text()
 
 
 def test_an_address_of_a_store_is_read_by_arrow(tmp_path):
@@ -91,7 +104,7 @@ def test_nobody_there_is_one_line():
         InputError, match=r"http://127\.0\.0\.1/a\.csv cannot be fetched: \w+Error; "
     ):
         fetched("http://me:s3cr3t@127.0.0.1:1/a.csv?sig=s3cr3t")
-    with pytest.raises(InputError, match=r"^the address: decimal must be"):
+    with pytest.raises(InputError, match=r"^decimal of a file is a key"):
         named_sources(["https://me:s3cr3t@x/a.csv:decimal=;"])
 
 
@@ -105,7 +118,7 @@ def test_other_stores_are_read_by_fsspec(monkeypatch):
 
     shelf = type("Shelf", (fsspec.AbstractFileSystem,), {"protocol": "sftp", "_open": opened})
     fsspec.register_implementation("sftp", shelf, clobber=True)
-    given = ["sftp://me@x.example/d/north.csv:decimal=,"]
+    given = ["sftp://me@x.example/d/north.csv"]
     [(site, source)] = named_sources(given).items()
     assert isinstance(source, FileSource)
     assert (site, source.path.name, source.path.read_text()) == ("north", "north.csv", ROWS)

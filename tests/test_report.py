@@ -562,7 +562,16 @@ def test_fit_writes_the_report_beside_its_other_files(fitted):
 def two(fitted):
     """The folders of two runs on the same rows, of other columns and numbers of clusters."""
     files = [str(fitted / f"{name}.csv") for name in ("north", "south")]
-    by_bmi = ["-k", "3", "--columns", "bmi", "--no-report", "--out", str(fitted / "other")]
+    by_bmi = [
+        "-k",
+        "3",
+        "--columns",
+        "bmi",
+        "--set",
+        "report=false",
+        "--out",
+        str(fitted / "other"),
+    ]
     assert CliRunner().invoke(app, ["fit", *files, *by_bmi, "-q"]).exit_code == 0
     return fitted / "out", fitted / "other", files
 
@@ -662,7 +671,7 @@ def test_a_fit_without_a_report_removes_that_of_an_earlier_one(tmp_path):
     fit = ["fit", str(rows), "-k", "2", "--algorithm", "lloyd", "-q", "--out", str(out)]
     assert CliRunner().invoke(app, fit).exit_code == 0
     assert (out / "report.html").exists()
-    assert CliRunner().invoke(app, [*fit, "--overwrite", "--no-report"]).exit_code == 0
+    assert CliRunner().invoke(app, [*fit, "--overwrite", "--set", "report=false"]).exit_code == 0
     assert not (out / "report.html").exists()
     assert "report.html" not in json.loads((out / "history.json").read_text())["files"]
 

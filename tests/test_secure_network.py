@@ -13,7 +13,7 @@ import pytest
 from federations import RunningFederation, in_one_process, read_json
 from flares import RunningFlare
 
-from fedcluster.jobs import fit_of
+from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 
 pytestmark = [
@@ -26,7 +26,7 @@ ROWS = {
     name: RNG.normal(size=(n, 2)) + RNG.integers(0, 3, (n, 1)) * [6.0, 9.0]
     for name, n in {"north": 60, "south": 80, "west": 70, "east": 50}.items()
 }
-WAIT = ["--deadline", 900]
+WAIT = ["--set", "run.deadline=900"]
 
 
 def keys(federation: RunningFederation) -> list[str]:
@@ -74,7 +74,7 @@ def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
     run = running.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     model, history = (read_json(tmp_path / "out" / f"{n}.json") for n in ("model", "history"))
-    job = fit_of(3, prepare=PreprocessingSpec(missing="mean"), sums_only=True)
+    job = Fit(3, prepare=PreprocessingSpec(missing="mean"), sums_only=True)
     _, found = in_one_process(job, ROWS)
     np.testing.assert_allclose(model["centers"], found.state.centers, atol=1e-9)
     assert model["weights"] == found.state.weights.tolist()
@@ -101,7 +101,9 @@ def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(
     finally:
         federation.end()
         assert not federation.left_over()
-    here = federation.command("fit", *tomls, "-k", 3, "--sums-only", "--out", tmp_path / "here")
+    here = federation.command(
+        "fit", *tomls, "-k", 3, "--set", "fit.sums_only=true", "--out", tmp_path / "here"
+    )
     assert here.wait() == 0, here.said()
     there, plain = (read_json(tmp_path / side / "model.json") for side in ("there", "here"))
     assert there["columns"] == plain["columns"] == ["x", "y", "ward", "seen"]

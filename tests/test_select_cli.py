@@ -112,13 +112,16 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(files):
 @pytest.mark.parametrize(
     ("options", "k"),
     [
-        (["--rule", "gap", "--bounds", "-5:25,-5:25"], 3),
+        (["--rule", "gap", "--set", "select_k.bounds=[[-5,25],[-5,25]]"], 3),
         (["--rule", "fuzzy-db"], 3),
-        (["--rule", "fuzzy-db", "--averaging", "avg_1"], 2),  # each site lacks a cluster
+        (
+            ["--rule", "fuzzy-db", "--set", "select_k.averaging=avg_1"],
+            2,
+        ),  # each site lacks a cluster
         (["--rule", "inertia"], 2),
-        (["--rule", "davies-bouldin", "--elbow"], 3),
-        (["-m", 1.5, "--rule", "xie-beni"], 3),
-        (["--sums-only", "--min-cluster-size", 2], 3),
+        (["--rule", "davies-bouldin", "--set", "select_k.pick=elbow"], 3),
+        (["--set", "select_k.m=1.5", "--rule", "xie-beni"], 3),
+        (["--set", "select_k.sums_only=true", "--min-cluster-size", 2], 3),
         (["--columns", "x,y"], 3),
     ],
     ids=str,
@@ -178,14 +181,20 @@ def test_fit_chooses_from_a_range(files):
             ["--k-min", 51],
             "--k-min 51 asks for more clusters than there are rows in all (50); ask for at most 50",
         ),
-        (["--elbow"], "--elbow is for a single index; name it by --rule"),
-        (["-m", 1], "-m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
         (
-            ["--bounds", "0:1,0:1,0:1"],
+            ["--set", "select_k.pick=elbow"],
+            "select_k.pick = elbow is for a single index; name it by --rule",
+        ),
+        (
+            ["--set", "select_k.m=1"],
+            "select_k.m must be above 1, not 1; near 1, degrees are nearly 0 and 1",
+        ),
+        (
+            ["--set", "select_k.bounds=[[0,1],[0,1],[0,1]]"],
             "the bounds are 3 pairs, but there are 2 columns to cluster by; give one pair for all",
         ),
-        (["--bounds", "1:0"], "--bounds '1:0' must be LOW:HIGH for all columns, or one such pair"),
-        (["--bounds", "0:1:2"], "--bounds '0:1:2' must be LOW:HIGH for all columns"),
+        (["--set", "select_k.bounds=[[1,0]]"], "select_k.bounds must be pairs LOW, HIGH, as in [["),
+        (["--set", "select_k.bounds=[1]"], "--set select_k.bounds=[1]: [select_k], bounds[0] "),
         (["--rule", "best"], "Invalid value for '--rule': 'best' is not one of 'likelihood'"),
         (["--columns", "z"], "site 'north' has no column 'z'"),
         (["--min-cluster-size", 99], "no site sent anything"),

@@ -513,7 +513,7 @@ def test_fit_over_site_files_says_what_does_not_go_together() -> None:
         "fit", *files, "-k", 2, "--out", "out", "--min-cluster-size", 3
     )
     assert "what a site file says" in fails(
-        "fit", *files, "-k", 2, "--out", "out", "--weight-column", "bmi"
+        "fit", *files, "-k", 2, "--out", "out", "--set", "weight_column=bmi"
     )
     assert "site 'north' has no column 'dose'" in fails(
         "fit", *files, "-k", 2, "--out", "out", "--columns", "age,dose"
@@ -572,7 +572,7 @@ def test_check_warns_of_columns_that_a_fit_refuses() -> None:
     ]
     left_out = json.loads(run("fit", "north.toml", "-k", 2, "--out", "out", "--json").stdout)
     assert left_out["preprocessing"]["left_out"] == {
-        "born": "dates; --dates age, month, weekday or since makes numbers of them",
+        "born": "dates; --set dates=age, month, weekday or since makes numbers of them",
         "none": "no value",
         "who": "text without a value that enough rows share",
     }

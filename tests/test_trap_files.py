@@ -193,7 +193,7 @@ def test_the_page_on_odd_files_explains_each_trap_and_nothing_else() -> None:
     assert set(ROWS) - set().union(*seen.values()) == set()
 
 
-REMEDY = re.compile(r"say (--(?:missing-values|factor|codes|bounds|categories|exclude).*?)[.]?$")
+REMEDY = re.compile(r"say (--(?:set|categories|exclude) .*?)[.]?$")
 """The option that a line proposes at its end."""
 
 

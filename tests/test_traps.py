@@ -17,7 +17,7 @@ from fedcluster import Client, LocalEngine
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import NumberSample, SourceSummary
-from fedcluster.jobs import execute, fit_of
+from fedcluster.jobs import Fit, execute
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
@@ -29,7 +29,7 @@ from fedcluster_app.site.file import SiteFile
 pytestmark = pytest.mark.usefixtures("short_searches")
 
 HOSPITALS = ("east", "north", "south")
-DATES = "dates; --dates age, month, weekday or since makes numbers of them"
+DATES = "dates; --set dates=age, month, weekday or since makes numbers of them"
 
 
 @pytest.fixture(autouse=True)
@@ -83,14 +83,14 @@ def numeric(folder: str = "result") -> NumericColumn:
 def test_the_first_command_works(truth) -> None:
     ran = run("fit", *files(), "-k", 3)
     assert ran.exit_code == 0
-    assert ran.stderr.startswith("warning: not clustered by admitted (dates; --dates ")
+    assert ran.stderr.startswith("warning: not clustered by admitted (dates; --set dates=")
     assert ran.stderr.count("\n") == 1
     assert adjusted_rand_score(np.concatenate([truth[s] for s in HOSPITALS]), labels()) >= 0.95
     decided = ran.stdout.partition("\n\n")[0].splitlines()
     assert decided == [
         "Prepared: age, bmi and sbp with mean 0 and variance 1; ward and smoker as 5 columns of 0 "
         "and 1.",
-        "Left out: patient_id (it only counts the rows); admitted (dates; --dates age, month, "
+        "Left out: patient_id (it only counts the rows); admitted (dates; --set dates=age, month, "
         "weekday or since makes numbers of them).",
         "Read with decimal commas: east.",
     ]
@@ -136,7 +136,7 @@ def test_columns_that_were_set_aside_are_used_where_they_are_named(truth) -> Non
 
 
 def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
-    dates = ["--dates", "admitted=since:2021-01-01", "--json"]
+    dates = ["--set", "dates.admitted=since:2021-01-01", "--json"]
     ran = run("fit", *files(), "-k", 3, "--exclude", "patient_id", *dates)
     told = json.loads(ran.stdout)
     assert told["columns"] == ["admitted", "age", "bmi", "sbp", "ward", "smoker"]
@@ -145,12 +145,12 @@ def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
     assert 300 < column.shift < 400  # the mean of 0 to 699 days
     run("predict", "result", *files(), "--out", "new")
     np.testing.assert_array_equal(labels("new"), labels())
-    every = run("fit", *files(), "-k", 3, "--dates", "month", "--out", "b", "--json")
+    every = run("fit", *files(), "-k", 3, "--set", "dates=month", "--out", "b", "--json")
     assert "admitted" in json.loads(every.stdout)["columns"]
     assert numeric("b").date == "month"
-    said = fails("fit", *files(), "-k", 3, "--dates", "age=month", "--out", "c")
-    assert said == "--dates: column 'age' holds no dates; admitted does"
-    said = fails("fit", *files(), "-k", 3, "--dates", "size", "--out", "c")
+    said = fails("fit", *files(), "-k", 3, "--set", "dates.age=month", "--out", "c")
+    assert said == "dates: column 'age' holds no dates; admitted does"
+    said = fails("fit", *files(), "-k", 3, "--set", "dates=size", "--out", "c")
     assert said.startswith("dates become age, age:YYYY-MM-DD, month, weekday, since or ")
 
 
@@ -161,17 +161,30 @@ def test_what_values_mean_can_be_said() -> None:
     )
     Path("north.csv").write_text(north + "-999,F\n" * 4)
     Path("west.csv").write_text(west)
-    said = ["--missing-values", "-999", "--codes", "sex:female=F,sex:male=M"]
-    ran = run("fit", "north.csv", "west.csv", "-k", 2, *said, "--factor", "west:sbp=7.5", "--json")
+    said = ["--set", "missing_values=[-999]", "--set", "codes.sex={female='F',male='M'}"]
+    ran = run(
+        "fit",
+        "north.csv",
+        "west.csv",
+        "-k",
+        2,
+        *said,
+        "--set",
+        "sites.west.factors.sbp=7.5",
+        "--json",
+    )
     told = json.loads(Path("result/model.json").read_text())["preprocessing"]["columns"]
     assert [column.get("levels") for column in told] == [None, ["F", "M"]]
     assert 130 < numeric().shift < 136
     assert json.loads(ran.stdout)["preprocessing"]["missing"] == {"north": {"sbp": 4}}
     for option, value, line in [
-        ("--factor", "west:size=2", "--factor: site 'west' has no column 'size' to multiply"),
-        ("--factor", "sbp=2", "--factor 'sbp=2' must be as in west:sbp=7.5"),
-        ("--factor", "west:sbp=x", "--factor west:sbp=x: 'x' is no factor"),
-        ("--codes", "female=F", "--codes 'female=F' must be as in sex:female=F"),
+        (
+            "--set",
+            "sites.west.factors.size=2",
+            "factors: site 'west' has no column 'size' to multiply",
+        ),
+        ("--set", "sites.west.factors.sbp=x", "sites.west.factors.sbp=x: 'x' is no factor"),
+        ("--set", "codes.female=F", "--set codes.female=F: codes.female must be a table of what "),
     ]:
         ran = fails("fit", "north.csv", "west.csv", "-k", 2, "--out", "no", option, value)
         assert ran.startswith(line)
@@ -266,9 +279,10 @@ def test_another_unit_at_a_site_is_named_with_the_factor_that_mends_it() -> None
     line, *_ = [each for each in ran.stderr.splitlines() if "'sbp'" in each]
     assert line.startswith("warning: column 'sbp' has mean 18.")
     assert line.endswith(
-        "elsewhere, as of kPa and mmHg: if it is another unit, say --factor west:sbp=7.50062"
+        "elsewhere, as of kPa and mmHg: if it is another unit, say "
+        "--set sites.west.factors.sbp=7.50062"
     )
-    mended = ["--factor", "west:sbp=7.50062", "--overwrite"]
+    mended = ["--set", "sites.west.factors.sbp=7.50062", "--overwrite"]
     assert run("fit", *files, "-k", 2, *mended).stderr == ""
 
 
@@ -291,10 +305,10 @@ def test_one_thing_under_two_names_is_named_with_the_codes_that_mend_it() -> Non
     assert ran.stderr.splitlines() == [
         "note: site 'south', column 'ward': 'cardio' is taken for 'Cardio'",
         "warning: column 'sex': 'F' at north and 'female' at south, 'M' at north and 'male' at "
-        "south seem to be one each; say --codes sex:female=F,sex:male=M",
+        'south seem to be one each; say --set \'codes.sex={female = "F", male = "M"}\'',
     ]
-    codes = "sex:female=F,sex:male=M"
-    ran = run("fit", *files, "-k", 2, "--codes", codes, "--overwrite", "--json")
+    codes = "codes.sex={female='F', male='M'}"
+    ran = run("fit", *files, "-k", 2, "--set", codes, "--overwrite", "--json")
     [note] = json.loads(ran.stdout)["warnings"]
     assert note.endswith("'cardio' is taken for 'Cardio'")
 
@@ -302,12 +316,14 @@ def test_one_thing_under_two_names_is_named_with_the_codes_that_mend_it() -> Non
 def test_values_that_bounds_move_are_counted_by_column_and_site() -> None:
     north = write("north", {"age": [*range(20, 80), 140, 150, -3], "bmi": np.arange(63.0)})
     south = write("south", {"age": [*range(30, 60)], "bmi": np.arange(30.0)})
-    ran = run("fit", north, south, "-k", 2, "--bounds", "age=0:120,bmi=0:62", "--json")
+    ran = run(
+        "fit", north, south, "-k", 2, "--set", "prepare.bounds={age=[0,120],bmi=[0,62]}", "--json"
+    )
     told = json.loads(ran.stdout)
     assert told["preprocessing"]["clipped"] == {"north": {"age": 3}}
     assert "Moved to the bounds: 3 of age at north." in told["prepared"]
     held = ["--min-cluster-size", 3, "--overwrite", "--json"]
-    ran = run("fit", north, south, "-k", 2, "--bounds", "age=0:120", *held)
+    ran = run("fit", north, south, "-k", 2, "--set", "prepare.bounds.age=[0,120]", *held)
     assert json.loads(ran.stdout)["preprocessing"]["clipped"] == {}  # two above, one below
 
 
@@ -347,7 +363,7 @@ def test_another_unit_of_a_column_with_a_long_tail_is_seen(tail) -> None:
         rows = {site: rng.lognormal(0, tail, n) for site, n in zip("abcd", sizes, strict=True)}
         lines = told(rows | {"c": rows["c"] * factor})
         if lines:
-            right += len(lines) == 1 and "--factor c:crp=" in lines[0]
+            right += len(lines) == 1 and "--set sites.c.factors.crp=" in lines[0]
             near += abs(np.log(float(re.findall(r"crp=([\d.e-]+\d)", lines[0])[0]) * factor)) < 0.8
     assert right == near >= 60
     assert right >= 75 or tail > 1
@@ -382,7 +398,7 @@ def test_many_columns_in_other_units_are_no_site_of_another_kind() -> None:
             for name, rows in columns.items()
         }
         counts = {name: dict.fromkeys("abc", 300.0) for name in columns}
-        return [re.findall(r"c:(v\d)=", line)[0] for line in unit_warnings(moments, counts)]
+        return [re.findall(r"(v\d)=", line)[0] for line in unit_warnings(moments, counts)]
 
     assert said() == ["v2", "v3", "v4"]
     columns["v0"]["c"] += 5.0
@@ -408,7 +424,12 @@ def test_columns_in_other_units_are_no_sign_that_others_are_of_another_kind() ->
         for (name, moments), factor in zip(usual.items(), (1.0, *(7.50062,) * 4), strict=True)
     }
     lines = list(unit_warnings(columns, {name: dict.fromkeys("abcd", 300.0) for name in columns}))
-    assert [re.findall(r"c:(v\d)=", line) for line in lines] == [["v1"], ["v2"], ["v3"], ["v4"]]
+    assert [re.findall(r"(v\d)=", line) for line in lines] == [
+        ["v1"],
+        ["v2"],
+        ["v3"],
+        ["v4"],
+    ]
 
 
 def test_of_two_sites_nobody_knows_which_has_another_unit() -> None:
@@ -422,7 +443,7 @@ def test_fahrenheit_is_a_factor_and_a_shift() -> None:
     sites = {"a": (36.8, 0.7), "b": (36.9, 0.6), "c": (98.3, 1.2)}
     [line] = unit_warnings({"temp": sites})
     assert "at c, 36.8 and 0.65 elsewhere, as of degrees Fahrenheit" in line
-    assert line.endswith("say --factor c:temp=0.555556x-17.7778")
+    assert line.endswith("say --set sites.c.factors.temp=0.555556x-17.7778")
 
 
 @pytest.mark.parametrize(
@@ -441,7 +462,7 @@ def test_the_name_of_a_column_says_which_units_there_may_be(name, here, there, u
         sites = {"a": other, "b": (other[0] + 0.1 * other[1], other[1]), "c": own}
         [line] = unit_warnings({name: sites})
         assert units in line.partition("as of ")[2].partition(", or else")[0]
-        assert f"--factor {site}:{name}=" in line
+        assert f"--set sites.{site}.factors.{name}=" in line
 
 
 def test_what_no_unit_explains_is_named_with_what_was_measured() -> None:
@@ -455,7 +476,7 @@ def test_what_no_unit_explains_is_named_with_what_was_measured() -> None:
     counts = {name: dict.fromkeys("abc", 100.0) for name in columns}
     [line] = unit_warnings(columns, counts)
     assert "at c, 50.5 and 5 elsewhere, about 3x+128 of that, as no mixture" in line
-    assert line.endswith("say --factor c:x=0.333x-42.8")
+    assert line.endswith("say --set sites.c.factors.x=0.333x-42.8")
     assert not list(unit_warnings({**columns, "x": {**columns["x"], "c": (75.0, 15.0)}}, counts))
     moved = {"a": (5.0, 1.0), "b": (5.0, 1.0), "c": (9.0, 1.0)}
     assert not list(unit_warnings({**columns, "y": moved, "z": moved}, counts))  # other rows
@@ -469,7 +490,7 @@ def test_a_factor_takes_a_shift() -> None:
     files = [write(s, {"temp": x.round(1), "wind": rng.normal(4, 1, 200)}) for s, x in temp.items()]
     [line] = [each for each in run("check", *files).stderr.splitlines() if each]
     assert "as of degrees Fahrenheit and Celsius" in line
-    assert line.endswith("--factor west:temp=0.555556x-17.7778")
+    assert line.endswith("--set sites.west.factors.temp=0.555556x-17.7778")
     option = line.partition("say ")[2].split()
     told = run("check", *files, *option, "--json").stdout
     assert not json.loads(told)["warnings"]
@@ -490,8 +511,8 @@ def test_over_a_network_the_same_is_said_from_sums_alone() -> None:
         X = np.column_stack([rng.normal(138, 18, 300) * factor, crp, rng.integers(2, size=300)])
         own = (*columns[:2], Column("sex", "text", tuple(levels)))
         clients.append(Client(site, Data(X, columns=own), protection=Groups()))
-    report = execute(fit_of(2, prepare=PreprocessingSpec()), LocalEngine(clients))
+    report = execute(Fit(2, prepare=PreprocessingSpec()), LocalEngine(clients))
     tail, unit, spelling = sorted(report.fit_report.warnings, key=len, reverse=True)
-    assert "say --factor c:crp=10, or what its own units differ by" in tail
-    assert unit.endswith("say --factor c:sbp=10")
-    assert spelling.endswith("seem to be one; say --codes sex:f=F")
+    assert "say --set sites.c.factors.crp=10, or what its own units differ by" in tail
+    assert unit.endswith("say --set sites.c.factors.sbp=10")
+    assert spelling.endswith("seem to be one; say --set codes.sex.f=F")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,7 @@ def started(program: str, *arguments: str) -> Any:
 def run_commands(text: str, name: str, scope: dict[str, object]) -> None:
     for shown in re.split(r"^\$ ", text, flags=re.M)[1:]:
         command, _, expected = shown.partition("\n")
-        program, *arguments = command.split()
+        program, *arguments = shlex.split(command)
         done = run_command(*arguments) if program == "fedcluster" else started(program, *arguments)
         assert done.returncode == 0, f"{name}: {command}: {done.stderr}"
         assert doctest.OutputChecker().check_output(expected, done.stdout, FLAGS), done.stdout

@@ -13,7 +13,7 @@ from installed import installed
 
 from fedcluster import __version__
 from fedcluster.engines.wire import PROTOCOL
-from fedcluster.jobs import fit_of
+from fedcluster.jobs import Fit
 from fedcluster_app.coordinator.backup import restore
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.coordinator.runs import runs
@@ -28,7 +28,16 @@ ROWS = {
     name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
     for name, n in {"north": 60, "south": 80, "west": 70}.items()
 }
-FIT = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--scale", "none"]
+FIT = [
+    "--algorithm",
+    "lloyd",
+    "--set",
+    "fit.init=summaries",
+    "--set",
+    "fit.tol=0",
+    "--scale",
+    "none",
+]
 ROUNDS = 6
 
 
@@ -57,7 +66,16 @@ class Upgrades:
         self.running.start()
 
     def begin(self, seed: int, out: Path) -> Command:
-        more = ("--max-iter", ROUNDS, "--seed", seed, "--deadline", 300, "--out", out)
+        more = (
+            "--set",
+            f"fit.max_iter={ROUNDS}",
+            "--seed",
+            seed,
+            "--set",
+            "run.deadline=300",
+            "--out",
+            out,
+        )
         return self.running.run("fit", "-k", 3, *FIT, *more)
 
     def fit(self, seed: int, out: Path) -> None:
@@ -84,7 +102,7 @@ class Upgrades:
 
 def check(seed: int, out: Path) -> None:
     """A result has the bits of the same fit in one process of this version."""
-    job = fit_of(3, algorithm="lloyd", init="summaries", tol=0, max_iter=ROUNDS, seed=seed)
+    job = Fit(3, algorithm="lloyd", init="summaries", tol=0, max_iter=ROUNDS, seed=seed)
     expected = in_one_process(job, ROWS)[1].state.centers
     assert np.array(read_json(out / "model.json")["centers"]).tobytes() == expected.tobytes()
 

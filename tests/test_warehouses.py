@@ -407,20 +407,18 @@ def test_commands_read_databases_and_data_sets_alike(tmp_path) -> None:
     write_duckdb()
     write_folders()
     common = ("-k", "3", "--columns", "age,bmi", "--id-column", "id", "--seed", "1")
-    for name, files in {
-        "files": ["rows.db:where=year>=2020", "rows.duckdb:where=year<2020"],
+    late, early = "where = 'year>=2020'", "where = 'year<2020'"
+    for name, sites in {
+        "files": [f"path = 'rows.db', {late}", f"path = 'rows.duckdb', {early}"],
         "urls": [
-            "rows=sqlite:///rows.db:table=visits:where=year>=2020:order=year",
-            "rows2=duckdb:///rows.duckdb:query=SELECT * FROM visits WHERE year < 2020",
+            f"path = 'sqlite:///rows.db', table = 'visits', {late}, order = 'year'",
+            "path = 'duckdb:///rows.duckdb', query = 'SELECT * FROM visits WHERE year < 2020'",
         ],
-        "folders": ["visits:where=year>=2020", f"rows2=file://{tmp_path}/visits/:where=year<2020"],
+        "folders": [f"path = 'visits', {late}", f"path = 'file://{tmp_path}/visits/', {early}"],
     }.items():
-        given = files if name != "files" else [files[0], "rows2=" + files[1]]
-        given = [
-            given[0].replace("visits:", "rows=visits:", 1) if name == "folders" else given[0],
-            given[1],
-        ]
-        run("fit", *given, *common, "--out", name, "--append")
+        rows, rows2 = sites
+        Path("study.toml").write_text(f"[sites]\nrows = {{ {rows} }}\nrows2 = {{ {rows2} }}\n")
+        run("fit", "study.toml", *common, "--out", name, "--append")
     models = [
         json.loads(Path(name, "model.json").read_text()) for name in ("files", "urls", "folders")
     ]

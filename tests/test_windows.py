@@ -19,6 +19,7 @@ from fedcluster.frames.rows import FILE_OPTIONS
 from fedcluster_app import datasets
 from fedcluster_app.cli import _reading as reading
 from fedcluster_app.cli import app
+from fedcluster_app.cli._options import ValueOptions
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +94,17 @@ class WindowsPath(PureWindowsPath):
     ("argument", "site", "path", "options"),
     [
         (r"C:\data\north.csv", "north", r"C:\data\north.csv", {}),
-        (r"C:\data\north.csv:decimal=,", "north", r"C:\data\north.csv", {"decimal": ","}),
-        ("C:/data/n.csv:encoding=cp1252", "n", r"C:\data\n.csv", {"encoding": "cp1252"}),
+        ("C:/data/n.csv", "n", r"C:\data\n.csv", {"encoding": "cp1252"}),
         (r"C://data/north.csv", "north", r"C:\data\north.csv", {}),
         (r"north=C:\data\n1.csv", "north", r"C:\data\n1.csv", {}),
-        (r"Upper North=C:\my data\größe.xlsx:sheet=a b", "Upper North", r"C:\my data\größe.xlsx",
+        (r"Upper North=C:\my data\größe.xlsx", "Upper North", r"C:\my data\größe.xlsx",
          {"sheet": "a b"}),
         (r"\\server\share\north.csv", "north", r"\\server\share\north.csv", {}),
     ],
 )  # fmt: skip
 def test_a_drive_is_no_option_and_no_address(monkeypatch, argument, site, path, options):
     monkeypatch.setattr(reading, "Path", WindowsPath)
-    [(name, source)] = reading.named_sources([argument]).items()
+    [(name, source)] = reading.named_sources([argument], ValueOptions({site: options})).items()
     assert (name, str(source)) == (site, path)
     given = {option: getattr(source, option) for option in FILE_OPTIONS}
     assert {option: value for option, value in given.items() if value is not None} == options

@@ -55,7 +55,7 @@ class Trap:
         What the line about it holds.
     values : sequence of float or str, optional
         Of "read": what the column holds at the first site; None where nothing.
-    options : mapping of str to str
+    options : mapping of str to object
         What is said to the command.
     """
 
@@ -65,7 +65,7 @@ class Trap:
     column: str = ""
     words: str = ""
     values: Sequence[Any] | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def base(seed: int = 0, n: int = N) -> Cells:
@@ -167,7 +167,7 @@ def more_sentinels() -> Iterator[Trap]:
     yield trap("a year 9999", year, "warned", "birth_year", "9999")
     mended = changed(base(23), "age", "north", lambda c, i: "-999" if i % 9 == 0 else c)
     gone = [None if c == "-999" else float(c) for c in mended["north"]["age"]]
-    said = {"missing_values": "-999"}
+    said = {"missing_values": [-999]}
     yield trap("a sentinel that is named", mended, "read", "age", values=gone, options=said)
     for sign in ("-", "?", "n/a", "NULL", "None", "#N/A"):
         cells = changed(base(24), "sbp", "north", at_rows(set(range(0, N, 8)), sign))
@@ -181,11 +181,13 @@ def more_sentinels() -> Iterator[Trap]:
 
 def zeros() -> Iterator[Trap]:
     empty = changed(base(28), "bmi", "south", lambda c, i: "0" if i % 9 == 0 else c)
-    yield trap("zeros for nothing", empty, "warned", "bmi", "say --missing-values=bmi:0")
+    yield trap(
+        "zeros for nothing", empty, "warned", "bmi", "say --set 'missing_values=[\"bmi:0\"]'"
+    )
     gone = [None if i % 9 == 0 else float(c) for i, c in enumerate(empty["north"]["bmi"])]
     counts = with_column(changed(base(28), "bmi", "*", lambda c, i: "0" if i % 9 == 0 else c),
                          "visits", lambda s, i: str(i * 7 % 4))  # fmt: skip
-    said = {"missing_values": "bmi:0"}
+    said = {"missing_values": ["bmi:0"]}
     yield trap("zeros of one column that are named", counts, "read", "bmi", values=gone,
                options=said)  # fmt: skip
     visits = [float(i * 7 % 4) for i in range(N)]
@@ -338,9 +340,17 @@ def planted(there: Sequence[str], west: Sequence[str], seed: int) -> Cells:
 
 def numbers_for_words() -> Iterator[Trap]:
     numbers = planted(("F", "M"), ("1", "2"), 32)
-    yield trap("codes for words", numbers, "refused", "kind", "as in --codes kind:1=F,kind:2=M")
+    yield trap(
+        "codes for words",
+        numbers,
+        "refused",
+        "kind",
+        'as in --set \'codes.kind={1 = "F", 2 = "M"}\'',
+    )
     booleans = planted(("yes", "no"), ("true", "false"), 33)
-    words = "--codes kind:0=no,kind:1=yes; --categories auto,kind takes all of it as text"
+    words = (
+        '--set \'codes.kind={0 = "no", 1 = "yes"}\'; --categories auto,kind takes all of it as text'
+    )
     yield trap("booleans beside words", booleans, "refused", "kind", words)
     drives = planted(("4", "front", "rear"), ("4", "4"), 35)
     words = "--categories auto,kind takes all of it as text"
@@ -439,19 +449,19 @@ def dates() -> Iterator[Trap]:
         cells = with_column(base(12), "admitted", picks(texts))
         yield trap(f"dates: {how}", cells, "left out", "admitted", "dates")
     cells = with_column(base(12), "admitted", lambda s, i: f"0{1 + i % 9}/0{1 + i % 7}/2020")
-    words, said = "may begin with the day or with the month", {"dates": "admitted=month"}
+    words, said = "may begin with the day or with the month", {"dates": {"admitted": "month"}}
     yield trap("dates: day or month", cells, "refused", "admitted", words, options=said)
     for how in ("ISO", "German", "YYYYMMDD", "with names"):
         cells = with_column(base(13), "admitted", picks(written[how]))
         since = [float(11 * i + 3) for i in range(N)]
         yield trap(f"dates that are read: {how}", cells, "read", "admitted", values=since,
-                   options={"dates": "admitted=since:2019-03-01"})  # fmt: skip
+                   options={"dates": {"admitted": "since:2019-03-01"}})  # fmt: skip
     form = {True: "ISO", False: "German"}
     mixed = with_column(base(14), "admitted", lambda s, i: written[form[s > "o"]][i])
     yield trap("dates in two forms", mixed, "left out", "admitted", "dates")
     sign = with_column(base(15), "born", lambda s, i: "1900-01-01" if i % 9 == 0 else days[i])
     yield trap(
-        "1900-01-01", sign, "warned", "born", "the others are", options={"dates": "born=since"}
+        "1900-01-01", sign, "warned", "born", "the others are", options={"dates": {"born": "since"}}
     )
 
 
@@ -590,7 +600,13 @@ def columns() -> Iterator[Trap]:
     yield trap("free text", free, "left out", "note", "more than 20")
     titled = {site: dict(cells) for site, cells in base(67).items()}
     titled["west"]["sbp (mmHg)"] = titled["west"].pop("sbp")
-    yield trap("a unit in a name", titled, "left out", "sbp", "--rename 'west:sbp (mmHg)=sbp'")
+    yield trap(
+        "a unit in a name",
+        titled,
+        "left out",
+        "sbp",
+        "--set 'sites.west.rename.\"sbp (mmHg)\"=sbp'",
+    )
     filled = changed(base(68), "bmi", "west", lambda c, i: "25.0")
     yield trap("one number at a site", filled, "warned", "bmi", "25 in all rows of west")
     pains = ["none", "mild", "severe"]

@@ -5,17 +5,43 @@ The page ``commands.md`` ends with each command: its help, its arguments and its
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from html import escape
 from typing import Any
 
 import typer
 
+from fedcluster.recipes.specifications import Fit, RunOptions, SelectK
 from fedcluster_app.cli import app
+from fedcluster_app.cli._options import OPTIONS, Scaling
+from fedcluster_app.cli._study import sections
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Return the text of a page, with all commands below if it is theirs."""
-    return "\n\n".join([markdown, *shown()]) if page.file.src_uri == "commands.md" else markdown
+    if page.file.src_uri != "commands.md":
+        return markdown
+    return "\n\n".join([markdown, *keys(), *shown()])
+
+
+def keys() -> Iterator[str]:
+    """Yield a table of the keys of each table of a study file that are no options."""
+    for section in ("prepare", "fit", "select_k", "run"):
+        rows = [
+            f"| `{each.name}` | {plain(help_of(section, each.name))} |"
+            for each in fields(sections()[section])
+            if each.name not in OPTIONS
+        ]
+        yield "\n".join([f"| `[{section}]` | |\n|---|---|", *rows])
+
+
+def help_of(section: str, name: str) -> str:
+    """Return what is said of a key where it is declared."""
+    kinds: dict[str, Any] = {"prepare": Scaling, "select_k": SelectK, "run": RunOptions}
+    declared = {
+        each.name: each.metadata.get("help", "") for each in fields(kinds.get(section, Fit))
+    }
+    return str(declared.get(name, "")) or "Public bounds of each column: [[0, 120], [10, 60]]."
 
 
 def shown() -> Iterator[str]:

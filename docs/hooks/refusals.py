@@ -18,9 +18,8 @@ INTRODUCTION = """\
 Not every option makes sense with every other one, with every source of rows, and with every
 protection. Each combination that is refused is listed here, with the line that you see and the
 reason. It is refused before a site is asked for a single number, by the same line in Python, on the
-command line and over a network. Options of the command line have the names of Python, as in
-`--sums-only` for `sums_only`, where no other name is given. An option that has its default value is
-never refused. In Python, the error is an `InputError` whose attribute `refusal` names the row.
+command line and over a network. An option that has its default value is never refused. In
+Python, the error is an `InputError` whose attribute `refusal` names the row.
 
 This page is made from the table in the code.
 """

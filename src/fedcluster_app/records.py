@@ -40,6 +40,19 @@ Names = Annotated[
     msgspec.Meta(min_length=1, description='a list of names, as in ["age", "bmi"]'),
 ]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+MissingValues = Annotated[
+    list[int | float | str],
+    msgspec.Meta(description='a list of numbers and texts, as in [-999, "unknown"]'),
+]
+Codes = Annotated[
+    dict[str, Text],
+    msgspec.Meta(
+        min_length=1,
+        description='a table of what each code means, as in sex = { "1" = "M", "2" = "F" }',
+    ),
+]
+FACTOR = 'a number other than 0, as in sbp = 7.50062, or as in temp = "1.8x+32"'
+Factor = Annotated[float | str, msgspec.Meta(description=FACTOR)]
 
 KINDS = {
     "str": "a text",

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,13 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import Lloyd
-from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, fit_of
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
-from fedcluster.recipes.specifications import WORDS
+from fedcluster.texts.words import dotted, in_toml
 from fedcluster_app.cli import app
+from fedcluster_app.cli._options import OPTIONS, key_of, named
 from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, defaults, factors_of, with_needs
-from pairs.worlds import ADDRESSES, World, job_of, words_of
+from pairs.worlds import ADDRESSES, World, job_of
 
 
 @dataclass
@@ -83,7 +81,7 @@ def speechless(world: World, job: Any) -> str:
     by_name = world.c["prepare"] in ("median", "ignore", "pca") or world.c["bounds"] == "mapping"
     if nameless and by_name:
         return "names of columns"
-    if getattr(job, "model", "") == "auto":
+    if getattr(getattr(job, "resolved", job), "model", "") == "auto":
         return "what was judged, whatever its shape"
     return _unsaid(world, set(estimator_of(job)().get_params()) | _RENAMED)
 
@@ -103,16 +101,11 @@ def unspoken(job_name: str) -> set[frozenset[tuple[str, str]]]:
     pairs = product([("way", way) for way in factors["way"] if way != "none"], values)
     some = {pair: ({**usual, **dict(pair)}, with_needs(job_name, *pair)) for pair in pairs}
     worlds = {pair: [World(job_name, c, {}) for c in each] for pair, each in some.items()}
-    return {frozenset(pair) for pair, each in worlds.items() if all(map(_says_nothing, each))}
-
-
-def _says_nothing(world: World) -> str:
-    """What of a combination its way has no words for, be it refused or not."""
-    try:
-        job = job_of(world)
-    except InputError:
-        job = SimpleNamespace(**words_of(world))
-    return speechless(world, job)
+    return {
+        frozenset(pair)
+        for pair, each in worlds.items()
+        if all(speechless(world, job_of(world)) for world in each)
+    }
 
 
 def _differs(world: World, name: str) -> bool:
@@ -121,9 +114,8 @@ def _differs(world: World, name: str) -> bool:
 
 def _options(world: World) -> set[str]:
     """The fields of a job that the command line has as options."""
-    kind: Any = JOBS[world.job_name][0]
-    every = WORDS.values() if kind is fit_of else fields(kind)
-    own = {each.name for each in every if each.metadata} | {"prepare"}
+    kind, _ = JOBS[world.job_name]
+    own = {each.name for each in fields(kind) if each.metadata} | {"prepare"}
     if world.job_name == "select-k":
         return own | {"bounds", "pick"}
     if world.job_name == "fit":
@@ -283,16 +275,16 @@ def of_values(world: World) -> list[str]:
     if world.c["way"] == "site files":
         return []
     site = world.site
-    said = [f"--missing-values={value}" for value in site["missing_values"]]
-    codes = [
-        f"{name}:{x}={meant}" for name, each in site["codes"].items() for x, meant in each.items()
+    said = [
+        f"--set={key}={in_toml(site[key])}"
+        for key in ("missing_values", "codes", "rename")
+        if site[key]
     ]
-    factors = [f"{n}:{column}={x}" for column, x in site["factors"].items() for n in world.frames]
-    renamed = [f"{own}={name}" for own, name in site["rename"].items()]
-    for option, each in (("codes", codes), ("factor", factors), ("rename", renamed)):
-        said += [f"--{option}={','.join(each)}"] if each else []
-    odd = ["--decimal=,", "--encoding=cp1252", "--skip-rows=2"]
-    odd += ["--append"] * (world.job_name == "fit")
+    if site["factors"]:
+        each = in_toml(site["factors"])
+        said += [f"--set={dotted('sites', name, 'factors')}={each}" for name in world.frames]
+    odd = ["source.decimal=,", "source.encoding=cp1252", "source.skip=2"]
+    odd = [f"--set={each}" for each in odd] + ["--append"] * (world.job_name == "fit")
     return said + odd * (world.c["way"] == "odd files")
 
 
@@ -303,7 +295,7 @@ def of_rows(world: World, job: Any) -> list[str]:
     labelled, of_model = world.job_name == "evaluate", world.job_name in ("evaluate", "profile")
     unsaid = {"id_column": world.job_name != "fit", "label_column": not labelled}
     said = [
-        f"--{key.replace('_', '-')}={name}"
+        f"--set={key}={name}" if key == "weight_column" else f"--{key.replace('_', '-')}={name}"
         for key, name in world.parts.items()
         if not unsaid.get(key)
     ]
@@ -317,8 +309,8 @@ def of_rows(world: World, job: Any) -> list[str]:
     if world.c["way"] == "one file":
         said.append("--site-column=site")
     if world.site["protection"] == "groups":
-        said.append("--protection=groups")
-    said += [f"--plugin={name}" for name in world.site["plugins"]]
+        said.append("--set=protection=groups")
+    said += [f"--set=plugins={in_toml([name])}" for name in world.site["plugins"]]
     return [*said, *of_values(world)]
 
 
@@ -333,25 +325,28 @@ def chosen_of(world: World, job: Any) -> list[str]:
 def of_job(world: World, job: Any) -> list[str]:
     """The options of a job."""
     said: list[str] = []
-    for each in WORDS.values() if isinstance(job, Fit) else fields(job):
-        value = getattr(job, each.name, each.default)
+    for each in fields(job):
+        value = getattr(job, each.name)
         if not each.metadata or value == each.default:
             continue
-        option = (*each.metadata["flags"], f"--{each.name.replace('_', '-')}")[0]
-        if isinstance(value, bool):
+        option = next(iter(each.metadata["flags"]), named(each.name))
+        if each.name not in OPTIONS:
+            is_usual = world.job_name == "fit" and each.name == "m" and value == FUZZY
+            key = ".".join(key_of(type(job), each.name))
+            said.append("--fuzzy" if is_usual else f"--set={key}={in_toml(value)}")
+        elif isinstance(value, bool):
             said.append(option)
         else:
             text = f"{value[0]}-{value[-1]}" if isinstance(value, tuple) else value
             if isinstance(value, Lloyd):
                 text = "fedcluster.algorithms.Lloyd"
-            is_usual = world.job_name == "fit" and each.name == "m" and value == FUZZY
-            said += ["--fuzzy"] if is_usual else [option, str(text)]
+            said += [option, str(text)]
     if getattr(job, "epsilon", None) is not None:
-        return [*said, "--bounds", _pairs(job.bounds)] if job.bounds else said
+        return [*said, f"--set=prepare.bounds={in_toml(job.bounds)}"] if job.bounds else said
     how = job.prepare
     dates = {} if how is None or world.c["way"] == "site files" else how.dates
     said += [] if world.c["prepare"] == "auto" else of_preparation(how)
-    return said + [f"--dates={name}={value}" for name, value in dates.items()]
+    return said + [f"--set={dotted('dates', name)}={value}" for name, value in dates.items()]
 
 
 FUZZY = 2.0
@@ -364,16 +359,10 @@ def of_preparation(how: Any) -> list[str]:
     said = ["--scale", how.scale, "--missing", how.missing]
     named = how.categories if isinstance(how.categories, str) else ",".join(how.categories)
     said += [] if named == "auto" else ["--categories", named]
-    said += ["--log", ",".join(how.log)] if how.log else []
-    said += ["--bounds", _pairs(how.bounds)] if how.bounds else []
-    weights = ",".join(f"{name}={value}" for name, value in how.weights.items())
-    said += ["--weight", weights] if weights else []
-    said += ["--pca", str(how.pca)] if how.pca else []
-    return said + (["--prepare", f"{PLUGIN}.{type(how.then).__name__}"] if how.then else [])
-
-
-def _pairs(bounds: Mapping[str, tuple[float, float]]) -> str:
-    return ",".join(f"{name}={low}:{high}" for name, (low, high) in bounds.items())
+    then = f"{PLUGIN}.{type(how.then).__name__}" if how.then else None
+    more = {"log": how.log, "bounds": how.bounds, "weights": how.weights, "pca": how.pca}
+    more |= {"then": then}
+    return said + [f"--set=prepare.{key}={in_toml(value)}" for key, value in more.items() if value]
 
 
 def command(world: World, job: Any) -> Found:
@@ -394,12 +383,12 @@ def options(world: World, job: Any) -> list[str]:
         limited = world.c["way"] in FILES and without_limits(world)
         return said + of_job(world, job) + ["--min-cluster-size=1"] * limited
     if world.job_name == "select-k":
-        said += of_job(world, job) + ["--elbow"] * (job.pick == "elbow")
+        said += of_job(world, job)
         if job.bounds is not None:
-            pairs = zip(*job.bounds, strict=True)
-            said.append(f"--bounds={','.join(f'{low}:{high}' for low, high in pairs)}")
+            pairs = [*zip(*job.bounds, strict=True)]
+            said.append(f"--set=select_k.bounds={in_toml(pairs)}")
     else:
-        said += [f"--algorithm={each}" for each in job.algorithms]
+        said += [f"--set=fit.algorithm={each}" for each in job.algorithms]
     if world.job_name == "evaluate":
         said += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
         if job.beside is not None:

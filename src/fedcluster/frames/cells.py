@@ -39,7 +39,7 @@ TIMES: tuple[Any, ...] = (datetime.date, datetime.time, datetime.timedelta)
 """Python's types of times; a column of one of them is not numeric."""
 TRIED = 100
 """Number of cells that are tried first, before all cells."""
-HOW = '--decimal , or, in a site file, decimal = "," under [source]'
+HOW = '--set source.decimal=, or, in a site file, decimal = "," under [source]'
 
 
 def other(decimal: str | None) -> str:
@@ -184,10 +184,10 @@ def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | No
     Examples
     --------
     >>> print(complaint("36,6", ["36,6", "37"], "."))
-    '36,6' has a decimal comma, as its column has; say --decimal , or, in a site file,
-    decimal = "," under [source]
+    '36,6' has a decimal comma, as its column has; say --set source.decimal=, or, in a site
+    file, decimal = "," under [source]
     >>> print(complaint("1,234", ["1,234", "12"], "."))
-    '1,234' may mean 1.234 or 1234; if 1.234, say --decimal , or, in a site file,
+    '1,234' may mean 1.234 or 1234; if 1.234, say --set source.decimal=, or, in a site file,
     decimal = "," under [source]; if 1234, save the file without commas
     """
     text = text.strip()

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError, ReadingNote, listed
+from fedcluster.texts.words import setting
 
 KINDS = ("number", "text", "date", "mixed", "empty")
 """Possible kinds of a column."""
@@ -82,8 +83,10 @@ def merged_kind(kinds: Iterable[str]) -> str:
 # Names
 
 
-def column_list(text: str | None, option: str = "--columns") -> list[str] | None:
+def column_list(text: str | Sequence[str] | None, option: str = "--columns") -> list[str] | None:
     """Split ``a,b,c`` into names; a name with a comma must be in double quotes.
+
+    Names that are a list already stay.
 
     Examples
     --------
@@ -92,7 +95,8 @@ def column_list(text: str | None, option: str = "--columns") -> list[str] | None
     """
     if text is None:
         return None
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    given = next(csv.reader([text], skipinitialspace=True), []) if isinstance(text, str) else text
+    names = [name.strip() for name in given]
     if not names or "" in names:
         raise InputError(f"{option} {text!r} has an empty name; write {option} a,b,c")
     if (twice := first_twice(names)) is not None:
@@ -137,17 +141,18 @@ def choose(columns: Sequence[str]) -> str:
 
 
 def codes_option(name: str, pairs: Iterable[tuple[str, str]]) -> str:
-    r"""Return the option that renames texts of a column, to copy.
+    """Return the option that renames texts of a column, to copy.
 
     Examples
     --------
-    >>> codes_option("sex", [("1", "F"), ("2", "M")]), codes_option("ward", [("a b", "c, d")])
-    ('--codes sex:1=F,sex:2=M', '--codes \'"ward:a b=c, d"\'')
+    >>> print(codes_option("sex", [("1", "F"), ("2", "M")]), codes_option("sex", [("f", "F")]))
+    --set 'codes.sex={1 = "F", 2 = "M"}' --set codes.sex.f=F
     """
-    line = io.StringIO()
-    parts = [f"{name}:{text}={meant}" for text, meant in pairs]
-    csv.writer(line, lineterminator="").writerow(parts)
-    return f"--codes {shlex.quote(line.getvalue())}"
+    meanings = dict(pairs)
+    if len(meanings) > 1:
+        return setting("codes", name, to=meanings)
+    [(text, meant)] = meanings.items()
+    return setting("codes", name, text, to=meant)
 
 
 def other_columns(numeric: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ Table formats implement the protocol `Table`.
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,6 +56,7 @@ from fedcluster.frames.columns import (
 )
 from fedcluster.frames.rows import FileFingerprint, check_finite, side_by_side
 from fedcluster.lazy import LazyModule
+from fedcluster.texts.words import setting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +136,7 @@ class Recoding:
         columns = list(columns_of(data))
         names = [column.name for column in columns]
         if unknown := sorted(factors.keys() - names, key=list(factors).index):
-            raise InputError(f"--factor: site {site!r} has no column {unknown[0]!r} to multiply")
+            raise InputError(f"factors: site {site!r} has no column {unknown[0]!r} to multiply")
         X = data.X.copy()
         for j, column in enumerate(columns):
             missing = self._missing_of(column.name)
@@ -268,7 +268,7 @@ class ColumnRoles:
                 own, of = names.get(name, name), f"column {names.get(name, name)!r}"
                 if isinstance(value, Mapping):
                     for text, meant in value.items():
-                        put(found.setdefault(own, {}), text, meant, "--codes", f"{text!r} in {of}")
+                        put(found.setdefault(own, {}), text, meant, "codes", f"{text!r} in {of}")
                 else:
                     put(found, own, value, "an option", of)
             return found
@@ -830,8 +830,7 @@ def _no_number(
         n_bad = len(numbers) - sum(numbers)
         words = sorted({str(c).strip() for c, n in zip(cells, numbers, strict=True) if not n})
         if mend == LEAVE_OUT and len(words) <= FEW_WORDS and "," not in "".join(words):
-            values = shlex.quote(",".join(words))
-            mend += f", or say --missing-values {values} where no value is meant"
+            mend += f", or say {setting('missing_values', to=words)} where no value is meant"
             if len({str(cell).strip() for cell in cells}) <= FEW_NAMES:
                 mend += f", --categories auto,{quoted(name)} where all are names"
         many = f" (nor are {n_bad - 1:,} more of its {len(cells):,} values)" if n_bad > 1 else ""

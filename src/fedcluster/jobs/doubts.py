@@ -315,7 +315,7 @@ def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
     endless = tol is None or (not tol and algorithm and not algorithm.client_additive)
     if endless or result.state.converged or len(moves) < job.max_iter:
         return []
-    named = (lambda name: "--" + name.replace("_", "-")) if options else str
+    named = "fit.{}".format if options else str
     ways = [f"a larger {named('max_iter')}", f"a {named('tol')} above {tol:g}"]
     if job.n_init in (None, 1) and job.algorithm in ("lloyd", "fcm") and isinstance(job.init, str):
         ways.append(f"{named('n_init')} above 1, as it ends with the first of the best starts")

@@ -84,7 +84,8 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
     >>> south = [Column("ward", "text", ("cardio", "neuro"))]
     >>> print(*level_warnings({"north": north, "south": south}))
     column 'ward': 'Cardio' at north and 'cardio' at south, 'Neuro' at north and 'neuro' at south
-    seem to be one each; say --codes ward:cardio=Cardio,ward:neuro=Neuro
+    seem to be one each; say
+    --set 'codes.ward={cardio = "Cardio", neuro = "Neuro"}'
     """
     by_site = by_name(described)
     for name in dict.fromkeys(name for told in by_site.values() for name in told):

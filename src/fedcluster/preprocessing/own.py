@@ -75,7 +75,7 @@ def own_from_plain(content: Mapping[str, Any]) -> Preparation:
     if not isinstance(name, str) or name not in PREPARATIONS:
         raise PolicyError(
             f"preparation {str(name)[:100]!r} is of no plugin that is loaded here: name its module "
-            "by --plugin, in Python by load_plugins or, at a site, by plugins in its site.toml"
+            "by --plugin, by plugins in a study.toml or site.toml, or in Python by load_plugins"
         )
     made: Preparation = PREPARATIONS[name](**{key: frozen(each) for key, each in values.items()})
     return made

@@ -13,6 +13,7 @@ import numpy as np
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, SourceSummary, quoted, words_of
 from fedcluster.preprocessing.spec import some_of
+from fedcluster.texts.words import setting
 
 KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
@@ -205,11 +206,11 @@ def suspicious(
         rest = rest.without(value)
     if signs:
         which = listed([f"{_number(value)} ({share:.1%})" for value, share in signs])
-        values = ",".join(_number(v) if v else f"{quoted(name)}:0" for v, _ in signs)
+        values = [v if v else f"{name}:0" for v, _ in signs]
         yield (
             f"column {name!r} at {site}: {which} of the values, the others are "
             f"{_number(rest.low)} to {_number(rest.high)}; if that means missing, say "
-            f"--missing-values={values}"
+            f"{setting('missing_values', to=values)}"
         )
     low, high = bounds or (-np.inf, np.inf)
     if odd := [value for value in typing_errors(rest, at) if low <= value <= high]:
@@ -220,7 +221,7 @@ def suspicious(
         yield (
             f"column {name!r} at {site}: {listed(list(map(_number, odd)))} {are} far from the "
             f"others, {_number(inside.low)} to {_number(inside.high)}; if it is wrong, mend it, "
-            f"or say --bounds {quoted(name)}={_number(inside.low)}:{_number(inside.high)}"
+            f"or say {setting('prepare', 'bounds', name, to=[inside.low, inside.high])}"
         )
 
 

@@ -7,7 +7,6 @@ rows: a site names only those that several of its rows share and that its limits
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from fedcluster.preprocessing._differences import (
 )
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.preprocessing.units import Moments
+from fedcluster.texts.words import setting
 
 HOLDS = {
     "number": "numbers",
@@ -39,7 +39,7 @@ HOLDS = {
 LARGEST_WEIGHT = 1e12
 UNUSABLE = {"date", "mixed", "empty"}
 """Kinds of columns that cannot be clustered by."""
-DATES = "dates; --dates age, month, weekday or since makes numbers of them"
+DATES = "dates; --set dates=age, month, weekday or since makes numbers of them"
 NOT_CHOSEN = "not chosen"
 
 
@@ -113,9 +113,7 @@ class PreprocessingSpec:
                 f"categories must be 'auto', 'none' or a list of columns, not {self.categories!r}"
             )
         if self.missing == "ignore" and (self.pca is not None or self.unit):
-            raise refused(
-                "missing-whole", what="principal components" if self.pca else "rows of length 1"
-            )
+            raise refused("missing-unit" if self.pca is None else "missing-pca")
         self._check_then()
         if self.pca is not None and self.pca < 1:
             raise ValueError(f"pca must be at least 1, not {self.pca}")
@@ -558,8 +556,8 @@ def _alike(by_site: BySite, name: str) -> str:
     is_usual = 2 * len(lacking) < len(by_site)
     for site in lacking:
         if (other := by_site.spelled[site].get(bare(name))) is not None:
-            option = shlex.quote(f"{site}:{other}={name}")
-            mend = f" (--rename {option} if it is the same)" if is_usual else ""
+            option = setting("sites", site, "rename", other, to=name)
+            mend = f" ({option} if it is the same)" if is_usual else ""
             said.append(f"{site} has {other!r}{mend}")
     return f", but {listed(said)}" if said else ""
 

@@ -17,7 +17,8 @@ from statistics import median
 import numpy as np
 
 from fedcluster.core import Answers, Floats
-from fedcluster.frames.columns import quoted, words_of
+from fedcluster.frames.columns import words_of
+from fedcluster.texts.words import setting
 
 Moments = Mapping[str, tuple[float, float]]
 """Mean and standard deviation of a column, by site."""
@@ -105,9 +106,15 @@ class Conversion:
 
     @property
     def written(self) -> str:
-        """Return the conversion as the option --factor takes it."""
-        shift = f"x{self.shift:+.6g}" if self.shift else ""
-        return f"{self.scale:.6g}{shift}"
+        """Return the conversion in words."""
+        return str(self.value) if self.shift else f"{self.scale:.6g}"
+
+    @property
+    def value(self) -> float | str:
+        """The conversion as the key ``factors`` takes it."""
+        if self.shift:
+            return f"{self.scale:.6g}x{self.shift:+.6g}"
+        return float(f"{self.scale:.6g}")
 
     @property
     def size(self) -> float:
@@ -270,7 +277,7 @@ class OddColumn:
     def line(self) -> str:
         """Return the text of the warning."""
         (mean, deviation), (usual, spread) = self.here, self.there
-        of = f"{self.site}:{quoted(self.name)}"
+        of = "sites", self.site, "factors", self.name
         told = (
             f"column {self.name!r} has mean {mean:.3g} and deviation {deviation:.3g} at "
             f"{self.site}, {usual:.3g} and {spread:.3g} elsewhere, "
@@ -279,13 +286,13 @@ class OddColumn:
             m = self.measured
             return (
                 f"{told}about {m.scale:.3g}x{m.shift:+.3g} of that, as no mixture of the others' "
-                f"rows and no usual unit explains: if it is measured otherwise, say --factor "
-                f"{of}={_rounded(m.inverse).written}"
+                f"rows and no usual unit explains: if it is measured otherwise, say "
+                f"{setting(*of, to=_rounded(m.inverse).value)}"
             )
         first, *others = self.fits
         more = [f"{each.between} ({each.inverse.written})" for each in others]
         or_else = f", or else {' or '.join(more)}" if more else ""
-        say = f"if it is another unit, say --factor {of}={first.inverse.written}"
+        say = f"if it is another unit, say {setting(*of, to=first.inverse.value)}"
         return f"{told}as of {first.between}{or_else}: {say}"
 
 
@@ -340,7 +347,7 @@ def unit_warnings(
     >>> pressure = {"north": (138.0, 20.0), "south": (141.0, 19.0), "west": (18.6, 2.6)}
     >>> print(*unit_warnings({"sbp": pressure}))
     column 'sbp' has mean 18.6 and deviation 2.6 at west, 140 and 19.5 elsewhere, as of kPa and
-    mmHg: if it is another unit, say --factor west:sbp=7.50062
+    mmHg: if it is another unit, say --set sites.west.factors.sbp=7.50062
     """
     found = {each.name: (each.site, each.line) for each in odd_columns(columns, counts, at=at)}
     found |= {} if counts is None else _tail_warnings(columns, counts, found, at)

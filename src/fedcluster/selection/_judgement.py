@@ -27,7 +27,7 @@ from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.on_leaves import LeafRows
 from fedcluster.mixtures.table import KINDS, Table
-from fedcluster.recipes import Fit, clustering, mixture
+from fedcluster.recipes import FitSpec, clustering, mixture
 from fedcluster.recipes.bootstrap import resampling
 from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
@@ -87,7 +87,7 @@ class Judgement:
 
 def judged_plan(
     ks: Collection[int],
-    spec: Fit,
+    spec: FitSpec,
     preprocessor: RowTransform | None,
     draws: Sequence[int] = (),
 ) -> Plan[Judgement]:
@@ -97,7 +97,7 @@ def judged_plan(
     ----------
     ks : collection of int
         The numbers to choose from.
-    spec : Fit
+    spec : FitSpec
         The specification of the clustering; a ``model`` of "auto" is what was judged.
     preprocessor : RowTransform, optional
         The preparation of the rows, which shows a mixture the columns of text and of numbers.
@@ -141,7 +141,7 @@ def judged_plan(
     )
 
 
-def _unseen(rows: LeafRows, spec: Fit, verdict: Likeliest, smaller: int) -> list[str]:
+def _unseen(rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int) -> list[str]:
     """Return sentences on clusters that limits of the sites, or many columns, may hide."""
     said, fewest = [], LEAVES_EACH * rows.table.n / len(rows.leaves.weights)
     if spec.smallest > 1 and len(rows.leaves.weights) <= MANY_LEAVES:
@@ -220,7 +220,7 @@ def _clusters_of(
     verdict: Likeliest,
     rows: LeafRows,
     by_means: Mapping[int, Result],
-    spec: Fit,
+    spec: FitSpec,
     preprocessor: RowTransform | None,
 ) -> Plan[Judgement]:
     """Plan the clusters that follow from a verdict; ``by_means`` were tried along with it."""
@@ -245,18 +245,18 @@ def _clusters_of(
     if spec.model == "mixture":
         result = yield from mixture(chosen, preprocessor)
         return Judgement(verdict, result, verdict.warnings)
-    result = yield from clustering(chosen.cells())
+    result = yield from clustering(replace(chosen, model="k-means"))
     filled = preprocessor is not None and preprocessor.missing != "ignore"
     hidden = _hidden(rows, verdict, result, filled=filled)
     return Judgement(verdict, result, (*verdict.warnings, *hidden))
 
 
-def _fewer_parameters(verdict: Likeliest, spec: Fit, n: float) -> list[str]:
+def _fewer_parameters(verdict: Likeliest, spec: FitSpec, n: float) -> list[str]:
     """Return advice where the covariances that are asked for have many parameters for n rows."""
     if spec.covariance_type in ("diag", "spherical") or not verdict.mixture.is_large(n):
         return []
     return [
-        "diagonal covariances have fewer parameters: --covariance-type diag, in Python "
+        "diagonal covariances have fewer parameters: --set fit.covariance_type=diag, in Python "
         'covariance_type="diag"'
     ]
 
@@ -304,7 +304,7 @@ def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
     return (yield from _refined(start[:k], seed, ROUNDS))
 
 
-def _settled(found: Result, spec: Fit) -> Plan[Result]:
+def _settled(found: Result, spec: FitSpec) -> Plan[Result]:
     """Plan the rounds of k-means until convergence, if its centres still move."""
     left = spec.max_iter - len(found.history)
     if found.state.converged or left <= 0:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedcluster.errors import listed
 from fedcluster.texts.untrusted import shortened
@@ -91,3 +96,53 @@ def some_of(names: Sequence[str], most: int = 5) -> str:
 def called(j: int, names: Sequence[str]) -> str:
     """Return the label of a cluster in charts: its number, and its name if it has one."""
     return f"{j} {shortened(names[j], 80)}" if names else f"cluster {j}"
+
+
+def dotted(*parts: str) -> str:
+    """Return a key of a TOML file with its tables.
+
+    Examples
+    --------
+    >>> dotted("codes", "blood type", "A+")
+    'codes."blood type"."A+"'
+    """
+    return ".".join(
+        part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else in_toml(part) for part in parts
+    )
+
+
+def in_toml(value: Any) -> str:
+    r"""Return a value as TOML writes it, a table in one line.
+
+    Examples
+    --------
+    >>> print(in_toml({"a b": [1, 2.5, True], "c": "\u007f"}))
+    {"a b" = [1, 2.5, true], c = "\u007f"}
+    """
+    if isinstance(value, Mapping):
+        pairs = (f"{dotted(key)} = {in_toml(each)}" for key, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(in_toml, value))}]"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def setting(*parts: str, to: Any) -> str:
+    r"""Return the option that sets a key of the study file, to be copied; simple texts stay plain.
+
+    Examples
+    --------
+    >>> setting("codes", "sex", "female", to="F"), setting("missing_values", to=[-999])
+    ('--set codes.sex.female=F', "--set 'missing_values=[-999]'")
+    >>> setting("codes", "sex", to={"1": "F"})
+    '--set \'codes.sex={1 = "F"}\''
+    """
+    value = f"{to:.12g}" if isinstance(to, float) else in_toml(to)
+    if isinstance(to, str) and re.fullmatch(r"\w[\w.:+-]*", to):
+        try:
+            tomllib.loads(f"value = {to}")
+        except tomllib.TOMLDecodeError:
+            value = to
+    return f"--set {shlex.quote(f'{dotted(*parts)}={value}')}"

@@ -8,43 +8,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedcluster.recipes.specifications import Fit, SelectK
 from fedcluster_app.cli import _options as cli
+from fedcluster_app.cli._keys import with_options
 from fedcluster_app.cli._screen import REFUSALS, Screen
 
 
-@cli.with_options
+@with_options
 def fit(
     files: cli.Files,
     *,
     columns: cli.Columns = None,
     exclude: cli.Exclude = None,
     lenient: cli.Lenient = False,
-    dates: cli.Dates = None,
+    dates: Any = None,
     scaling: cli.Scaling,
-    shaping: cli.Shaping,
     rows: cli.FileOptions,
-    words: Fit,
+    job: Fit,
     fuzzy: cli.Fuzzy = False,
     min_cluster_size: cli.MinClusterSize = None,
-    engine: cli.Engine = None,
+    engine: str | None = None,
     out: cli.Out = Path("result"),
-    no_report: Annotated[
-        bool, typer.Option("--no-report", help="Write no report.html, the page about the run.")
-    ] = False,
+    report: bool = True,
     join: cli.JoinOptions,
     show: cli.ShowOptions,
+    said: dict[str, Any],
 ) -> None:
     """Cluster the rows of several sites.
 
     Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
-    or .h5ad. A site has the name of its file; NAME=FILE sets another one. Options of a single
-    file follow it: FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME. Columns are matched by name.
-    FILE may also be a site.toml, which says where the rows of a site are and what may leave it.
+    or .h5ad. A site has the name of its file; NAME=FILE sets another one. Columns are matched by
+    name. FILE may also be a site.toml, which says where the rows of a site are and what may leave
+    it. Or give one study.toml, which names the sites and says all else; options count before it.
 
     Columns are prepared in the same way at all sites: numbers are scaled, missing values filled
     in, and text with few values turned into columns of 0 and 1. The output says what was done,
@@ -53,34 +52,41 @@ def fit(
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row; with --fuzzy also
     its memberships), history.json (the rounds, and what each site sent) and report.html (all but
     the labels, as a page); with -k auto also selection.json and curves.png (see select-k); with
-    --append also tables/SITE.csv.
+    --append also tables/SITE.csv; and study.toml, of which fedcluster fit does the same again.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster_app.cli import _reading as reading
 
+        cli.check_options(job)
         cli.check_least("--min-cluster-size", min_cluster_size)
-        job, columns = cli.fit_asked(words, scaling, columns, shaping, fuzzy=fuzzy)
+        job = cli.with_fuzzifier(job, fuzzy=fuzzy)
         show.check_folder(out)
-        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
+        job, used = cli.with_columns(job, scaling, columns)
+        rows = replace(rows, columns=used, exclude=exclude, lenient=lenient, dates=dates or {})
         rows = replace(rows, id_column=join.id_column)
         if engine is None:
             joined = reading.open_tables(files, join, rows, of_all=rows.site_column is not None)
             read = reading.read(files, rows, screen.doing, job.prepare)
             from fedcluster_app.cli import _runs as runs
+            from fedcluster_app.cli._study import as_written
 
             fitted = screen.wait_for(lambda: runs.fit(job, read, screen.doing, min_cluster_size))
             fitted, content, written = runs.write_fit(
-                out, fitted, joining=joined, report=not no_report
+                out,
+                fitted,
+                as_written(said, files, read.dates, out),
+                joining=joined,
+                report=report,
             )
         else:
             address = cli.check_engine(
-                engine, rows, min_cluster_size, append=join.append, report=not no_report
+                engine, rows, min_cluster_size, append=join.append, report=report
             )
             from fedcluster_app.cli import _dask as on_dask
             from fedcluster_app.cli import _runs as runs
 
             fitted, content, written = screen.wait_for(
-                lambda: on_dask.fit(job, files, rows, address, out, screen.doing)
+                lambda: on_dask.fit(job, files, rows, address, out, screen.doing, said)
             )
         screen.warnings += content["warnings"]
         from fedcluster_app.report import messages, tables
@@ -100,29 +106,28 @@ def fit(
     )
 
 
-@cli.with_options
+@with_options
 def select_k(
     files: cli.Files,
     *,
     job: SelectK,
-    elbow: cli.Elbow = False,
-    bounds: cli.GapBounds = None,
+    gap_bounds: Any = None,
     columns: cli.Columns = None,
     exclude: cli.Exclude = None,
     lenient: cli.Lenient = False,
-    dates: cli.Dates = None,
+    dates: Any = None,
     scaling: cli.Scaling,
     rows: cli.FileOptions,
     min_cluster_size: cli.MinClusterSize = None,
-    engine: cli.Engine = None,
+    engine: str | None = None,
     out: cli.OutIfAny = None,
     show: cli.ShowOptions,
 ) -> None:
     """Choose the number of clusters of several sites' rows, and give the reason.
 
     Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
-    or .h5ad, or a site.toml. A site has the name of its file; NAME=FILE sets another one. Columns
-    are matched by name. Every k is tried in the same rounds.
+    or .h5ad, or a site.toml; or one study.toml. A site has the name of its file; NAME=FILE sets
+    another one. Columns are matched by name. Every k is tried in the same rounds.
 
     Shows how likely each k is or, by another --rule, every index for every k. With --out, writes
     the same to selection.json and, with matplotlib, curves.png. To keep the clusters, use
@@ -132,8 +137,9 @@ def select_k(
         cli.check_options(job)
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        job = cli.with_choice(job, cli.preparation(scaling, columns), bounds, elbow=elbow)
-        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
+        prepare = cli.preparation(scaling, columns)
+        job = cli.with_choice(job, prepare, gap_bounds)
+        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates or {})
         if engine is None:
             from fedcluster_app.cli import _reading as reading
             from fedcluster_app.cli import _runs as runs

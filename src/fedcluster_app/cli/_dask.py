@@ -1,4 +1,4 @@
-"""Commands on Parquet files by a Dask cluster, as in ``fedcluster fit --engine dask``."""
+"""Commands on Parquet files by a Dask cluster, as in ``fedcluster fit --set engine=dask``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from fedcluster_app.cli._options import FileOptions
 from fedcluster_app.cli._reading import roles_of
 from fedcluster_app.cli._runs import Counts, Evaluation, FittedSites, write_fit
 from fedcluster_app.cli._screen import Doing, watching
+from fedcluster_app.cli._study import as_written
 from fedcluster_app.report.records import SiteRecord, site_record
 from fedcluster_app.tables.outputs import atomic_folder, label_files, write_labels
 from fedcluster_app.tables.remote import PARQUET, check_alike
@@ -35,7 +36,13 @@ SHARE = 4
 
 
 def fit(
-    job: Fit, files: Sequence[str], rows: FileOptions, address: str, out: Path, doing: Doing
+    job: Fit,
+    files: Sequence[str],
+    rows: FileOptions,
+    address: str,
+    out: Path,
+    doing: Doing,
+    said: Mapping[str, Any],
 ) -> tuple[FittedSites, dict[str, Any], list[str]]:
     """Find clusters of Parquet files, and write them and the labels of each partition."""
     with _partitions(files, rows, None, address, doing) as (engine, _):
@@ -51,7 +58,7 @@ def fit(
             doubts = [f"{n:,} rows of {at} are in no cluster (-1)" for at, n in none.items() if n]
             return replace(fitted, records=records, doubts=doubts)
 
-        return write_fit(out, fitted, label=labelled)
+        return write_fit(out, fitted, as_written(said, files, {}, out), label=labelled)
 
 
 def select_k(
@@ -195,7 +202,7 @@ def _read(files: Sequence[str]) -> tuple[Any, int]:
 
     if other := [file for file in files if not (re.search(PARQUET, file) or file.endswith("/"))]:
         raise InputError(
-            f"{other[0]}: --engine dask reads Parquet files; convert it, or leave --engine out"
+            f"{other[0]}: engine dask reads Parquet files; convert it, or leave engine out"
         )
     try:
         check_alike(files)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, RunOptions, SelectK
+from fedcluster_app.cli._keys import with_options
 from fedcluster_app.cli._operators import (
     Folder,
     OutAgain,
@@ -25,26 +27,24 @@ from fedcluster_app.cli._options import (
     AlsoProfile,
     AsJson,
     Beside,
-    Elbow,
     Fuzzy,
-    GapBounds,
     ModelFile,
     Out,
-    OwnAlgorithm,
     OwnMetrics,
     Plugin,
     Quiet,
     Scaling,
-    Shaping,
     ShowOptions,
     argument,
     by_name,
     check_options,
-    fit_asked,
+    from_current_folder,
     option,
+    own,
     preparation,
     with_choice,
-    with_options,
+    with_columns,
+    with_fuzzifier,
 )
 from fedcluster_app.cli._screen import Commands, Format, LogFormat, Screen, needs, say, telling
 
@@ -255,14 +255,13 @@ def run(context: typer.Context, folder: Folder) -> None:
 def fit(
     context: typer.Context,
     *,
-    words: Fit,
+    job: Fit,
     fuzzy: Fuzzy = False,
     columns: Columns = None,
     scaling: Scaling,
-    shaping: Shaping,
     options: RunOptions,
     show: ShowOptions,
-    _plugin: Plugin = None,
+    _plugins: Sequence[str] = (),
 ) -> None:
     """Cluster the rows of all sites.
 
@@ -274,8 +273,10 @@ def fit(
     matplotlib, curves.png. Every site gets the model and writes the clusters of its rows itself.
     Limits on what leaves a site are set in its site.toml.
     """
-    job, columns = fit_asked(words, scaling, columns, shaping, fuzzy=fuzzy)
-    begin(context.obj, job, options, show, columns)
+    check_options(job)
+    job = with_fuzzifier(job, fuzzy=fuzzy)
+    job, used = with_columns(job, scaling, columns)
+    begin(context.obj, job, options, show, used)
 
 
 @run_app.command(
@@ -286,13 +287,12 @@ def select_k(
     context: typer.Context,
     *,
     job: SelectK,
-    elbow: Elbow = False,
-    bounds: GapBounds = None,
+    gap_bounds: Any = None,
     columns: Columns = None,
     scaling: Scaling,
     options: RunOptions,
     show: ShowOptions,
-    _plugin: Plugin = None,
+    _plugins: Sequence[str] = (),
 ) -> None:
     """Choose the number of clusters of all sites' rows, and give the reason.
 
@@ -300,7 +300,7 @@ def select_k(
     curves.png.
     """
     check_options(job)
-    job = with_choice(job, preparation(scaling, columns), bounds, elbow=elbow)
+    job = with_choice(job, preparation(scaling, columns), gap_bounds)
     begin(context.obj, job, options, show, columns)
 
 
@@ -321,12 +321,12 @@ def evaluate(
         ),
     ] = False,
     metric: OwnMetrics = None,
-    algorithm: OwnAlgorithm = None,
+    own_algorithm: str | None = None,
     profile: AlsoProfile = False,
     beside: Beside = None,
     options: RunOptions,
     show: ShowOptions,
-    _plugin: Plugin = None,
+    _plugins: Sequence[str] = (),
 ) -> None:
     """Compute how good the clusters of a model are at all sites; write scores.json.
 
@@ -336,14 +336,14 @@ def evaluate(
     """
     from fedcluster.model import Model
 
-    algorithms = [algorithm] if algorithm else []
+    algorithms = list(filter(None, [own(own_algorithm)]))
     files = [str(file.absolute()) for file in (model_file, beside) if file is not None]
     columns = [name for file in files for name in Model.load(file, algorithms).columns]
     options = replace(options, columns=tuple(dict.fromkeys(columns)))
     job = Evaluate(
         files[0],
         labels,
-        metrics=metric or [],
+        metrics=from_current_folder(metric) or [],
         algorithms=algorithms,
         profile=profile,
         beside=files[1] if beside else None,
@@ -359,10 +359,10 @@ def profile(
     context: typer.Context,
     model_file: ModelFile,
     *,
-    algorithm: OwnAlgorithm = None,
+    own_algorithm: str | None = None,
     options: RunOptions,
     show: ShowOptions,
-    _plugin: Plugin = None,
+    _plugins: Sequence[str] = (),
 ) -> None:
     """Describe what sets the clusters of a model apart at all sites, and propose names.
 
@@ -371,7 +371,7 @@ def profile(
     """
     from fedcluster.model import Model
 
-    algorithms = [algorithm] if algorithm else []
+    algorithms = list(filter(None, [own(own_algorithm)]))
     options = replace(options, columns=Model.load(model_file, algorithms).columns)
     job = Profile(str(model_file.absolute()), algorithms)
     begin(context.obj, job, options, show)

@@ -80,7 +80,7 @@ def coordinator_at(
 
 
 def begin(
-    folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: str | None = None
+    folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: Any = None
 ) -> None:
     """Run a job at the coordinator and show its outcome."""
     from fedcluster.frames.columns import column_list

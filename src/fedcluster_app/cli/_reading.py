@@ -16,7 +16,7 @@ import numpy as np
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, ReadingNote, listed
-from fedcluster.frames.cells import COMMA, FROM_DATES, POINT, affine, checked_how
+from fedcluster.frames.cells import FROM_DATES, affine, checked_how
 from fedcluster.frames.columns import (
     SourceSummary,
     called,
@@ -58,13 +58,13 @@ from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, columns_apart
 from fedcluster.privacy import Groups
+from fedcluster.texts.words import dotted
 from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions
 from fedcluster_app.cli._screen import HELD, Doing, silent
 from fedcluster_app.tables.matrices import Matrix
 from fedcluster_app.tables.outputs import write_joined
 from fedcluster_app.tables.remote import SCHEMES, WEB, fetched
 from fedcluster_app.tables.sources import (
-    CSV,
     FORMATS,
     OwnTable,
     hold,
@@ -81,7 +81,8 @@ if TYPE_CHECKING:
     from fedcluster_app.site.file import SiteFile
 
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]{2,})://")  # C:// is a drive
-OPTION = re.compile(rf":({'|'.join((*FILE_OPTIONS, 'query'))})=")
+AS_READ = re.compile(rf":({'|'.join((*FILE_OPTIONS, 'query'))})=")
+AS_THEY_ARE = ValueOptions()
 OneSource = FileSource | WarehouseSource
 
 
@@ -193,27 +194,15 @@ def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> Colum
         coded=() if prepare is None else tuple(prepare.named),
         excluded=tuple(excluded or ()),
         recoding=_recoding(options),
-        named=(*(() if prepare is None else prepare.said), *_dated(options.dates)),
+        named=(*(() if prepare is None else prepare.said), *filter(None, options.dates)),
         renamed=_renamed(options),
     )
 
 
 def _renamed(options: ValueOptions) -> dict[str, dict[str, str]]:
-    """Return the new names of columns by site ("" for all) from the options.
-
-    Examples
-    --------
-    >>> _renamed(ValueOptions(rename="w=weight, west:h=height"))
-    {'': {'w': 'weight'}, 'west': {'h': 'height'}}
-    """
-    names: dict[str, dict[str, str]] = {}
-    for part in column_list(options.rename, "--rename") or []:
-        old, _, new = part.rpartition("=")
-        site, _, old = old.rpartition(":")
-        if not (old.strip() and new.strip()):
-            raise InputError(f"--rename {part!r} must be as in OLD=NEW or SITE:OLD=NEW")
-        put(names.setdefault(site.strip(), {}), old.strip(), new.strip(), "--rename", repr(old))
-    return names
+    """Return the new names of columns by site ("" for all) from the options."""
+    own = {site: table["rename"] for site, table in options.sites.items() if "rename" in table}
+    return {"": dict(options.rename), **own}
 
 
 def _recoding(options: ValueOptions) -> Recoding:
@@ -221,60 +210,38 @@ def _recoding(options: ValueOptions) -> Recoding:
 
     Examples
     --------
-    >>> recoding = _recoding(ValueOptions(codes="sex:female=F", factor="west:sbp=7.5"))
+    >>> west = {"factors": {"sbp": 7.5}}
+    >>> recoding = _recoding(ValueOptions({"west": west}, codes={"sex": {"female": "F"}}))
     >>> recoding.codes, recoding.factors
     ({'sex': {'female': 'F'}}, {'west': {'sbp': (7.5, 0.0)}})
     """
     factors: dict[str, dict[str, tuple[float, float]]] = {}
-    for site, name, value in _triples(options.factor, "--factor", "west:sbp=7.5"):
-        try:
-            number = affine(value)
-        except ValueError as error:
-            raise InputError(
-                f"--factor {site}:{name}={value}: {error}; write 7.5, or 1.8x+32"
-            ) from error
-        put(factors.setdefault(site, {}), name, number, "--factor", repr(f"{site}:{name}"))
-    codes: dict[str, dict[str, str]] = {}
-    for name, text, meant in _triples(options.codes, "--codes", "sex:female=F"):
-        put(codes.setdefault(name, {}), text, meant, "--codes", repr(f"{name}:{text}"))
-    missing = column_list(options.missing_values, "--missing-values") or ()
-    return Recoding(tuple(missing), codes, factors)
+    for site, table in options.sites.items():
+        for name, value in table.get("factors", {}).items():
+            try:
+                factors.setdefault(site, {})[name] = affine(str(value))
+            except ValueError as error:
+                where = dotted("sites", site, "factors", name)
+                raise InputError(f"{where}={value}: {error}; write 7.5, or 1.8x+32") from error
+    codes = {
+        name: {text.strip(): meant.strip() for text, meant in own.items()}
+        for name, own in options.codes.items()
+    }
+    return Recoding(tuple(map(str, options.missing_values)), codes, factors)
 
 
-def _triples(text: str | None, option: str, example: str) -> Iterator[tuple[str, str, str]]:
-    """Yield triples from A:B=C, separated by commas."""
-    for part in column_list(text, option) or []:
-        both, _, value = part.rpartition("=")
-        first, _, second = both.partition(":")
-        if not (first.strip() and second.strip() and value.strip()):
-            raise InputError(f"{option} {part!r} must be as in {example}, with commas between")
-        yield first.strip(), second.strip(), value.strip()
-
-
-def _dated(option: str | None) -> list[str]:
-    """Return the columns that the option for dates names."""
-    names = (part.rpartition("=")[0].strip() for part in column_list(option, "--dates") or [])
-    return [name for name in names if name]
-
-
-def _dates_of(option: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
-    """Return the conversion of dates by column, from ``A=HOW,B=HOW``, or from HOW for all."""
-    if option is None:
+def _dates_of(said: Mapping[str, str], tables: Mapping[str, SiteRows]) -> dict[str, str]:
+    """Return the conversion of dates by column, from that of some, or of all under ""."""
+    if not said:
         return {}
     columns = [column for table in tables.values() for column in table.described_columns]
     dates = list(dict.fromkeys(column.name for column in columns if column.kind == "date"))
-    pairs = [part.rpartition("=") for part in column_list(option, "--dates") or []]
-    named: dict[str, str] = {}
-    for name, _, how in pairs:
-        how = checked_how(how.strip())
-        put(named, name.strip(), how, "--dates", repr(name.strip() or "all columns"))
+    named = {name: checked_how(how.strip()) for name, how in said.items()}
     if "" in named and len(named) > 1:
-        raise InputError(
-            f"--dates {option!r} must be one of {', '.join(FROM_DATES)}, or by column A=age"
-        )
+        raise InputError(f"dates must be one of {', '.join(FROM_DATES)}, or by column dates.A=age")
     if unknown := [name for name in named if name and name not in dates]:
         raise InputError(
-            f"--dates: column {unknown[0]!r} holds no dates; "
+            f"dates: column {unknown[0]!r} holds no dates; "
             + (
                 f"{', '.join(dates)} {'does' if len(dates) == 1 else 'do'}"
                 if dates
@@ -358,21 +325,14 @@ def _read(
     if are_site_files(files):
         if options.label_column:
             raise refused("site-file-labels")
-        own = (
-            options.decimal,
-            options.encoding,
-            options.missing_values,
-            options.codes,
-            options.factor,
-            options.rename,
-        )
-        if any(own) or options.skip_rows is not None or roles_of(options):
+        recoded = (options.source, options.missing_values, options.codes, options.rename)
+        if any(recoded) or _said_of(options.sites) or roles_of(options):
             raise refused("site-file-options")
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
         raise refused("files-site", n_files=len(files))
     sources, roles = (
-        named_sources(files, options.decimal, options.encoding, options.skip_rows),
+        named_sources(files, options),
         replace(roles, **roles_of(options)),
     )
     return read_sites(sources, roles, doing)
@@ -564,20 +524,20 @@ def _new_names(
     new: dict[str, dict[str, str]] = {site: {} for site in names}
     for site, each in renamed.items():
         if site and site not in names:
-            raise InputError(f"--rename: there is no site {site!r}; there are {', '.join(names)}")
+            raise InputError(f"rename: there is no site {site!r}; there are {', '.join(names)}")
         for old, name in each.items():
             at = [other for other in names if other == (site or other) and old in names[other]]
             if not at:
                 which = f"site {site!r} has" if site else "no site has a"
                 has = f"no column {old!r}" if site else f"column {old!r}"
-                raise InputError(f"--rename: {which} {has}")
+                raise InputError(f"rename: {which} {has}")
             if full := [other for other in at if name in names[other]]:
-                raise InputError(f"--rename: site {full[0]!r} has a column {name!r} already")
+                raise InputError(f"rename: site {full[0]!r} has a column {name!r} already")
             for other in at:
-                put(new[other], old, name, "--rename", repr(old))
+                put(new[other], old, name, "rename", repr(old))
     for site, each in new.items():
         if (twice := first_twice(each.values())) is not None:
-            raise InputError(f"--rename: two columns of site {site!r} are to be called {twice!r}")
+            raise InputError(f"rename: two columns of site {site!r} are to be called {twice!r}")
     return new
 
 
@@ -794,24 +754,16 @@ def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
 
 
 def named_sources(
-    arguments: Iterable[str],
-    decimal: str | None = None,
-    encoding: str | None = None,
-    skip: int | None = None,
+    arguments: Iterable[str], options: ValueOptions = AS_THEY_ARE
 ) -> dict[str, OneSource]:
     """Return the files by site: ``path`` is named by its stem, and ``name=path`` sets a name.
 
     Parameters
     ----------
     arguments : iterable of str
-        The files as arguments of a command, possibly with options of their own.
-    decimal : {".", ","}, optional
-        The decimal sign of CSV files; by default inferred from each file.
-    encoding : str, optional
-        The encoding of CSV files; by default inferred from each file.
-    skip : int, optional
-        The number of lines above the tables of CSV and Excel files; by default inferred from each
-        file.
+        The files as arguments of a command.
+    options : ValueOptions
+        How files are read, all and those of single sites.
 
     Returns
     -------
@@ -821,74 +773,103 @@ def named_sources(
     Raises
     ------
     InputError
-        If two sites have the same name, or an option is unknown.
+        If two sites have the same name, or none has one that an option says.
 
     Examples
     --------
     >>> sources = named_sources(["data/south.csv", "Upper North=data/n1.parquet"])
     >>> [(site, str(source)) for site, source in sources.items()]
     [('Upper North', 'data/n1.parquet'), ('south', 'data/south.csv')]
-    >>> source = named_sources(["east=east_de.csv:decimal=,:encoding=latin-1"])["east"]
+    >>> german = {"decimal": ",", "encoding": "latin-1"}
+    >>> source = named_sources(["east=de.csv"], ValueOptions({"east": german}))["east"]
     >>> str(source), source.decimal, source.encoding
-    ('east_de.csv', ',', 'latin-1')
+    ('de.csv', ',', 'latin-1')
     """
     sources: dict[str, OneSource] = {}
     for argument in arguments:
-        site, source = _named(argument)
+        site, source = _named(argument, options)
         if site in sources:
             raise InputError(
                 f"two sites are called {site!r} ({sources[site]} and {source}); give one of them "
                 f"another name, as in {shlex.quote(f'{site}-2={source}')}"
             )
-        if isinstance(source, WarehouseSource):
-            sources[site] = source
-            continue
-        format = FORMATS.get(suffix_of(source.path.name) or "")
-        if format is not None and "skip" in format.options and source.skip is None:
-            source = replace(source, skip=skip)
-        if format is CSV:
-            decimals, letters = source.decimal or decimal, source.encoding or encoding
-            source = replace(source, decimal=decimals, encoding=letters)
         sources[site] = source
+    own = {} if getattr(options, "site_column", None) else options.sites
+    if alone := [site for site in own if site not in sources and "path" not in own[site]]:
+        there = ", ".join(sorted(sources))
+        raise InputError(f"{dotted('sites', alone[0])}: no file is of this site; there are {there}")
     return dict(sorted(sources.items()))
 
 
-def _named(argument: str) -> tuple[str, OneSource]:
-    """Return the name of a site and its file, with the options of that file."""
-    options: dict[str, Any] = {}
-    if not Path(argument).exists():
-        argument, *parts = OPTION.split(argument)
-        options = _options(argument, parts)
-        _check_no_option(argument)
-    if scheme := ADDRESS.search(argument):
-        return _remote(argument, scheme[1], options)
-    name, equals, path = argument.partition("=")
-    if not equals or Path(argument).exists():
-        name, path = _stem(argument), argument
-    if not name.strip() or not path:
-        raise InputError(f"{argument!r} must be FILE or NAME=FILE")
+def _said_of(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the sites of which more is said than their files."""
+    return [site for site, table in sites.items() if table.keys() - {"path"}]
+
+
+def _named(argument: str, options: ValueOptions) -> tuple[str, OneSource]:
+    """Return the name of a site and its file, with what is said of how it is read."""
+    name, path = name_and_path(argument)
+    if scheme := ADDRESS.search(path):
+        return name, _remote(name, path, scheme[1], options)
     if isdir(path) and not path.endswith("/") and not has_partitions(Path(path)):
         raise InputError(
             f"{path} is a folder; give one file for each site, or write {path}/ if its Parquet "
             "files are the rows of one"
         )
-    return name.strip(), FileSource(Path(path), **options)
+    return name, _file(name, Path(path), options)
 
 
-def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, OneSource]:
-    """Return the name of a site and what is at an address: a copy of a file, or a warehouse."""
-    before, _, rest = argument.partition("://")
-    name, address = before.rpartition("=")[0].strip(), f"{scheme}://{rest}"
-    place = rest.partition("?")[0].rstrip("/")
+def name_and_path(argument: str) -> tuple[str, str]:
+    """Return the name of a site, and its file or address.
+
+    Examples
+    --------
+    >>> name_and_path("a/north.csv"), name_and_path("b=https://x.org/south.csv?v=2")
+    (('north', 'a/north.csv'), ('b', 'https://x.org/south.csv?v=2'))
+    """
+    name, equals, path = argument.partition("=")
+    address = ADDRESS.search(argument)
+    if not equals or (Path(argument).exists() if address is None else "/" in name):
+        place = argument.partition("?")[0].rstrip("/")
+        name, path = _stem(argument if address is None else PurePosixPath(place).name), argument
+    if not name.strip() or not path:
+        raise InputError(f"{argument!r} must be FILE or NAME=FILE")
+    if (said := AS_READ.search(argument)) and not Path(argument).exists():
+        raise InputError(
+            f"{said[1]} of a file is a key of the study file: --set sites.SITE.{said[1]}=VALUE"
+        )
+    return name.strip(), path
+
+
+def _file(site: str, path: Path, options: ValueOptions) -> FileSource:
+    """Return the file of a site; what is said of all files counts for those of its kinds."""
+    form = FORMATS.get(suffix_of(path.name) or "")
+    usual = {name: value for name, value in options.source.items() if form and name in form.options}
+    own = _keys_of(site, options)
+    if other := own.keys() - set(FILE_OPTIONS):
+        raise InputError(f"{dotted('sites', site, min(other))} is for a database, not for {path}")
+    return FileSource(path, **{**usual, **own})
+
+
+def _keys_of(site: str, options: ValueOptions) -> dict[str, Any]:
+    """Return what is said of how a site's rows are read."""
+    others = ("path", "rename", "factors")
+    return {key: value for key, value in options.sites.get(site, {}).items() if key not in others}
+
+
+def _remote(name: str, address: str, scheme: str, options: ValueOptions) -> OneSource:
+    """Return what is at an address: a copy of a file, or a warehouse."""
+    place = address.partition("?")[0].rstrip("/")
     if scheme in WEB or (scheme in SCHEMES and suffix_of(place)):
-        path = fetched(address)
-        return name or _stem(path.name), FileSource(path, **options)
-    if other := options.keys() - {"query", "table", "where", "order"}:
-        raise InputError(f"{scheme}://...: the option {min(other)} is for files")
-    source = WarehouseSource(address, **options)
+        return _file(name, fetched(address), options)
+    own = _keys_of(name, options)
+    if other := own.keys() - {"query", "table", "where", "order", "version", "password_file"}:
+        raise InputError(f"{scheme}://...: {dotted('sites', name, min(other))} is for files")
+    secret = own.get("password_file")
+    source = WarehouseSource(address, **{**own, "password_file": secret and Path(secret)})
     with error_prefix(f"{scheme}://..."):
         source.check()
-    return name or str(options.get("table", PurePosixPath(place).name)), _now(source)
+    return _now(source)
 
 
 def _now(source: WarehouseSource, columns: Sequence[str] | None = None) -> WarehouseSource:
@@ -906,34 +887,6 @@ def _stem(path: str) -> str:
     """Return the name of a site whose file is given without a name."""
     file = Path(path).name
     return file[: len(file) - len(suffix_of(file) or "")] or path
-
-
-def _options(file: str, parts: list[str]) -> dict[str, Any]:
-    """Return the options of a file from alternating names and values."""
-    shown = "the address" if ADDRESS.search(file) else file  # there may be a password in it
-    options: dict[str, Any] = {}
-    for name, value in zip(parts[::2], parts[1::2], strict=True):
-        if name in options or not value.strip():
-            what = "is given twice" if name in options else "has no value"
-            raise InputError(f"{shown}: the option {name} {what}")
-        options[name] = tuple(column_list(value, "names") or ()) if name == "names" else value
-    if "skip" in options:
-        if not options["skip"].strip().isdecimal():
-            raise InputError(f"{shown}: skip must be a number of lines, not {options['skip']!r}")
-        options["skip"] = int(options["skip"])
-    if options.get("decimal", POINT) not in (POINT, COMMA):
-        raise InputError(f'{shown}: decimal must be "." or ",", not {options["decimal"]!r}')
-    return options
-
-
-def _check_no_option(file: str) -> None:
-    """Raise an error for an unknown option behind a file."""
-    path, _, unknown = file.rpartition(":")
-    if ADDRESS.search(file) is None and "=" in unknown and suffix_of(path) is not None:
-        raise InputError(
-            f"{path} has no option {unknown.partition('=')[0]!r}; there are "
-            f"{', '.join(FILE_OPTIONS)}, as in {path}:decimal=,"
-        )
 
 
 def are_site_files(files: Sequence[str]) -> bool:
@@ -1026,9 +979,7 @@ def open_tables(
     if not is_asked:
         return Joining()
     own: dict[str | None, OwnTable] = {}
-    for site, source in named_sources(
-        files, values.decimal, values.encoding, values.skip_rows
-    ).items():
+    for site, source in named_sources(files, values).items():
         owner = str(source) if of_all else f"site {site!r}"
         own[None if of_all else site] = OwnTable.open(source, owner, options.id_column)
     return Joining(own, options.append)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from fedcluster.errors import InputError
 from fedcluster.recipes.specifications import Evaluate, Profile
 from fedcluster_app.cli import _options as cli
+from fedcluster_app.cli._keys import with_options
 from fedcluster_app.cli._screen import Doing, Screen, say, until_interrupted
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     """What each site holds, ignored columns, unknown and filled cells, and files of tables."""
 
 
-@cli.with_options
+@with_options
 def predict(
     model_file: cli.ModelFile,
     files: cli.Files,
     *,
     out: cli.Out,
-    algorithm: cli.OwnAlgorithm = None,
-    engine: cli.Engine = None,
+    own_algorithm: str | None = None,
+    engine: str | None = None,
     values: cli.ValueOptions,
     join: cli.JoinOptions,
     show: cli.ShowOptions,
@@ -43,7 +44,7 @@ def predict(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         show.check_folder(out)
         rows = cli.FileOptions(**asdict(values), id_column=join.id_column)
-        given = (model_file, files, rows, algorithm, join, out, screen)
+        given = (model_file, files, rows, cli.own(own_algorithm), join, out, screen)
         sites, ignored, unknown, filled, tables = (
             _label(*given) if engine is None else _label_by_dask(engine, *given)
         )
@@ -148,7 +149,7 @@ def _asking(
     return models, lambda job: on_dask.on_model(job, files, rows, roles, address, doing)
 
 
-@cli.with_options
+@with_options
 def evaluate(
     model_file: cli.ModelFile,
     files: cli.Files,
@@ -158,8 +159,8 @@ def evaluate(
         cli.option("NAME", "Column with reference labels, to compare the clusters with."),
     ] = None,
     metric: cli.OwnMetrics = None,
-    algorithm: cli.OwnAlgorithm = None,
-    engine: cli.Engine = None,
+    own_algorithm: str | None = None,
+    engine: str | None = None,
     rows: cli.FileOptions,
     min_cluster_size: cli.LeastRows = 1,
     profile: cli.AlsoProfile = False,
@@ -177,6 +178,7 @@ def evaluate(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
+        algorithm, metric = cli.own(own_algorithm), cli.from_current_folder(metric)
         rows = replace(rows, label_column=label_column)
         both = [model_file, *([beside] if beside else [])]
         [model, *other], ask = _asking(
@@ -211,13 +213,13 @@ def evaluate(
     )
 
 
-@cli.with_options
+@with_options
 def profile(
     model_file: cli.ModelFile,
     files: cli.Files,
     *,
-    algorithm: cli.OwnAlgorithm = None,
-    engine: cli.Engine = None,
+    own_algorithm: str | None = None,
+    engine: str | None = None,
     rows: cli.FileOptions,
     min_cluster_size: cli.LeastRows = 1,
     keep_names: cli.KeepNames = False,
@@ -241,6 +243,7 @@ def profile(
 
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
+        algorithm = cli.own(own_algorithm)
         [model], ask = _asking(
             engine, [model_file], files, rows, algorithm, min_cluster_size, screen.doing
         )
@@ -315,7 +318,7 @@ RunFolder = Annotated[
 ]
 
 
-@cli.with_options
+@with_options
 def report(
     folder: RunFolder,
     *,

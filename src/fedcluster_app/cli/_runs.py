@@ -49,6 +49,7 @@ from fedcluster_app.tables.outputs import atomic_folder, label_files, write_labe
 HELD = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothing"}
 """Words for the content of a column in a comparison."""
 
+STUDY = "study.toml"
 FEW_SITES = 6
 """Number of sites that a comparison always shows, however narrow the screen."""
 Counts = dict[str, dict[str, int]]
@@ -293,6 +294,7 @@ def fit(job: Fit, rows: Reading, doing: Doing, min_cluster_size: int | None = No
 def write_fit(
     out: Path,
     fitted: FittedSites,
+    study: str,
     *,
     label: Callable[[Path], FittedSites] | None = None,
     joining: Joining | None = None,
@@ -306,6 +308,8 @@ def write_fit(
         The folder.
     fitted : FittedSites
         The fit.
+    study : str
+        The study file that repeats the fit.
     label : callable, optional
         ``label(folder)`` labels rows that are in no table, writes the labels, and returns the fit
         with its records.
@@ -332,7 +336,8 @@ def write_fit(
         drawn = [] if fitted.selection is None else job_files.write_selection(folder, fitted.report)
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
-        files = ["model.json", "history.json", *drawn, *labels.values()]
+        (folder / STUDY).write_text(study, "utf-8")
+        files = ["model.json", "history.json", STUDY, *drawn, *labels.values()]
         files += joining.files(list(labels.values()))
         page = Run(out.resolve().name, fitted.model.plain()) if report else None
         files = job_files.write_history(folder, fitted.report, content, files, page)

@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -268,10 +269,55 @@ def _advice(error: Exception) -> str | None:
         return f"{error.filename2 or error.filename} cannot be used: {reason(error)}"
     if hasattr(error, "format_message"):  # the command line itself is wrong
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
+        if now := said_now(str(getattr(error, "option_name", "")), command):
+            return now
         line = error.format_message().rstrip(".").replace("Value error, ", "")
         line = re.sub(r"( Did you mean .*\?)\1", r"\1", line)  # said twice, by typer and by click
         return f"{line}; see {command} --help"
     return None
+
+
+SAID = {
+    "codes": "codes.COLUMN.TEXT=NAME",
+    "factor": "sites.SITE.factors.COLUMN=FACTOR",
+    "rename": "rename.OLD=NEW",
+    "missing_values": "missing_values=[VALUE]",
+    "dates": "dates.COLUMN=age",
+    "decimal": "source.decimal=,",
+    "encoding": "source.encoding=NAME",
+    "skip_rows": "source.skip=N",
+    "weight_column": "weight_column=NAME",
+    "protection": "protection=groups",
+    "plugin": "plugins=[MODULE]",
+    "engine": "engine=dask",
+    "no_report": "report=false",
+    "log": "prepare.log=[COLUMN]",
+    "bounds": "prepare.bounds.COLUMN=[LOW,HIGH]",
+    "weight": "prepare.weights.COLUMN=FACTOR",
+    "pca": "prepare.pca=N",
+    "prepare": "prepare.then=MODULE.NAME",
+    "elbow": "select_k.pick=elbow",
+    "deadline": "run.deadline=SECONDS",
+}
+"""How keys of a study file are set that were options of the command line by another name."""
+
+
+def said_now(option: str, command: str) -> str:
+    """Return how a study file says what was an option of a command; empty if it was none.
+
+    Examples
+    --------
+    >>> said_now("--n-init", "fedcluster fit")
+    '--n-init is a key of the study file: --set fit.n_init=VALUE'
+    """
+    from fedcluster.recipes.specifications import Fit, SelectK
+
+    name, words = option.lstrip("-").replace("-", "_"), command.split()
+    kind = SelectK if words[-1] == "select-k" else Fit
+    key = SAID.get(name, "")
+    if not key and name in [each.name for each in fields(kind) if each.metadata]:
+        key = f"{kind.kind.replace('-', '_')}.{name}=VALUE"
+    return f"{option} is a key of the study file: --set {shlex.quote(key)}" if key else ""
 
 
 def complain(kind: str, message: str) -> None:

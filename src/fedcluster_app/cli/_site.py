@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster_app.cli import _options as cli
+from fedcluster_app.cli._keys import with_options
 from fedcluster_app.cli._screen import (
     REFUSALS,
     TRANSPORTS,
@@ -433,16 +434,15 @@ def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
     return site_permits(site, membership), site_log(site, membership)
 
 
-@cli.with_options
+@with_options
 def check(
     files: cli.Files,
     *,
     columns: cli.Columns = None,
     exclude: cli.Exclude = None,
     lenient: cli.Lenient = False,
-    dates: cli.Dates = None,
+    dates: Any = None,
     scaling: cli.Scaling,
-    shaping: cli.Shaping,
     rows: cli.FileOptions,
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
@@ -462,10 +462,10 @@ def check(
         from fedcluster.preprocessing.spec import met_in_words
         from fedcluster_app.cli._runs import compared
 
-        options = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates)
+        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates or {})
         scaling = replace(scaling, missing=scaling.missing or "mean")
-        prepare = cli.preparation(scaling, columns, shaping)
-        found = compared(files, options, prepare, screen.doing)
+        prepare = cli.preparation(scaling, columns)
+        found = compared(files, rows, prepare, screen.doing)
         screen.warnings += found.fit_report.doubts
     screen.result(
         found.content,
@@ -478,11 +478,11 @@ def check(
 
 
 def suffix_of_data(file: str) -> bool:
-    """Return whether a file holds rows, by its ending; it may have a name and options."""
-    from fedcluster_app.cli._reading import ADDRESS, OPTION
+    """Return whether a file holds rows, by its ending; it may have a name."""
+    from fedcluster_app.cli._reading import ADDRESS
     from fedcluster_app.tables.sources import suffix_of
 
-    return bool(ADDRESS.search(file)) or suffix_of(OPTION.split(file)[0]) is not None
+    return bool(ADDRESS.search(file)) or suffix_of(file) is not None
 
 
 def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:

@@ -159,25 +159,25 @@ class Run:
 
 
 def _in_words(content: Mapping[str, Any]) -> str:
-    """Describe in a few words the job of a run, as options of the command.
+    """Describe in a few words the job of a run, as options and keys.
 
     Examples
     --------
     >>> _in_words({"job": "fit", "parameters": {"n_clusters": 3, "m": 2.0, "model": "auto"}})
-    'fit -k 3 -m 2.0'
+    'fit -k 3 fit.m=2.0'
     >>> _in_words({"job": "fit", "parameters": {"n_clusters": "auto", "model": "mixture"}})
     'fit -k auto --model mixture'
     """
     parameters = content.get("parameters", {})
     told = {option: parameters.get(name) for option, name in TELLING.items()}
     if parameters.get("model") in ("mixture", "merged"):
-        told["--model"] = parameters["model"]
-    given = [f"{option} {value}" for option, value in told.items() if value is not None]
+        told["--model "] = parameters["model"]
+    given = [f"{option}{value}" for option, value in told.items() if value is not None]
     return " ".join([content.get("job", ""), *given])
 
 
-TELLING = {"-k": "n_clusters", "-m": "m", "--epsilon": "epsilon"}
-"""Options that tell runs apart, with their parameters."""
+TELLING = {"-k ": "n_clusters", "fit.m=": "m", "fit.epsilon=": "epsilon"}
+"""Options and keys that tell runs apart, with their parameters."""
 
 
 def exchanges(folder: Path) -> int:

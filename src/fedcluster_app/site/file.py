@@ -55,7 +55,18 @@ from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.limits import Dominance, MinClusterSize, MinRows
 from fedcluster.privacy.other_groups import SUFFIX, others_of
 from fedcluster.privacy.partition import OtherSettingsError, Partition
-from fedcluster_app.records import Names, Positive, Table, Text, load_record, record
+from fedcluster_app.records import (
+    FACTOR,
+    Codes,
+    Factor,
+    MissingValues,
+    Names,
+    Positive,
+    Table,
+    Text,
+    load_record,
+    record,
+)
 from fedcluster_app.site.groups_log import GroupsLog
 from fedcluster_app.site.process import Cost
 from fedcluster_app.tables.matrices import Matrix
@@ -618,19 +629,6 @@ def _summary_of_tables(tables: Sequence[RowTable], owner: str, group: str | None
     return summary
 
 
-MissingValues = Annotated[
-    list[int | float | str],
-    Meta(description='a list of numbers and texts, as in [-999, "unknown"]'),
-]
-Codes = Annotated[
-    dict[str, Text],
-    Meta(
-        min_length=1,
-        description='a table of what each code means, as in sex = { "1" = "M", "2" = "F" }',
-    ),
-]
-FACTOR = 'a number other than 0, as in sbp = 7.50062, or as in temp = "1.8x+32"'
-Factor = Annotated[float | str, Meta(description=FACTOR)]
 DateRule = Annotated[
     str,
     Meta(
@@ -855,9 +853,9 @@ class _Written(Struct, forbid_unknown_fields=True):
 def _with_rules(site: SiteFile, rule: str) -> SiteFile:
     """Return a site whose groups have rules, so that its rows are always grouped."""
     if site.privacy is not None:
-        raise refused("rules-exact", where="", rule=rule, instead="a privacy budget")
+        raise refused("rules-budget", where="", rule=rule)
     if site.protection == "limits":
-        raise refused("rules-exact", where="", rule=rule, instead="protection 'limits'")
+        raise refused("rules-limits", where="", rule=rule)
     disclosed = {*(site.columns or ()), *filter(None, [site.label_column])}
     for name in site.groups.sensitive:
         if site.columns is not None and name not in disclosed:
@@ -867,7 +865,7 @@ def _with_rules(site: SiteFile, rule: str) -> SiteFile:
             )
     if site.groups.preset == "strict" and site.federation:
         if site.federation.get("secure") is not True:
-            raise refused("strict-secure", where="", do="write secure = true under [federation]")
+            raise refused("strict-plain", where="")
         if site.federation.get("allow_alone"):
-            raise refused("strict-secure", where="", do="leave out allow_alone")
+            raise refused("strict-alone", where="")
     return replace(site, protection="groups")

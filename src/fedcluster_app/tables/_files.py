@@ -48,6 +48,7 @@ from fedcluster.frames.rows import (
     reading_with,
     statement,
 )
+from fedcluster.texts.words import setting
 from fedcluster_app.tables.remote import own_folder
 
 # CSV
@@ -423,8 +424,13 @@ def _refuse_titles(path: Path, titles: Sequence[Sequence[Any]], n_lines: int) ->
     title = next(str(cell) for record in titles for cell in record if _filled([cell]))
     raise InputError(
         f"{path}: {title.strip()[:20]!r} seems to be a title, and line {n_lines + 1} the header; "
-        f"say {path.name}:skip={n_lines} or, in a site file, skip = {n_lines} under [source]"
+        f"say {said_of(path, 'skip', n_lines)} or, in a site file, skip = {n_lines} under [source]"
     )
+
+
+def said_of(path: Path, key: str, to: Any) -> str:
+    """Return the option that says how a file is read, if its site has the name of the file."""
+    return setting("sites", re.sub(r"\.\w+(\.gz)?$", "", path.name), key, to=to)
 
 
 def _delimiter(lines: Sequence[str], decimal: str) -> str:
@@ -730,10 +736,11 @@ def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> str:
     wide = {name: sum(_filled(line) > 1 for line in lines) for name, lines in sheets.items()}
     tables = [name for name, n_lines in wide.items() if n_lines > 1]
     if len(tables) > 1:
-        file, said = path.name, ", ".join(f"{name!r} ({wide[name]:,} lines)" for name in tables)
+        said = ", ".join(f"{name!r} ({wide[name]:,} lines)" for name in tables)
         raise InputError(
             f"{path} has a table on each of the sheets {said}: name one, as in "
-            f'{file}:sheet={tables[0]} or, in a site file, sheet = "{tables[0]}" under [source]'
+            f"{said_of(path, 'sheet', tables[0])} or, in a site file, "
+            f'sheet = "{tables[0]}" under [source]'
         )
     used = tables[0] if tables else first
     if left := [name for name in sheets if name != used and any(map(_filled, sheets[name]))]:
@@ -847,7 +854,9 @@ def _chosen(names: Sequence[str], wanted: str | None, path: Path) -> str:
     if wanted is not None and wanted not in names:
         raise InputError(f"{path} has no table {wanted!r}; it has {have}")
     if wanted is None and len(names) != 1:
-        raise InputError(f"{path} has the tables {have}; name one, as in {path.name}:table=NAME")
+        raise InputError(
+            f"{path} has the tables {have}; name one, as in {said_of(path, 'table', 'NAME')}"
+        )
     return names[0] if wanted is None else wanted
 
 

@@ -56,6 +56,7 @@ from fedcluster_app.tables._files import (
     open_excel,
     open_sqlite,
     open_statistics,
+    said_of,
     values_in,
 )
 from fedcluster_app.tables.matrices import (
@@ -264,11 +265,11 @@ def _check_header(table: Table, owner: str, said: Collection[str]) -> None:
         rows = table.first_rows(FIRST_ROWS)
     whole = [row for row in rows if len(row) == len(table.names)]
     if why := values_in(table.names, whole):
-        file = table.path.name
         raise InputError(
             f"{owner}: the first line of {table.path} seems to hold values, not the names of its "
             f"columns ({why}); put a line with names above it, or name them, as in "
-            f'{file}:names=A,B,C or, in a site file, names = ["A", "B", "C"] under [source]'
+            f"{said_of(table.path, 'names', ['A', 'B', 'C'])} or, in a site file, "
+            'names = ["A", "B", "C"] under [source]'
         )
 
 

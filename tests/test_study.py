@@ -1,0 +1,153 @@
+"""The study file: what it says is what options say, and a fit writes one that repeats it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli import fails, run
+
+pytestmark = pytest.mark.usefixtures("short_searches")
+
+STUDY = """
+columns = ["age", "sbp", "sex"]
+missing_values = [-999]
+
+[sites]
+north = "data/north.csv"
+south = { path = "data/south.csv", decimal = ",", rename = { years = "age" } }
+west = { path = "data/west.csv", factors = { sbp = 7.5 } }
+
+[codes.sex]
+female = "F"
+
+[prepare]
+weights = { sex = 0.5 }
+
+[fit]
+n_clusters = 3
+seed = 7
+tol = 0.01
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(5)
+    Path("data").mkdir()
+    for site, names in {"north": "age", "south": "years", "west": "age"}.items():
+        sep, point = (";", ",") if site == "south" else (",", ".")
+        lines = [sep.join([names, "sbp", "sex"])]
+        for i in range(40):
+            age, sbp = rng.normal((30, 50, 70)[i % 3], 3), rng.normal((110, 130, 150)[i % 3], 4)
+            cells = f"{age:.1f}", f"{sbp / (7.5 if site == 'west' else 1):.2f}"
+            cells = ("-999", cells[1]) if i == 4 else cells
+            word = ("F", "female", "M")[i % 3] if site == "north" else "FM"[i % 2]
+            lines.append(sep.join([*(cell.replace(".", point) for cell in cells), word]))
+        Path(f"data/{site}.csv").write_text("\n".join(lines))
+    Path("study.toml").write_text(STUDY)
+
+
+def outcome(folder):
+    """The bits of a fit."""
+    labels = {path.name: path.read_text() for path in sorted(Path(folder, "labels").iterdir())}
+    return Path(folder, "model.json").read_text(), labels
+
+
+def test_a_study_file_says_what_options_and_settings_say():
+    assert run("fit", "study.toml", "--out", "a").exit_code == 0
+    files = [f"data/{site}.csv" for site in ("north", "south", "west")]
+    said = ["missing_values=[-999]", "codes.sex.female=F", "prepare.weights.sex=0.5"]
+    said += ["sites.south.decimal=,", "sites.south.rename.years=age", "sites.west.factors.sbp=7.5"]
+    said = [word for each in [*said, "fit.tol=0.01"] for word in ("--set", each)]
+    options = ["-k", 3, "--seed", 7, "--columns", "age,sbp,sex"]
+    assert run("fit", *files, *options, *said, "--out", "b").exit_code == 0
+    assert outcome("a") == outcome("b")
+
+
+def test_a_fit_is_repeated_by_the_file_that_it_writes():
+    dates = "\n".join(
+        ["age,sbp,sex,seen", *(f"{40 + i},{i % 7},F,2001-02-{i + 1}" for i in range(9))]
+    )
+    Path("data/east.csv").write_text(dates)
+    ran = run("fit", "study.toml", "-k", "2-3", "--set", "fit.max_iter=9", "--out", "deep/a")
+    assert ran.exit_code == 0
+    assert run("fit", "deep/a/study.toml", "--out", "b").exit_code == 0
+    assert outcome("deep/a") == outcome("b")
+    own = ["data/east.csv", "-k", 2, "--set", "dates=age", "--columns", "seen", "--out", "c"]
+    assert run("fit", *own).exit_code == 0
+    assert 'seen = "age:2' in Path("c/study.toml").read_text()
+    assert run("fit", "c/study.toml", "--out", "d").exit_code == 0
+    assert outcome("c") == outcome("d")
+
+
+def test_other_commands_read_the_same_file_and_others_take_the_place_of_its_sites():
+    assert run("fit", "study.toml", "--out", "a").exit_code == 0
+    for command in (["evaluate", "a"], ["profile", "a"], ["select-k"], ["check"]):
+        ran = run(*command, "study.toml", "--json")
+        assert ran.exit_code == 0, ran.output
+        json.loads(ran.stdout)
+    assert run("predict", "a", "study.toml", "--out", "new").exit_code == 0
+    assert run("predict", "a", "study.toml", "north=data/north.csv", "--out", "one").exit_code == 0
+    for folder, sites in {"new": ["north", "south", "west"], "one": ["north"]}.items():
+        assert sorted(path.stem for path in Path(folder).iterdir()) == sites
+        for site in sites:
+            text = Path(folder, f"{site}.csv").read_text()
+            assert text == Path("a/labels", f"{site}.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("tol =", "tolerance =", "[fit], unknown key 'tolerance'; known are n_clusters,"),
+        ("[prepare]", "[preparing]", "unknown key 'preparing'; did you mean 'prepare'?"),
+        (
+            "decimal = ",
+            "decimals = ",
+            "[sites.south], unknown key 'decimals'; did you mean 'decimal'",
+        ),
+        ("seed = 7", 'seed = "a"', "[fit], seed must be a whole number, not 'a'"),
+        ("sbp = 7.5", "sbp = []", "[sites.west], factors.sbp must be a number other than 0"),
+        ('"data/north.csv"', '""', "[sites.north], path must be a text"),
+        ("north =", '"n=1" =', "[sites]: 'n=1' names no site"),
+        ("[sites]\n", "[sites]\n[", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_study_file_is_one_line(old, new, line):
+    assert old in STUDY
+    Path("study.toml").write_text(STUDY.replace(old, new, 1))
+    said = fails("fit", "study.toml", "--out", "out")
+    assert said.startswith("study.toml")
+    assert line in said
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["--set", "fit.seed"], "--set fit.seed: it must be KEY=VALUE, as in fit.seed=1"),
+        (["--set", "fit.sed=1"], "--set fit.sed=1: [fit], unknown key 'sed'; did you mean 'seed'?"),
+        (
+            ["--set", "fit.tol=1", "--set", "fit.tol=2"],
+            "--set says two different things of fit.tol",
+        ),
+        (["--seed", "1", "--set", "fit.seed=2"], "--seed and --set fit.seed say two different"),
+        (["--set", "run.deadline=2"], "--set run.deadline: fedcluster fit has no use for this key"),
+        (["--set", "sites.east.skip=1"], "sites.east: no file is of this site; there are north"),
+        (
+            ["--codes", "sex:f=F"],
+            "--codes is a key of the study file: --set codes.COLUMN.TEXT=NAME",
+        ),
+        (["--max-iter", "3"], "--max-iter is a key of the study file: --set fit.max_iter=VALUE"),
+        (["-m", "3"], "-m is a key of the study file: --set fit.m=VALUE"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_one_line(given, line):
+    said = fails("fit", "data/north.csv", "-k", "2", *given)
+    assert line in said
+
+
+def test_lists_of_settings_are_joined():
+    both = ["--set", "missing_values=[-999]", "--set", "missing_values=['age:4']"]
+    assert run("fit", "study.toml", *both, "--out", "a").exit_code == 0
+    assert 'missing_values = [-999, "age:4"]' in Path("a/study.toml").read_text()
