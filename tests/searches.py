@@ -6,12 +6,18 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from fedcluster.mixtures.on_leaves import Search
+from fedcluster.recipes._seeds import SeedEffort
+from fedcluster.selection._mixtures import Effort
+
 FEW: dict[str, dict[str, Any]] = {
     "recipes.fit": {
         **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "N_TRIMMED": 4},
         "MANY": {2: 4, 4: 2},
     },
-    "recipes._seeds": {"RESTARTS": 6, "CHILDREN": 8, "PATIENCE": 4, "FUZZY_RESTARTS": 6},
+    "recipes._seeds": {
+        "SEED_EFFORT": SeedEffort(restarts=6, children=8, patience=4, fuzzy_restarts=6),
+    },
     "recipes._mixtures": {
         **{"RESTARTS": 3, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
         **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "MANY_ROWS": 150},
@@ -20,11 +26,11 @@ FEW: dict[str, dict[str, Any]] = {
     "recipes.bootstrap": {"REPLICATES": 3, "MOST_STEPS": 4},
     "recipes.specifications": {"MOST_CLUSTERS": 5},
     "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},
-    "mixtures.on_leaves": {"FIRST": 4, "PATIENCE": 2, "BRIEF": 3, "LIKELY": 2, "LONG": 4},
-    "selection._judgement": {"REPLICATED": 2, "RESTARTS": 2},
-    "selection._mixtures": {"CONFIRMED": 3, "OTHERS": 1},
+    "selection.sweep": {"EFFORT": Effort(confirmed=3, others=1, replicated=2, restarts=2)},
 }
 """Runs of a search, by module: they go the same way, where they are few."""
+FEW_COMPONENTS = {"first": 4, "patience": 2, "brief": 3, "most_promising": 2, "long": 4}
+"""Mixtures of a search among leaves."""
 
 
 def shorten(put: Callable[[Any, str, Any], object]) -> None:
@@ -33,3 +39,5 @@ def shorten(put: Callable[[Any, str, Any], object]) -> None:
         module = import_module(f"fedcluster.{name}")
         for value in values.items():
             put(module, *value)
+    for value in FEW_COMPONENTS.items():
+        put(Search, *value)

@@ -268,7 +268,7 @@ def test_the_results_of_every_run_stay(tmp_path):
 
 
 def test_the_results_of_the_oldest_runs_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "RUNS", 2)
+    monkeypatch.setattr(worker.Versions, "runs_kept", 2)
     for i in range(5):
         model = Model(np.array([[float(i)]]), np.array([3.0]), ("x",))
         assert not keep_results(lambda *_: [Data(np.zeros((3, 1)))], model.plain(), tmp_path)

@@ -243,7 +243,7 @@ def quiet() -> list[Audit]:
     nothing = Attack("nothing", lambda play: play.public.claims(0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asking, "SEEDS", 100)
-        patch.setattr(auditing, "RESTARTS", 2)
+        patch.setattr(auditing, "QUALITY_RUNS", 2)
         return list(audit(simulated(200), [GROUPS], n_clusters=2, attacks=[nothing]))
 
 

@@ -101,7 +101,7 @@ def test_a_site_that_is_never_there_is_waited_for_only_while_too_few_have_replie
 def test_a_site_that_comes_late_takes_part_where_it_is_needed():
     carrier = script(west=Site(comes=30.0))
     assert ask(exchanges(carrier), 3) == (set(SITES), {})
-    assert 30.0 <= carrier.now <= 30.5 + exchange.LOOK_AROUND
+    assert 30.0 <= carrier.now <= 30.5 + exchange.RetryingTransport.look_around
 
 
 def test_the_first_exchange_has_patience_with_sites_that_start_slowly_and_no_other_has():
@@ -145,7 +145,7 @@ def test_a_message_that_is_lost_is_sent_once_more_after_a_third_of_the_deadline(
     carrier = script(west=Site(deaf=1))
     assert ask(exchanges(carrier)) == (set(SITES), {})
     assert len(carrier.sites["west"].asked) == 2
-    assert 40.0 <= carrier.now <= 40.5 + exchange.LOOK_AROUND
+    assert 40.0 <= carrier.now <= 40.5 + exchange.RetryingTransport.look_around
 
 
 def test_a_reply_that_comes_twice_counts_once():
@@ -180,7 +180,7 @@ def test_a_site_that_fails_is_tried_again_and_not_for_ever():
     assert ask(exchanges(carrier)) == (set(SITES), {})
     carrier = script(west=Site(fails=99))
     assert ask(exchanges(carrier))[1] == {"west": "its app stopped"}
-    assert len(carrier.sites["west"].asked) == exchange.TRIES
+    assert len(carrier.sites["west"].asked) == exchange.RetryingTransport.tries
     assert carrier.now < DEADLINE
 
 
@@ -199,7 +199,7 @@ def test_a_site_that_cannot_be_reached_may_come_back_as_often_as_it_likes():
 
     carrier.send = send  # type: ignore[method-assign]
     assert ask(exchanges(carrier)) == (set(SITES), {})
-    assert len(reached) > exchange.TRIES
+    assert len(reached) > exchange.RetryingTransport.tries
 
 
 def test_a_cancelled_run_is_noticed_while_a_site_is_waited_for_and_all_sites_can_be_told():
@@ -208,9 +208,9 @@ def test_a_cancelled_run_is_noticed_while_a_site_is_waited_for_and_all_sites_can
     transport = exchanges(carrier)
     with pytest.raises(CancelledError, match="the run was cancelled"):
         ask(transport)
-    assert carrier.now == pytest.approx(20.0, abs=exchange.POLL)
+    assert carrier.now == pytest.approx(20.0, abs=exchange.RetryingTransport.poll)
     assert ask(transport, 0, b"cancel")[0] == {"east", "north"}
-    assert carrier.now == pytest.approx(20.0 + exchange.FAREWELL, abs=0.5)
+    assert carrier.now == pytest.approx(20.0 + exchange.RetryingTransport.farewell, abs=0.5)
     assert carrier.sites["west"].asked[-1][1] == 2
 
 

@@ -749,7 +749,7 @@ def test_a_server_that_is_not_there_is_said_at_once(trial):
 
 
 def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypatch):
-    monkeypatch.setattr(exchange, "POLL", 0.01)
+    monkeypatch.setattr(exchange.RetryingTransport, "poll", 0.01)
     folder = begin(trial, tmp_path / "out")
     (folder / CANCEL).touch()
     network.carry_out(folder.name)
@@ -815,7 +815,7 @@ class Console:
 @pytest.fixture
 def awaiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A carrier, with the folder of a run whose sites are as in a console."""
-    monkeypatch.setattr(carrying, "LOOK", 0.01)
+    monkeypatch.setattr(carrying, "SITES_LOOK", 0.01)
 
     def made(console: Console, **terms: object) -> tuple[FlareCarrier, Path]:
         monkeypatch.setattr(carrying, "session", lambda _federation: nullcontext(console))

@@ -30,8 +30,8 @@ ASKED = [Task(Lloyd(), START)]
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Look often: there is no network here."""
-    monkeypatch.setattr(flower, "POLL", 0.002)
-    monkeypatch.setattr(exchange, "LOOK_AROUND", 0.004)
+    monkeypatch.setattr(flower.FlowerCarrier, "poll", 0.002)
+    monkeypatch.setattr(exchange.RetryingTransport, "look_around", 0.004)
 
 
 def federation(**how) -> tuple[RemoteEngine, ProcessGrid, dict[str, int]]:

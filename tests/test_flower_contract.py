@@ -356,15 +356,15 @@ def test_a_supernode_looks_often_while_there_is_work_and_seldom_when_it_is_idle(
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     clock = launcher.SuperNodeClock()
-    clock._pace = launcher.Pace(launcher.QUICK, launcher.IDLE, slept.append)  # noqa: SLF001
+    clock._pace = launcher.Pace(clock.quick, clock.idle, slept.append)  # noqa: SLF001
     for _ in range(200):
         clock.sleep(3)
-    assert slept[:10] == [launcher.QUICK] * 10
+    assert slept[:10] == [launcher.SuperNodeClock.quick] * 10
     assert slept == sorted(slept)
-    assert slept[-1] == launcher.IDLE
+    assert slept[-1] == launcher.SuperNodeClock.idle
     clock.sleep(0.5)
     clock.sleep(3)
-    assert slept[-2:] == [launcher.QUICK] * 2
+    assert slept[-2:] == [launcher.SuperNodeClock.quick] * 2
 
 
 # What the programs print

@@ -35,7 +35,7 @@ def federation(tmp_path: Path) -> Federation:
 
 @pytest.fixture
 def coordinator(federation: Federation, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(queues, "LOOK", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "look", 0.01)
     monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
     with operated(federation) as coordinator:
         yield coordinator
@@ -293,7 +293,7 @@ def test_a_full_disk_is_one_line_until_a_line_is_written(tmp_path: Path, capsys)
 
 
 def test_logs_are_rotated_and_for_their_owner_only(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(logs, "LARGEST", 300)
+    monkeypatch.setattr(logs, "LARGEST_LOG", 300)
     monkeypatch.setattr(logs, "FILES", 2)
     path = tmp_path / "logs" / "coordinator.jsonl"
     with logged(path, printed=False) as logger:

@@ -318,8 +318,8 @@ def test_a_folder_that_is_damaged_meanwhile_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(registries, "LOOK", 0.01)
-    monkeypatch.setattr(registries, "AGAIN", 0.01)
+    monkeypatch.setattr(registries.Registry, "look", 0.01)
+    monkeypatch.setattr(registries.Registry, "again", 0.01)
     registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
     with registry.kept():
         before = control.let_in()
@@ -345,8 +345,8 @@ def wait_until(holds: Any) -> None:
 def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key waits until the coordinator knows it; then Flower's program is started anew."""
     site, known = folder / "sites/north", threading.Event()
-    monkeypatch.setattr(member, "LOOK", 0.01)
-    monkeypatch.setattr(member, "ASK", 0.0)
+    monkeypatch.setattr(member.Credentials, "look", 0.01)
+    monkeypatch.setattr(member.Credentials, "ask", 0.0)
     told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
     monkeypatch.setattr(member, "key_status", told)
     make_site_key(site, "state/key")

@@ -37,7 +37,7 @@ from fedcluster.privacy import Groups
 from fedcluster.recipes import FitSpec, _mixtures
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._judgement import _agree, _by_means
-from fedcluster.selection._mixtures import confirmed_plan, likely_mixtures
+from fedcluster.selection._mixtures import EFFORT, confirmed_plan, likely_mixtures
 
 HOW = Preprocessor(
     (
@@ -425,7 +425,7 @@ def test_brief_runs_ask_the_leaves_once_about_each_mixture(monkeypatch: pytest.M
         monkeypatch.setattr(LeafRows, name, counted(name))
     monkeypatch.setattr(LeafRows, "started", started)
     monkeypatch.setattr(Loss, "of", looked)
-    monkeypatch.setattr(on_leaves, "MOST", 3)
+    monkeypatch.setattr(Search, "most", 3)
     monkeypatch.setattr(on_leaves, "_promising", lambda found: [])
     Search(LeafRows(of_rows(table, seen, weights), table), KINDS).likely()
     assert calls["posteriors"] == calls["next"] > 7 * 3 * 3
@@ -455,7 +455,7 @@ def test_leaves_count_the_levels_of_texts_and_what_is_left_of_them() -> None:
 def test_k_means_of_leaves_starts_in_the_columns_that_are_clustered() -> None:
     table, seen, weights = wards()
     rows = LeafRows(of_rows(table, seen[:4], weights[:4]), table)
-    [task] = next(_by_means(rows, 4, 0))
+    [task] = next(_by_means(rows, 4, 0, EFFORT))
     assert_allclose(task.state.centers, table.clustered(seen[:4]))
     assert not np.allclose(task.state.centers, seen[:4])
 

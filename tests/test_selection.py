@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import RULES, RuleName
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
-from fedcluster.selection import INDICES, Rule, _judgement
+from fedcluster.selection import INDICES, Rule, _mixtures
 from fedcluster.selection.sweep import box, gaps, sweep
 from fedcluster.selection.verdict import judged
 from reproduction.datasets import ffcm_case
@@ -486,7 +486,8 @@ def test_k_means_whose_centres_still_move_gives_way_to_what_was_judged(
     monkeypatch: pytest.MonkeyPatch, ks: Any, means: bool
 ) -> None:
     """Where what was judged has another number of clusters, it goes on until they rest."""
-    monkeypatch.setattr(_judgement, "ROUNDS", 1)
+    effort = replace(_mixtures.EFFORT, rounds_of_means=1)
+    monkeypatch.setattr("fedcluster.selection.sweep.EFFORT", effort)
     X, _ = SHAPES["16 round"](np.random.default_rng(3))
     found = execute(Fit(ks), engine(X, np.zeros(len(X)))).outcome.value
     result = found.results[found.n_clusters]

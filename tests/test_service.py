@@ -39,7 +39,7 @@ MODEL = {"centers": [[0.0]]}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "LOOK", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "look", 0.01)
     monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
 
 
@@ -173,10 +173,10 @@ def test_every_path_that_is_served_is_tried_without_a_token(coordinator: Operate
 
 
 def test_many_guesses_do_not_fill_the_log(coordinator: Operated) -> None:
-    for _ in range(3 * services.REFUSALS):
+    for _ in range(3 * services.Service.refusals_told):
         answer = coordinator.client.get("/runs", headers={"Authorization": "Bearer guess"})
         assert answer.status_code == 401
-    assert len(events(coordinator.federation)) == services.REFUSALS
+    assert len(events(coordinator.federation)) == services.Service.refusals_told
     assert coordinator.by().get("/runs") == {"runs": []}  # and shut nobody else out
 
 
@@ -298,12 +298,12 @@ def test_a_body_is_not_read_before_the_token(coordinator: Operated, monkeypatch)
 
 def test_a_body_that_is_large_slow_or_no_json_is_refused(coordinator, monkeypatch) -> None:
     headers = {"Authorization": f"Bearer {own_token(coordinator.federation.folder)}"}
-    monkeypatch.setattr(services, "LARGEST", 1000)
+    monkeypatch.setattr(services, "LARGEST_REQUEST", 1000)
     deep = b"[" * 900
     for content, status in ((b"x" * 1001, 413), (b"{", 400), (b"[]", 400), (deep, 400)):
         answer = coordinator.client.post("/runs", content=content, headers=headers)
         assert (answer.status_code, "error" in answer.json()) == (status, True)
-    monkeypatch.setattr(services, "SECONDS", 0.0)
+    monkeypatch.setattr(services, "REQUEST_SECONDS", 0.0)
     answer = coordinator.client.post("/runs", content=b"{}", headers=headers)
     assert answer.status_code == 408
     assert coordinator.carrier.begun == []
@@ -345,7 +345,7 @@ def test_a_run_that_waits_is_cancelled_at_once(coordinator: Operated) -> None:
 
 
 def test_a_cancelled_run_that_does_not_end_is_stopped(coordinator: Operated, monkeypatch) -> None:
-    monkeypatch.setattr(queues, "FAREWELL", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "farewell", 0.01)
     owner = coordinator.by()
     name = owner.begin()
     coordinator.carrier.wait_for(name)
@@ -355,7 +355,7 @@ def test_a_cancelled_run_that_does_not_end_is_stopped(coordinator: Operated, mon
 
 
 def test_a_run_that_ends_without_a_word_has_failed(coordinator: Operated, monkeypatch) -> None:
-    monkeypatch.setattr(queues, "ASK", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "ask", 0.01)
     owner = coordinator.by()
     coordinator.carrier.why = "killed"
     name = owner.begin()
@@ -398,7 +398,7 @@ def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(
     coordinator.carrier.wait_for(first)
     folder = coordinator.federation.file("runs", first)
     (folder / RUNNING).touch()  # as before the process has locked it
-    time.sleep(3 * queues.LOOK)
+    time.sleep(3 * queues.RunQueue.look)
     assert owner.get(f"/runs/{first}")["state"] == "running"
     with running(folder):
         pass
@@ -439,7 +439,7 @@ def test_a_run_that_outlives_its_coordinator_is_waited_for(
 
 def test_what_a_killed_coordinator_left_undone_is_settled(federation: Federation) -> None:
     """A run that had ended, one that was cancelled, one that ends each coordinator, and no run."""
-    states = {"done": 1, "cancelled": 1, "ever": queues.ATTEMPTS, "early": 1}
+    states = {"done": 1, "cancelled": 1, "ever": queues.RunQueue.attempts, "early": 1}
     for name, attempts in states.items():
         folder = federation.file("runs", name)
         folder.mkdir(parents=True)

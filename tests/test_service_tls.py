@@ -23,7 +23,6 @@ from fedcluster.model.file import FORMAT, FORMAT_VERSION
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator import service as servers
-from fedcluster_app.coordinator import service_client as clients
 from fedcluster_app.coordinator.folder import ADDRESS, Federation, create
 from fedcluster_app.coordinator.operators import operators_log, own_token, remove_operator
 from fedcluster_app.coordinator.service import operated, served
@@ -35,8 +34,8 @@ SITES = ["north", "south"]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (queues, clients):
-        monkeypatch.setattr(module, "LOOK", 0.01)
+    for waiting in (queues.RunQueue, Coordinator):
+        monkeypatch.setattr(waiting, "look", 0.01)
     monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
 
 
@@ -56,7 +55,7 @@ def carrier(tmp_path: Path) -> Iterator[ScriptedCarrier]:
 
 @pytest.mark.parametrize(("error", "why"), [(KeyboardInterrupt, "asked to"), (OSError, "OSError")])
 def test_connections_and_each_end_are_logged(tmp_path, monkeypatch, error, why) -> None:
-    monkeypatch.setattr("fedcluster_app.coordinator.service.CONNECTED_FOR", 0.01)
+    monkeypatch.setattr("fedcluster_app.coordinator.service.Health.connected_for", 0.01)
     folder = tmp_path / "trial"
     with pytest.raises(error), running(folder) as carrier:
         for online in (["north", "south"], ["south"], []):
@@ -144,7 +143,7 @@ def test_a_model_goes_along(carrier, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_cancels_the_run(carrier, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(queues, "FAREWELL", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "farewell", 0.01)
     coordinator = Coordinator.at(carrier.federation.folder)
     name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
     carrier.wait_for(name)
@@ -231,7 +230,7 @@ def test_a_coordinator_that_has_gone_is_named(tmp_path: Path) -> None:
 
 def test_who_sends_no_request_is_cut_off(tmp_path: Path, monkeypatch) -> None:
     """Nor does half a head, or half of a second one, hold a connection."""
-    monkeypatch.setattr(servers, "FIRST_LINE", 0.2)
+    monkeypatch.setattr(servers.PromptProtocol, "first_line", 0.2)
     with running(tmp_path / "trial") as carrier:
         context = ssl.create_default_context(cafile=carrier.federation.authority)
         whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

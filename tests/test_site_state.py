@@ -144,7 +144,7 @@ def test_reading_makes_no_state(site):
 
 
 def test_a_state_that_another_program_holds_is_waited_for(state, monkeypatch):
-    monkeypatch.setattr("fedcluster_app.trust.site_state.WAIT", 0.1)
+    monkeypatch.setattr("fedcluster_app.trust.site_state.SiteState.wait", 0.1)
     other = sqlite3.connect(state.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(InputError, match="database is locked"), state.transaction():

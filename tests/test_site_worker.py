@@ -150,7 +150,7 @@ def test_a_hundred_thousand_tasks_do_not_hang_a_site(site):
 
 
 def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
-    monkeypatch.setattr("fedcluster_app.wire.responder.GRACE", 0.2)
+    monkeypatch.setattr("fedcluster_app.wire.responder.Turns.grace", 0.2)
     monkeypatch.setattr(Policy, "check", lambda *_: None)
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))

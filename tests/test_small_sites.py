@@ -26,7 +26,7 @@ from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.batched import FEWEST, BatchedAnswers, Stacked, kind_of
+from fedcluster.engines.batched import Batch, BatchedAnswers, Stacked, kind_of
 from fedcluster.errors import SiteError
 from fedcluster.frames.inputs import unique_ids
 from fedcluster.kernels.runtime import compiled_loops
@@ -162,7 +162,7 @@ def test_prepared_rows_are_those_of_each_site() -> None:
 
     def made() -> list[Client]:
         rng = np.random.default_rng(3)
-        X = [rng.normal(1e3, 5, size=(6, D)) for _ in range(FEWEST)]
+        X = [rng.normal(1e3, 5, size=(6, D)) for _ in range(Batch.fewest)]
         for rows in X:
             rows[0, 1] = np.nan
         return [Client(str(i), Data(rows), ()) for i, rows in enumerate(X)]
@@ -188,7 +188,7 @@ def test_rows_may_come_in_any_order() -> None:
 
 def test_sites_too_large_for_their_rows_to_be_points_describe_themselves() -> None:
     rng, step = np.random.default_rng(2), SiteSummaries(4)
-    tables = [rng.normal(size=(n, 1)) for n in (Points.most_rows + 1, *[30] * FEWEST)]
+    tables = [rng.normal(size=(n, 1)) for n in (Points.most_rows + 1, *[30] * Batch.fewest)]
     clients = [Client(str(i), Data(X), ()) for i, X in enumerate(tables)]
     [answers] = LocalEngine(clients).ask([Task(step, State())])
     assert not isinstance(answers, BatchedAnswers)
@@ -202,7 +202,7 @@ def mixed(limits: tuple[Filter, ...]) -> list[Client]:
     persons = Data(1e3 + rng.normal(size=(20, D)), groups=np.repeat(np.arange(10), 2))
     others = [Client("007", large, limits), Client("020", persons, limits)]
     crowd = [client for client in sites(limits) if client.name not in ("007", "020")]
-    strict = [Client(f"{c.name}b", c.source, (MinRows(9),)) for c in sites(())[:FEWEST]]
+    strict = [Client(f"{c.name}b", c.source, (MinRows(9),)) for c in sites(())[: Batch.fewest]]
     return crowd + others + strict
 
 
@@ -222,11 +222,11 @@ def test_large_sites_among_small_ones_answer_beside_them(
         assert engine.clients[client.name].audit_log == client.audit_log
 
 
-@pytest.mark.parametrize("n", [FEWEST - 1, FEWEST])
+@pytest.mark.parametrize("n", [Batch.fewest - 1, Batch.fewest])
 def test_few_sites_are_asked_for_themselves(n: int) -> None:
     state = State.at(np.full((2, D), 1e3))
     few = LocalEngine(sites(())[:n])
-    assert isinstance(few.ask([Task(Lloyd(), state)])[0], BatchedAnswers) == (n == FEWEST)
+    assert isinstance(few.ask([Task(Lloyd(), state)])[0], BatchedAnswers) == (n == Batch.fewest)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -277,7 +277,7 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     once = model.fit(X, sites=where)
     labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
     influence = once.influence_
-    monkeypatch.setattr("fedcluster.engines.batched.FEWEST", 1000)
+    monkeypatch.setattr("fedcluster.engines.batched.Batch.fewest", 1000)
     model.fit(X, sites=where)
     assert_array_equal(model.labels_, labels)
     assert_array_equal(model.cluster_centers_, centers)
@@ -323,7 +323,7 @@ def stacked(limits: tuple[Filter, ...] = (MinRows(4),), n_sites: int = 12) -> St
     return Stacked.of(Data(X), names, limits)
 
 
-@pytest.mark.parametrize("n_sites", [FEWEST - 1, 12])
+@pytest.mark.parametrize("n_sites", [Batch.fewest - 1, 12])
 @pytest.mark.parametrize("limits", [(), (MinRows(4),), (lambda summary, n_rows: summary,)])
 def test_sites_of_one_table_tell_and_answer_as_clients_do(
     n_sites: int, limits: tuple[Filter, ...]
@@ -485,7 +485,7 @@ def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
         return caplog.text, answers.total().planes.tobytes(), done.communication_rounds
 
     once = outcome()
-    monkeypatch.setattr("fedcluster.engines.batched.FEWEST", 1000)
+    monkeypatch.setattr("fedcluster.engines.batched.Batch.fewest", 1000)
     assert outcome() == once
     harmless = wrong == "as large as may be"
     n_large = 0 if harmless else len(WRONG[wrong])

@@ -26,7 +26,7 @@ ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(reading, "PAUSES", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(reading.UnreachableError, "pauses", (0.01, 0.02, 0.03))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_password_comes_from_the_environment_or_a_file(visits: Server, tmp_pat
 
 def test_a_wrong_password_is_said_once_and_shown_nowhere(visits, monkeypatch, caplog) -> None:
     """Trying it again might lock the account."""
-    monkeypatch.setattr(reading, "PAUSES", (60.0,))
+    monkeypatch.setattr(reading.UnreachableError, "pauses", (60.0,))
     caplog.set_level(logging.DEBUG)
     url = visits.url.replace("FED_PASSWORD", "NOBODY")
     said = complaint(Query(WarehouseSource(url, "SELECT 1"), ENVIRONMENT))
@@ -232,7 +232,7 @@ def test_a_database_that_is_down_is_tried_four_times() -> None:
 
 
 def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None:
-    monkeypatch.setattr(reading, "PAUSES", (0.5,) * 20)
+    monkeypatch.setattr(reading.UnreachableError, "pauses", (0.5,) * 20)
     visits.stop()
     back = threading.Timer(0.3, visits.start)
     back.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +28,7 @@ from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes import fit as starts
 from fedcluster.recipes._search import _Runner, race
-from fedcluster.recipes._seeds import _searched, best_fuzzy_seeds, best_seeds
+from fedcluster.recipes._seeds import SeedEffort, _searched, best_fuzzy_seeds, best_seeds
 from fedcluster.recipes.fit import canonical, clustering
 from fedcluster.recipes.specifications import FitSpec
 from fedcluster.rounds import Plan, iterate, run, run_plan
@@ -208,10 +209,9 @@ def test_restarts_and_children_are_as_many_as_there_is_time_for(
 
     monkeypatch.setattr(seeds, "kmeans_runs", counted("restarts", kmeans_runs))
     monkeypatch.setattr(seeds, "lloyd", counted("children", lloyd))
-    monkeypatch.setattr(seeds, "SEARCH_WORK", work)
-    monkeypatch.setattr(seeds, "PATIENCE", 1000)
+    effort = SeedEffort(search_work=work, patience=1000)
     state = State(np.random.default_rng(0).normal(size=(6, 2)), np.ones(6))
-    best_seeds(state, 2, 3, stream(0, 0))
+    best_seeds(state, 2, 3, stream(0, 0), effort=effort)
     assert made == {"restarts": restarts, "children": children + 1}
 
 
@@ -243,10 +243,9 @@ def test_where_wards_clusters_are_ahead_or_found_again_no_time_is_spent_on_resta
         return kmeans_runs(*args, n_runs=n_runs, **options)
 
     monkeypatch.setattr(seeds, "kmeans_runs", counting)
-    monkeypatch.setattr(seeds, "CHILDREN", 0)
-    monkeypatch.setattr(seeds, "SEARCH_WORK", work)
+    effort = SeedEffort(search_work=work, children=0)
     points = in_many_columns(spread)
-    best_seeds(State(points, np.ones(len(points))), 12, 8, stream(0, 0))
+    best_seeds(State(points, np.ones(len(points))), 12, 8, stream(0, 0), effort=effort)
     assert sum(made) == restarts
 
 
@@ -263,12 +262,11 @@ def test_more_means_than_ward_takes_are_joined_first(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two far pairs of clouds, found from five joined means as well as from all forty."""
-    monkeypatch.setattr(seeds, "MOST_OF_WARD", most)
-    monkeypatch.setattr(seeds, "CHILDREN", 0)
+    effort = SeedEffort(most_of_ward=most, children=0)
     points = on_line(*np.repeat([0.0, 100.0], 20)) + np.random.default_rng(0).normal(size=(40, 1))
     stuck = lloyd(points, on_line(0, 0.1), max_iter=0)
     monkeypatch.setattr(seeds, "kmeans_runs", lambda *_, n_runs, **__: [stuck] * n_runs)
-    best, _ = best_seeds(State(points, np.ones(40)), 2, 3, stream(0, 0))
+    best, _ = best_seeds(State(points, np.ones(40)), 2, 3, stream(0, 0), effort=effort)
     assert_allclose(np.sort(best.weights), [20, 20])
 
 
@@ -289,20 +287,18 @@ def test_children_end_after_so_many_without_gain(
     monkeypatch.setattr(seeds, "lloyd", counting)
     state = State(on_line(0, 1, 10, 11), np.ones(4))
     best, *_ = best_seeds(state, 2, n_seeds, stream(0, 0))
-    assert len(made) == times * seeds.PATIENCE + 1  # of Ward's clusters
+    assert len(made) == times * SeedEffort().patience + 1  # of Ward's clusters
     assert_allclose(np.sort(best.centers.ravel()), [0.5, 10.5])
 
 
-def test_children_find_what_restarts_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_find_what_restarts_do_not() -> None:
     points = np.random.default_rng(0).uniform(size=(400, 2))
 
-    def least() -> float:
-        best, *_ = best_seeds(State(points, np.ones(400)), 30, 4, stream(0, 0))
+    def least(effort: SeedEffort) -> float:
+        best, *_ = best_seeds(State(points, np.ones(400)), 30, 4, stream(0, 0), effort=effort)
         return float(nearest(points, best.centers)[1].sum())
 
-    crossed = least()
-    monkeypatch.setattr(seeds, "CHILDREN", 0)
-    assert crossed < 0.98 * least()
+    assert least(SeedEffort()) < 0.98 * least(SeedEffort(children=0))
 
 
 def test_many_means_are_merged_first_and_hopeless_fits_not_refined_among_all(
@@ -326,7 +322,7 @@ def test_many_means_are_merged_first_and_hopeless_fits_not_refined_among_all(
     monkeypatch.setattr(seeds, "_searched", searched)
     monkeypatch.setattr(seeds, "lloyd", counted)
     found = best_seeds(State(points, np.ones(4800)), 16, 8, np.random.default_rng(0))
-    assert among == [seeds.MERGED]
+    assert among == [SeedEffort().merged]
     assert 0 < len(refined) < len(found)
     assert max(refined) < 1.1 * min(refined)
     assert_allclose(np.sort(found[0].centers, axis=0), np.sort(corners, axis=0), atol=0.4)
@@ -380,15 +376,14 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
         seeds, "kmeans_runs", lambda *_, n_runs, **__: [Fit() for _ in range(n_runs)]
     )
     monkeypatch.setattr(seeds, "_by_ward", lambda *_: [])
-    monkeypatch.setattr(seeds, "RESTARTS", 5)
-    monkeypatch.setattr(seeds, "CHILDREN", 0)
-    found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))
+    few = partial(best_seeds, effort=SeedEffort(restarts=5, children=0))
+    found = few(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))
     assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0, 9.0 * (1 + 2e-9)]
     inertias = iter([9.0, 5.0, 9.1, 9.2, 9.3])
-    assert best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 0, stream(0, 0)) == []
+    assert few(State(on_line(0, 1, 2), np.ones(3)), 2, 0, stream(0, 0)) == []
     for behind, n in ((0.799, 1), (0.8 + 1e-12, 2)):
         inertias = iter([9.0, 5.0, 9.1, 9.2, 9.3])
-        found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0), behind=behind)
+        found = few(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0), behind=behind)
         assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0][:n]
 
 

@@ -24,7 +24,7 @@ from fedcluster.jobs import Fit, execute
 from fedcluster_app.cli import app
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.worker import RUNS, Versions, _Call, _Holder
+from fedcluster_app.site.worker import Versions, _Call, _Holder
 from fedcluster_app.tables import _sql
 from fedcluster_app.transports.flower import supernode
 from fedcluster_app.transports.reloading import ReloadingSite, reload
@@ -190,11 +190,11 @@ def test_the_last_runs_are_known(tmp_path):
     state = SiteState(tmp_path / STATE_FILE)
     state.create()
     versions = Versions(state, str)
-    for run in range(RUNS + 5):
+    for run in range(Versions.runs_kept + 5):
         versions.begin(str(run), "same")
     again = Versions(SiteState(state.path), str)
-    known = [run for run in range(RUNS + 5) if again.of(str(run)) is not None]
-    assert known == list(range(5, RUNS + 5))
+    known = [run for run in range(Versions.runs_kept + 5) if again.of(str(run)) is not None]
+    assert known == list(range(5, Versions.runs_kept + 5))
 
 
 class Connected:

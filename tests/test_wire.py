@@ -85,7 +85,7 @@ def announced(shapes: object, numbers: bytes = b"") -> bytes:
 )
 def test_what_is_no_message_is_refused(message, reason):
     with pytest.raises(WireError, match=reason):
-        wire.unpack(message, largest=100 if len(message) == 101 else wire.LARGEST)
+        wire.unpack(message, largest=100 if len(message) == 101 else wire.SIZES.largest)
 
 
 def test_a_function_does_not_travel():

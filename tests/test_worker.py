@@ -66,7 +66,7 @@ def test_what_costs_too_much_is_ended_and_the_next_call_is_answered(worker, what
 
 
 def test_a_call_that_waits_is_ended_by_the_clock(monkeypatch):
-    monkeypatch.setattr("fedcluster_app.site.process.PATIENCE", 1)
+    monkeypatch.setattr("fedcluster_app.site.process.Worker.patience", 1)
     with working(1, 600) as worker, pytest.raises(EndedError, match="no answer by the clock"):
         worker("hold")
 
@@ -272,7 +272,7 @@ class Desk:
 
 @pytest.fixture
 def desk(monkeypatch) -> Desk:
-    monkeypatch.setattr("fedcluster_app.wire.responder.GRACE", 0.3)
+    monkeypatch.setattr("fedcluster_app.wire.responder.Turns.grace", 0.3)
     return Desk()
 
 

@@ -75,17 +75,8 @@ __all__ = ["Example", "check_laws", "check_preparation"]
 
 ROUNDING = 1e-11
 """Relative difference that another order of addition may cause."""
-FEW, MANY = 10, 1000
-"""Number of rows that are each left out and moved, to see what depends on them; and number of
-repetitions, to see how exactly rows are added."""
-MOVE = 1e-6
-"""Distance by which a row is moved, in standard deviations of the rows."""
-CHANGED = 0.03
-"""Relative change of an array of the memory in a round that a tolerance does not explain: mixtures
-that have converged by their likelihood change precisions by up to 2 % in a round."""
-MOST_ROUNDS, STILL, FOLLOWED = 200, 20, 5
-"""Number of rounds for which an algorithm is followed, of rounds without a move after which it
-has converged, and of rounds in which its memory is compared with that from other answers."""
+FEW_ROWS = 10
+"""Number of rows that are each left out and moved, to see what depends on them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -358,7 +349,8 @@ def _precision(step: Step, state: State, example: Example) -> None:
     Results for a single row may have the type of the rows.
     """
     few = _few(example)
-    few = few.take(np.tile(np.arange(len(few)), MANY if not state.round else 1))
+    # number of repetitions, to see how exactly rows are added
+    few = few.take(np.tile(np.arange(len(few)), 1000 if not state.round else 1))
     narrow = replace(few, X=few.X.astype(np.float32))
     wide = replace(narrow, X=narrow.X.astype(np.float64))
     one, other = _answer(step, state, narrow), _answer(step, state, wide)
@@ -371,7 +363,7 @@ def _precision(step: Step, state: State, example: Example) -> None:
         assert_allclose(one.sums, other.sums, rtol=1e-6, atol=1e-6 * scale, err_msg=hint)
 
 
-def _few(example: Example, seed: int = 0, n: int = FEW) -> Data:
+def _few(example: Example, seed: int = 0, n: int = FEW_ROWS) -> Data:
     """Return n rows with weights above 0, moved a little so that no two are equal."""
     data, rng = example.data.weighed(), np.random.default_rng(seed)
     return _apart(data.take(np.sort(rng.permutation(len(data))[:n])), rng)
@@ -421,7 +413,7 @@ def _support(step: Step, state: State, example: Example) -> None:
 
 def _single_rows(step: Step, state: State, example: Example) -> None:
     """No number in a line over several rows depends on one row only, and no line is a row."""
-    few, other = (_few(example, seed, 2 * FEW) for seed in (0, 1))
+    few, other = (_few(example, seed, 2 * FEW_ROWS) for seed in (0, 1))
     if len(few) < 4:
         return
     moved = [_moved_by_few(step, state, rows) for rows in (few, other)]
@@ -444,7 +436,8 @@ def _moved_by_few(step: Step, state: State, few: Data) -> str:
     moves, any_moves = np.zeros((2, len(few), *answer.planes[0].shape))
     for i in range(len(few)):
         move = np.zeros_like(few.X)
-        move[i] = MOVE * spread
+        # Distance by which a row is moved, in standard deviations of the rows.
+        move[i] = 1e-6 * spread
         there, back = (_answer(step, state, replace(few, X=few.X + by * move)) for by in (1, -1))
         if not there.sums.shape == back.sums.shape == answer.sums.shape:
             return ""
@@ -518,19 +511,24 @@ def _allowed(step: Step, state: State, example: Example) -> None:
     assert not lost, f"the memory is lost: {', '.join(allowed.memory)}"
 
 
-def _convergence(step: Step, state: State, example: Example) -> None:
+def _convergence(
+    step: Step, state: State, example: Example, *, most_rounds: int = 200, resting: int = 20
+) -> None:
     """An algorithm converges when no centre moves, but not while it moves as at first.
 
     Neither do the arrays of its memory, but for counts, which grow by the same in each round. It
     also ends: its moves decrease, and no state recurs. An algorithm without this property declares
     ``converges = False``; a run then ends after ``max_iter`` rounds.
+
+    ``most_rounds``: for which an algorithm is followed. ``resting``: rounds without a move after
+    which it has converged.
     """
     algorithm = cast(Algorithm, step)
     if not hasattr(step, "server_step") or state.round or not algorithm.needs_centers:
         return
     ends, moves, met = getattr(step, "converges", True), [], {_digest(state): 0}
     memories = [state.memory]
-    for _ in range(MOST_ROUNDS):
+    for _ in range(most_rounds):
         after = _next(step, state, _answers(step, state, example))
         if after is None or after.centers.shape != state.centers.shape:
             return
@@ -544,9 +542,9 @@ def _convergence(step: Step, state: State, example: Example) -> None:
             _has_ended(state.round, moves, memories)
             return
         scale = 1.0 + np.abs(after.centers).max(initial=0.0)
-        still = max(moves[-STILL:]) <= 1e-12 * scale
-        assert len(moves) < STILL or not still or after.converged, (
-            f"it has not converged after {STILL} rounds that moved no centre"
+        still = max(moves[-resting:]) <= 1e-12 * scale
+        assert len(moves) < resting or not still or after.converged, (
+            f"it has not converged after {resting} rounds that moved no centre"
         )
         back = met.setdefault(_digest(after), after.round)
         assert after.converged or back in (state.round, after.round), (
@@ -555,7 +553,7 @@ def _convergence(step: Step, state: State, example: Example) -> None:
         state = after
     early, late = max(moves[-100:-50]), max(moves[-50:])
     assert not ends or late <= max(0.85 * early, 1e-9 * scale), (
-        f"after {MOST_ROUNDS} rounds centres move by {late:g}, and no less: {ENDLESS}"
+        f"after {most_rounds} rounds centres move by {late:g}, and no less: {ENDLESS}"
     )
 
 
@@ -577,7 +575,10 @@ def _has_ended(
         size = np.abs(size).max(initial=0.0, where=np.isfinite(size))
         is_count = np.allclose(steps[-1], steps[-2], rtol=1e-6, atol=0.0)
         least, share = sizes[-2:].min(), sizes[-2:].min() / max(float(size), 1e-12)
-        assert least <= 0.1 * sizes.max() or share <= CHANGED or is_count, (
+        # Relative change of an array of the memory in a round that a tolerance does not explain:
+        # mixtures that have converged by their likelihood change precisions by up to 2 % in a
+        # round.
+        assert least <= 0.1 * sizes.max() or share <= 0.03 or is_count, (
             f"{said}and {name} of its memory still changes by {share:.0%} in a round"
         )
 
@@ -591,17 +592,19 @@ def _digest(state: State) -> bytes:
     return b"".join(array.tobytes() for array in arrays)
 
 
-def _memory(step: Step, state: State, example: Example) -> None:
+def _memory(step: Step, state: State, example: Example, *, followed: int = 5) -> None:
     """Centres, weights, inertia and the memory of clusters follow from the answers of their round.
 
     A memory is stale if each of its arrays only repeats results of an earlier round. Former centres
     and weights may be kept. An inertia that is not measured is NaN.
+
+    ``followed``: rounds in which its memory is compared with that from other answers.
     """
     if not hasattr(step, "server_step") or state.round or not cast(Algorithm, step).needs_centers:
         return
     own = {name for name, array in allowed_of(step).memory.items() if "k" in array.shape}
     stale, inertias = [{"centers"}, {"weights"}, {"inertia"}, own], set()
-    for _ in range(FOLLOWED):
+    for _ in range(followed):
         answers = _answers(step, state, example)
         after, *others = (_next(step, state, each) for each in (answers, *_others(answers)))
         if after is None:
@@ -626,7 +629,7 @@ def _memory(step: Step, state: State, example: Example) -> None:
         if not np.array_equal(after.centers, state.centers):
             inertias.add(after.inertia)
         state = after
-    assert len(inertias) != 1 or state.round < FOLLOWED or np.isnan([*inertias]).all(), (
+    assert len(inertias) != 1 or state.round < followed or np.isnan([*inertias]).all(), (
         f"the inertia is {inertias.pop():g} in each round, though centres move"
     )
     if stale := [each for each in stale if each]:
@@ -701,7 +704,7 @@ def _assign(step: Step, state: State, example: Example) -> None:
 
 def _assign_as_answered(step: Algorithm, state: State, example: Example) -> None:
     """Rows are assigned to the clusters that answers count them in, or that are near."""
-    few, k = _few(example, n=2 * FEW), len(state.centers)
+    few, k = _few(example, n=2 * FEW_ROWS), len(state.centers)
     every = Assignment(state, step)
     labels, shares = every.labels(few.X), _shares(every, few.X)
     if state.centers.shape == (k, few.X.shape[1]) and getattr(step, "objective", None) is Inertia:

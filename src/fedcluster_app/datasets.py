@@ -154,10 +154,6 @@ def load(name: str, *, seed: int = 0) -> dict[str, pa.Table]:
     }
 
 
-MOST_DRAWS = 100
-"""Number of draws of Dirichlet shares after which too small sites are an error."""
-
-
 def sites_by_label(
     labels: ArrayLike,
     n_sites: int,
@@ -230,18 +226,27 @@ def sites_by_label(
 
 
 def _by_dirichlet(
-    label: NDArray[np.intp], n_sites: int, alpha: float, min_rows: int, rng: np.random.Generator
+    label: NDArray[np.intp],
+    n_sites: int,
+    alpha: float,
+    min_rows: int,
+    rng: np.random.Generator,
+    *,
+    most_draws: int = 100,
 ) -> NDArray[np.intp]:
-    """Return the site of each row, with Dirichlet shares of the sites in each label."""
+    """Return the site of each row, with Dirichlet shares of the sites in each label.
+
+    ``most_draws``: number of draws of Dirichlet shares after which too small sites are an error.
+    """
     site = np.empty(len(label), np.intp)
-    for _ in range(MOST_DRAWS):
+    for _ in range(most_draws):
         for rows in map(rng.permutation, map(np.flatnonzero, label == np.unique(label)[:, None])):
             ends = np.cumsum(rng.dirichlet(np.full(n_sites, alpha)))[:-1]
             site[rows] = np.searchsorted(ends, (np.arange(len(rows)) + 0.5) / len(rows))
         if np.bincount(site, minlength=n_sites).min() >= min_rows:
             return site
     raise InputError(
-        f"with alpha={alpha}, {MOST_DRAWS} draws left some of {n_sites} sites fewer than "
+        f"with alpha={alpha}, {most_draws} draws left some of {n_sites} sites fewer than "
         f"{min_rows} rows; make alpha larger, or sites fewer"
     )
 

@@ -77,9 +77,6 @@ FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(
 PLACE = re.compile(r" - at (?:`key` in )?`\$(?P<place>.*)`$")
 PART = re.compile(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+")
 
-LONGEST = 60
-"""Largest number of characters of a wrong value that a message shows."""
-
 
 def load_record(path: Path, kind: type[RecordT], *, remedy: str = "", **more: Any) -> RecordT:
     """Read a file as a record.
@@ -156,8 +153,12 @@ def record(content: Any, kind: type[RecordT], *, native: Sequence[type] = ()) ->
         refuse(error, content, kind)
 
 
-def refuse(error: msgspec.ValidationError, content: Any, kind: Any) -> NoReturn:
+def refuse(
+    error: msgspec.ValidationError, content: Any, kind: Any, *, longest: int = 60
+) -> NoReturn:
     """Translate an error of msgspec about the content of a file.
+
+    ``longest``: largest number of characters of a wrong value that a message shows.
 
     Raises
     ------
@@ -178,7 +179,7 @@ def refuse(error: msgspec.ValidationError, content: Any, kind: Any) -> NoReturn:
     if not what:
         raise InputError(f"{where}: {text}" if where else text) from error
     whole = str(value) if isinstance(value, NATIVE) else repr(value)
-    shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}..."
+    shown = whole if len(whole) <= longest else f"{whole[:longest]}..."
     raise InputError(f"{where or 'its content'} must be {what}, not {shown}") from error
 
 

@@ -26,11 +26,11 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 25_966,
-    "lines of the application": 21_259,
+    "lines of the library": 26_064,
+    "lines of the application": 21_213,
     "modules": 257,
     "functions": 4345,
-    "constants": 577,
+    "constants": 274,
     "commands": 61,
     "options": 243,
     "options of fit": 25,

@@ -177,10 +177,6 @@ def clipped(rows: Floats, radius: Floats | float) -> Floats:
     return shorter
 
 
-MOST_CELLS = 1 << 16
-"""Largest number of cells of a grid."""
-
-
 @dataclass(frozen=True, slots=True)
 class GridCells:
     """Number of rows in each cell of a uniform grid along q axes, optionally with their sums.
@@ -213,6 +209,7 @@ class GridCells:
            [ 0.5,  0. ]])
     """
 
+    most_cells = 1 << 16  # largest number of cells of a grid
     allowed = ranges.Allowed(
         {"means": ranges.EITHER},
         ranges.ONE_CENTER,
@@ -220,7 +217,7 @@ class GridCells:
             "axes": ranges.Array(("q", "d")),
             "low": ranges.Array(("q",)),
             "high": ranges.Array(("q",)),
-            "bins": ranges.Array(("q",), least=1.0, most=float(MOST_CELLS)),
+            "bins": ranges.Array(("q",), least=1.0, most=float(most_cells)),
             "radius": ranges.Array(("one",), least=1e-9),
         },
         sizes={"q": ranges.Whole(1, 1, "d"), "one": ranges.Whole(1, 1)},
@@ -247,8 +244,8 @@ class GridCells:
             If there are more than 65,536 cells.
         """
         bins, [radius] = _bins(state), state.memory["radius"]
-        if (n_cells := prod(bins)) > MOST_CELLS:
-            raise ValueError(f"a grid has at most {MOST_CELLS:,} cells, not {n_cells:,}")
+        if (n_cells := prod(bins)) > self.most_cells:
+            raise ValueError(f"a grid has at most {self.most_cells:,} cells, not {n_cells:,}")
         low, high = state.memory["low"], state.memory["high"]
         # Smallest distance between the ends of an axis.
         width, q = np.maximum(high - low, 1e-12) / bins, len(bins)

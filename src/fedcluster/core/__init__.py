@@ -34,7 +34,7 @@ from fedcluster.core.step import (
     Step,
     check_step,
 )
-from fedcluster.core.summary import ADDED_AT_ONCE, MOST_FOR_A_ROW, Summary
+from fedcluster.core.summary import MOST_FOR_A_ROW, Summary
 from fedcluster.core.task import (
     SCALARS,
     Filter,

@@ -27,7 +27,7 @@ FEW = 4
 AT_ONCE = 1 << 15
 """Number of terms, over all cells, that are cut at once, so that they stay in the cache."""
 
-LARGEST = 2.0**960
+LARGEST_TERM = 2.0**960
 """Magnitude of a term from which all terms are added as plain floating-point numbers."""
 
 
@@ -83,7 +83,7 @@ def exact_group_sums(values: Floats, group: NDArray[np.intp], n_groups: int) -> 
     most = int(np.bincount(group, minlength=1).max())
     left, room, planes = values, 52 - most.bit_length(), [np.zeros(n_groups)]
     while left.any():
-        if not (largest := np.abs(left).max()) < LARGEST:
+        if not (largest := np.abs(left).max()) < LARGEST_TERM:
             return [np.bincount(group, values, n_groups).astype(np.float64)]
         step = max(float(np.ldexp(1.0, int(np.frexp(largest)[1]) - room)), 2.0**-1074)
         head = np.rint(left / step) * step
@@ -161,7 +161,7 @@ def _halves(numbers: Floats) -> tuple[Floats, Floats]:
 def canonical(planes: Sequence[Floats]) -> Floats:
     """Return the canonical expansion, (c, ...), of the sum of a few arrays of one shape."""
     parts = np.stack(planes) + 0.0  # of zeros, only 0 and not -0
-    if not _magnitude(parts).max(initial=0.0) < LARGEST:
+    if not _magnitude(parts).max(initial=0.0) < LARGEST_TERM:
         return np.stack([parts.sum(axis=0)])
     for first in range(len(parts) - 1):
         rest = parts[first:]
@@ -194,7 +194,7 @@ def _cut(terms: Sequence[Floats]) -> list[Floats] | None:
         largest = _magnitude(left)
         if not largest.any():
             return planes or [largest]
-        if not largest.max() < LARGEST:
+        if not largest.max() < LARGEST_TERM:
             return None
         step = np.ldexp(1.0, np.frexp(largest)[1] + extra)
         np.add(step, left, out=head)

@@ -15,9 +15,6 @@ from fedcluster.core.exact import exact_sum
 MOST_FOR_A_ROW = 1e150
 """Value in a row from which on squares overflow, so that other sites could not answer."""
 
-ADDED_AT_ONCE = 1024
-"""Number of summaries that are added at a time."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
@@ -97,7 +94,7 @@ class Summary:
         """
         left = iter(answers)
         total = next(left)
-        while some := list(islice(left, ADDED_AT_ONCE)):
+        while some := list(islice(left, 1024)):
             total = _added([total, *some])
         return total
 

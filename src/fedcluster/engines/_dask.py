@@ -49,9 +49,6 @@ LOGGER = logging.getLogger(__name__)
 Joint = list[Joined | dict[str, Summary]]
 """Answers of some partitions to each task, either added up or by partition."""
 
-AHEAD = 2
-"""Number of partitions that each worker may work on before their results are used."""
-
 
 class DaskEngine:
     """Engine whose sites are the partitions of a Dask collection.
@@ -244,7 +241,8 @@ class DaskEngine:
         doing = delayed(partial(_on_rows, do, roles), pure=False, traverse=False)
         parts = zip(self.names, self.parts(self._rows), strict=True)
         begun = (self._dask.compute(doing(name, part)) for name, part in parts)
-        coming = deque(islice(begun, 1 + AHEAD * len(self._dask.scheduler_info()["workers"])))
+        # Number of partitions that each worker may work on before their results are used.
+        coming = deque(islice(begun, 1 + 2 * len(self._dask.scheduler_info()["workers"])))
         while coming:
             [result] = self._results([coming.popleft()])
             coming.extend(islice(begun, 1))

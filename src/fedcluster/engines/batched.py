@@ -218,15 +218,6 @@ class Stacked(Mapping[str, Client]):
 
 T = TypeVar("T")
 
-FEWEST, FEWEST_OF_FKM = 8, 2
-"""Numbers of sites from which on asking them at once pays off, and asking them about `FKM`."""
-
-WORTH_A_THREAD = 50_000
-"""Size of the second largest site, in numbers, from which on a thread per site saves time."""
-
-PART_ROWS = 2048
-"""Number of rows of the sites that one thread describes before it takes others."""
-
 
 Sent = NDArray[np.int64]
 """Number of lines, lone rows and rows held back for each site, (3, s)."""
@@ -410,9 +401,12 @@ def _beside(table: StackedRows, of_part: Callable[[slice, Sites], Totals]) -> Jo
     return Joined(lines, np.concatenate(sent, axis=1), lines.is_too_large)
 
 
-def _parts(bounds: NDArray[np.intp]) -> list[slice]:
-    """Divide sites, in order, into parts with about as many rows each."""
-    begins = np.searchsorted(bounds, np.arange(0, bounds[-1], PART_ROWS))
+def _parts(bounds: NDArray[np.intp], *, part_rows: int = 2048) -> list[slice]:
+    """Divide sites, in order, into parts with about as many rows each.
+
+    ``part_rows``: number of rows of the sites that one thread describes before it takes others.
+    """
+    begins = np.searchsorted(bounds, np.arange(0, bounds[-1], part_rows))
     places = np.unique(np.append(begins, len(bounds) - 1)).tolist()
     return list(starmap(slice, pairwise(places)))
 
@@ -443,6 +437,9 @@ class Batch:
     limits : SizeLimits
         Their limits.
     """
+
+    fewest = 8  # number of sites from which on asking them at once pays off
+    fewest_of_fkm = 2  # the same, of asking them about `FKM`
 
     def __init__(self, clients: Mapping[str, Client], limits: SizeLimits) -> None:
         self.clients, self._limits = clients, limits
@@ -506,7 +503,7 @@ def _pays_off(task: Task, n_sites: int) -> bool:
         return False
     if isinstance(step, FKM) and not (step.is_published and len(task.state.centers)):
         return False
-    fewest = FEWEST_OF_FKM if isinstance(step, FKM) else FEWEST
+    fewest = Batch.fewest_of_fkm if isinstance(step, FKM) else Batch.fewest
     return n_sites >= fewest and compiled_loops.pay_off(n_sites)
 
 
@@ -534,7 +531,7 @@ def kind_of(client: Any) -> Kind | None:
 
 def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
     """Return the batches of sites that are asked at once, with their positions among all sites."""
-    are_many = len(clients) >= FEWEST_OF_FKM
+    are_many = len(clients) >= Batch.fewest_of_fkm
     if isinstance(clients, Stacked) and are_many and clients.rows.groups is None:
         limits, largest = clients.disclosure.sizes, clients.sizes.max()
         if limits is not None and largest * clients.rows.X.shape[1] <= ONE_THREAD:
@@ -546,7 +543,7 @@ def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple
     return [
         (Batch(dict(every[place] for place in places), kind[2]), np.array(places))
         for kind, places in kinds.items()
-        if kind is not None and len(places) >= FEWEST_OF_FKM
+        if kind is not None and len(places) >= Batch.fewest_of_fkm
     ]
 
 
@@ -718,10 +715,16 @@ def site_named(client: Any, doing: str | Sequence[Task]) -> Iterator[None]:
         raise SiteError(f"site {client.name!r}, {doing}{what}") from error
 
 
-def _two_are_large(clients: Sequence[Any], tasks: Sequence[Task]) -> bool:
-    """Return whether at least two sites hold enough numbers to be worth a thread each."""
+def _two_are_large(
+    clients: Sequence[Any], tasks: Sequence[Task], *, worth_a_thread: int = 50_000
+) -> bool:
+    """Return whether at least two sites hold enough numbers to be worth a thread each.
+
+    ``worth_a_thread``: size of the second largest site, in numbers, from which on a thread per site
+    saves time.
+    """
     sizes = (at_site(client, tasks, _size) for client in clients)
-    return sum(size >= WORTH_A_THREAD for size in sizes) > 1
+    return sum(size >= worth_a_thread for size in sizes) > 1
 
 
 def _size(client: Any) -> int:

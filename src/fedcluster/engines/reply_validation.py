@@ -15,23 +15,10 @@ import numpy as np
 
 from fedcluster.core import MOST_FOR_A_ROW, Answers, SiteInfo, Summary, Task
 from fedcluster.core.ranges import Bounded, Box, Enclosed, raw_box
-from fedcluster.engines.wire import LARGEST_NUMBER, WireError
+from fedcluster.engines.wire import WireError
 from fedcluster.errors import SiteError
 
 LOGGER = logging.getLogger(__name__)
-
-MOST_ROWS = 1e12
-"""Largest number of rows of a site, whatever is stated."""
-GROWTH = 1.2
-"""Largest factor by which a site may grow after first reporting its number of rows."""
-MOST_DRAWN = 20.0
-"""Largest ratio of a bootstrap sample's weight to that of all rows of its site."""
-LARGEST_NOISY = 1e25
-"""Largest number in an answer with noise: as many rows as a site may have, with their noise."""
-SLACK = 1 + 1e-9
-"""Factor, allowing for rounding, by which a line may weigh more than all rows."""
-FACTOR = 1e17
-"""Largest ratio of a site's sum per row to that of other sites, or to 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +51,9 @@ class ReplyBounds:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     remedy: str = ""
     capped: bool = False
+    most_rows = 1e12  # largest number of rows of a site, whatever is stated
+    growth = 1.2  # largest factor by which a site may grow after first reporting its number of rows
+    slack = 1 + 1e-9  # factor, allowing for rounding, by which a line may weigh more than all rows
 
     def check(self, site: str, rows: float) -> None:
         """Raise an error if a site has more rows than its bound.
@@ -77,9 +67,9 @@ class ReplyBounds:
             most = self.rows[site]
             bound = f"at most {most:,.0f} are stated"
         else:
-            first = self.first.get(site, MOST_ROWS / GROWTH)
-            most, bound = GROWTH * first, f"it told of {first:,.0f} at first"
-        if rows > most * SLACK:
+            first = self.first.get(site, self.most_rows / self.growth)
+            most, bound = self.growth * first, f"it told of {first:,.0f} at first"
+        if rows > most * self.slack:
             remedy = self._remedy({site: rows})
             raise WireError(f"it tells of {rows:,.0f} rows, where {bound}{remedy}")
 
@@ -120,7 +110,7 @@ class ReplyBounds:
             others = sum(rows for other, rows in known.items() if other != name)
             doubtful = sorted(rows for other, rows in unstated.items() if other != name)
             least = others - sum(doubtful[max(len(doubtful) - spare + 1, 0) :])
-            if known[name] > least * SLACK:
+            if known[name] > least * self.slack:
                 among = "together" if spare == 1 else f"without {spare - 1} of them"
                 raise SiteError(
                     f"site {name!r} tells of {known[name]:,.0f} rows, the others {among} of "
@@ -152,7 +142,11 @@ def sized(site: SiteInfo, answers: Sequence[Summary], bounds: ReplyBounds) -> Si
     size = answers[0]
     _check_numbers(size)
     n_rows, weight = float(size.sums.max(initial=0.0)), float(size.weights[0])
-    if n_rows != size.sums.min(initial=n_rows) or not n_rows.is_integer() or n_rows > MOST_ROWS:
+    if (
+        n_rows != size.sums.min(initial=n_rows)
+        or not n_rows.is_integer()
+        or n_rows > ReplyBounds.most_rows
+    ):
         raise WireError(f"it claims {n_rows:g} rows, or not as many of each column: not believed")
     for what, before, now in (("rows", site.n_rows, n_rows), ("weight", site.weight, weight)):
         if before is not None and before != now:
@@ -198,13 +192,14 @@ def check_answer(
         names = columns or [column.name for column in site.columns]
         every = [*names, *[""] * ((site.n_columns or 0) - len(names))]
         of_lines = task.step.line_bounds(task.state, bounds.box(task, every))
-    often, weights = MOST_DRAWN if task.resampled is not None else 1.0, summary.weights
+    # Largest ratio of a bootstrap sample's weight to that of all rows of its site.
+    often, weights = 20.0 if task.resampled is not None else 1.0, summary.weights
     most = often * max(site.weight or 0.0, site.n_rows or 0.0)
-    if weights.max(initial=0.0) > most * SLACK:
+    if weights.max(initial=0.0) > most * ReplyBounds.slack:
         raise WireError(
             f"a line weighs {weights.max():g}, but all rows of the site together {most:g}"
         )
-    if of_lines is not None and of_lines.disjoint and weights.sum() > most * SLACK:
+    if of_lines is not None and of_lines.disjoint and weights.sum() > most * ReplyBounds.slack:
         raise WireError(
             f"its lines weigh {weights.sum():g} together, but all rows of the site {most:g}"
         )
@@ -233,7 +228,7 @@ def _check_numbers(summary: Summary) -> None:
     if summary.sums[summary.weights == 0].any():
         raise WireError("a line of weight 0 has sums")
     largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
-    if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
+    if (largest > MOST_FOR_A_ROW * np.minimum(summary.weights, 1.0)).any():
         raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
 
 
@@ -242,11 +237,14 @@ def _check_noisy(summary: Summary) -> None:
     if not summary.is_finite:
         raise WireError("it holds NaN or infinity")
     largest = max(np.abs(each).max(initial=0.0) for each in (summary.sums, summary.weights))
-    if largest > LARGEST_NOISY:
+    # Largest number in an answer with noise: as many rows as a site may have, with their noise.
+    if largest > 1e25:
         raise WireError(f"it holds {largest:g}: not believed")
 
 
-def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
+def implausible(
+    answers: Mapping[str, Sequence[Summary]], *, factor: float = 1e17
+) -> dict[str, str]:
     """Return the sites whose sums per weight are far larger than those of the others.
 
     Finite numbers can be so large that all centres follow them and the other sites' answers about
@@ -258,6 +256,8 @@ def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
     answers : mapping of str to sequence of Summary
         The answers to the tasks of a round, by site; for each task, they may differ in the number
         of lines only.
+    factor : float
+        Largest ratio of a site's sum per row to that of other sites, or to 1.
 
     Returns
     -------
@@ -281,7 +281,7 @@ def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
             continue
         median = np.sort(list(largest.values()), axis=0)[(len(largest) - 1) // 2]
         for name, for_a_row in largest.items():
-            beyond = for_a_row > FACTOR * np.maximum(median, 1.0)
+            beyond = for_a_row > factor * np.maximum(median, 1.0)
             if beyond.any():
                 j = int(beyond.argmax())
                 why[name] = (

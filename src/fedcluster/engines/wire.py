@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, fields, is_dataclass, replace
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from hashlib import sha256
 from importlib import import_module
 from pkgutil import iter_modules
@@ -59,8 +59,23 @@ TASK = frozenset(
 )
 """Words that a question and its tasks may contain; others are refused, see ``about``."""
 
-LONGEST_ABOUT = 100
-"""Largest number of characters of a text in the metadata."""
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The largest sizes of what is read from a message."""
+
+    longest_about: int = 100  # characters of a text in the metadata
+    largest: int = 100_000_000  # bytes of a message
+    most_lists: int = 1_000_000
+    """Lists and objects in a header, since each takes many times its bytes."""
+    largest_header: int = 16_000_000  # bytes of a header
+    most_arrays: int = 100_000  # arrays
+    most_limits: int = 20  # limits of a site, and parameters of each
+    longest_limit: int = 200  # characters of a limit in text form
+    most_dimensions: int = 3  # dimensions of an array
+
+
+SIZES = Sizes()
 
 
 class WireError(ValueError):
@@ -80,7 +95,7 @@ def about_of(header: Mapping[str, Any], key: str) -> str:
     """Return a text from the metadata of a message, "" if it is missing."""
     metadata = header.get("about")
     value = metadata.get(key) if isinstance(metadata, Mapping) else None
-    return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
+    return value[: SIZES.longest_about] if isinstance(value, str) else ""
 
 
 def log_key(site: str) -> str:
@@ -93,7 +108,7 @@ def known_line(header: Mapping[str, Any], site: str) -> str:
     metadata = header.get("about")
     logs = metadata.get("logs") if isinstance(metadata, Mapping) else None
     value = logs.get(log_key(site)) if isinstance(logs, Mapping) else None
-    return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
+    return value[: SIZES.longest_about] if isinstance(value, str) else ""
 
 
 def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -136,27 +151,6 @@ def check_known(words: Iterable[Any], known: frozenset[str], what: str) -> None:
     if unknown := sorted({str(word) for word in words} - known):
         raise UnknownError(f"{what} says {unknown[0][:40]!r}, which is not known here")
 
-
-LARGEST = 100_000_000
-"""Size in bytes of the largest message that is read."""
-
-MOST_LISTS = 1_000_000
-"""Largest number of lists and objects in a header: each takes many times its bytes."""
-
-LARGEST_HEADER = 16_000_000
-"""Size in bytes of the largest header that is read."""
-
-MOST_ARRAYS = 100_000
-MOST_LIMITS = 20
-"""Largest number of limits of a site, and of parameters of each."""
-
-LONGEST_LIMIT = 200
-"""Largest number of characters of a limit in text form."""
-
-LARGEST_NUMBER = 1e150
-"""Largest valid number in a reply, per row or in total: products of two are finite."""
-
-MOST_DIMENSIONS = 3
 
 PARTS = ("sums", "weights")
 """Arrays of an answer."""
@@ -232,10 +226,10 @@ def pack(header: Header, arrays: Arrays) -> bytes:
     (1, [[0.5], [2.0]])
     """
     for name, array in arrays.items():
-        if array.dtype != np.float64 or array.ndim > MOST_DIMENSIONS:
+        if array.dtype != np.float64 or array.ndim > SIZES.most_dimensions:
             raise WireError(
                 f"{name} is {array.dtype} of shape {array.shape}; float64 of at most "
-                f"{MOST_DIMENSIONS} dimensions can be sent"
+                f"{SIZES.most_dimensions} dimensions can be sent"
             )
     shapes = [[name, *array.shape] for name, array in arrays.items()]
     line = json.dumps({**header, "arrays": shapes}, separators=(",", ":"))
@@ -244,7 +238,7 @@ def pack(header: Header, arrays: Arrays) -> bytes:
 
 
 def unpack(
-    message: bytes, largest: int = LARGEST, longest: int = LONGEST
+    message: bytes, largest: int = SIZES.largest, longest: int = LONGEST
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
     """Return the header and the arrays of a message, with limits on its size and its texts.
 
@@ -255,17 +249,17 @@ def unpack(
     """
     if len(message) > largest:
         raise WireError(too_large(message, largest))
-    end = message.find(b"\n", 0, LARGEST_HEADER)
+    end = message.find(b"\n", 0, SIZES.largest_header)
     line = message[: max(end, 0)]
-    if line.count(b"[") + line.count(b"{") > MOST_LISTS:
-        raise WireError(f"the header of the message has more than {MOST_LISTS:,} lists")
+    if line.count(b"[") + line.count(b"{") > SIZES.most_lists:
+        raise WireError(f"the header of the message has more than {SIZES.most_lists:,} lists")
     try:
         header = json.loads(line)
         shapes = {str(name): _shape(shape) for name, *shape in header.pop("arrays")}
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise WireError("the message has no header that can be read") from error
-    if len(shapes) > MOST_ARRAYS:
-        raise WireError(f"{len(shapes):,} arrays; at most {MOST_ARRAYS:,} are read")
+    if len(shapes) > SIZES.most_arrays:
+        raise WireError(f"{len(shapes):,} arrays; at most {SIZES.most_arrays:,} are read")
     if (text := first_not_plain(header, longest)) is not None:
         raise WireError(f"a text is too long or holds control characters: {printable(text)[:60]!r}")
     numbers = memoryview(message)[end + 1 :]
@@ -285,7 +279,7 @@ def too_large(message: bytes, largest: int) -> str:
 
 
 def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
-    if len(shape) > MOST_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+    if len(shape) > SIZES.most_dimensions or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"{shape} is no shape")
     return tuple(shape)
 
@@ -522,7 +516,11 @@ def write_site(site: SiteInfo) -> dict[str, Any]:
 
 
 def read_site(
-    before: SiteInfo, header: Header, *, described: bool = True, labels: bool = True
+    before: SiteInfo,
+    header: Header,
+    *,
+    described: bool = True,
+    labels: bool = True,
 ) -> SiteInfo:
     """Return the facts of a site, from `write_site` or the header of a reply.
 
@@ -567,15 +565,16 @@ def read_site(
 def _limits(plain: Sequence[Any]) -> tuple[Limit, ...]:
     """Read the limits of a site: few, short and finite, as they are stored in every model."""
     try:
-        limits = tuple(map(Limit.from_plain, plain[: MOST_LIMITS + 1]))
+        limits = tuple(map(Limit.from_plain, plain[: SIZES.most_limits + 1]))
     except ValueError as error:
         raise WireError(f"its limits are not understood: {error}") from error
     values = [value for limit in limits for _, value in limit.parameters]
-    sane = all(abs(x) <= LARGEST_NUMBER for x in values if isinstance(x, int | float))
-    if len(limits) > MOST_LIMITS or len(values) > MOST_LIMITS**2 or not sane:
+    # Largest valid number in a reply, per row or in total: products of two are finite.
+    sane = all(abs(x) <= 1e150 for x in values if isinstance(x, int | float))
+    if len(limits) > SIZES.most_limits or len(values) > SIZES.most_limits**2 or not sane:
         raise WireError("its limits are too many, or hold a number that is not finite or too large")
-    if any(len(str(limit)) > LONGEST_LIMIT for limit in limits):
-        raise WireError(f"a limit is longer than {LONGEST_LIMIT} characters")
+    if any(len(str(limit)) > SIZES.longest_limit for limit in limits):
+        raise WireError(f"a limit is longer than {SIZES.longest_limit} characters")
     return limits
 
 

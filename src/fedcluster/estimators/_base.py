@@ -21,7 +21,7 @@ from sklearn.utils import check_array, check_random_state
 
 from fedcluster.core import Algorithm, Data, Engine, Labels, Rows, RowStream, check_step
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.batched import FEWEST, Stacked
+from fedcluster.engines.batched import Batch, Stacked
 from fedcluster.engines.client import ONE_THREAD, Client
 from fedcluster.errors import InputError, listed
 from fedcluster.estimators._fitted import Fitted
@@ -196,7 +196,7 @@ def _stacked(X: Any, sites: Any) -> Stacked | None:
     """Return sites of plain numbers, in one array or in many small ones, as one table."""
     if not isinstance(sites, str | None):
         return Stacked.of(Data(X), sites, ()) if is_plain(X) else None
-    if sites is not None or not is_by_site(X) or len(X) < FEWEST:
+    if sites is not None or not is_by_site(X) or len(X) < Batch.fewest:
         return None
     tables = dict(named_tables(X))
     if len(tables) < len(X) or {type(table) for table in tables.values()} != {np.ndarray}:
@@ -404,9 +404,6 @@ def checked_init(init: Any, n_clusters: Any) -> Any:
         raise refused("choice-start", option="init", n_clusters=n_clusters)
     return check_array(init, dtype=np.float64)
 
-
-JOINED = 1 << 18
-"""Number of values of small sites that are labelled at once; copying large ones costs more."""
 
 JOB = frozenset(each.name for each in fields(Fit))
 """The parameters of an estimator that are also those of a job."""
@@ -711,7 +708,8 @@ class Federated(Fitted):
             ends, most = np.cumsum(list(map(len, sources))), partial(_each, clients)
         form, assignment = self.row_form_, self._model.assignment
         chunks = (form.aligned(chunk) for source in sources for chunk in chunks_of(source))
-        joined = batches(chunks, JOINED // self.n_features_in_)
+        # Number of values of small sites that are labelled at once; copying large ones costs more.
+        joined = batches(chunks, (1 << 18) // self.n_features_in_)
         self.labels_ = np.concatenate(list(map(assignment.labels, joined)))
         parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends.tolist()]))
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))

@@ -37,8 +37,6 @@ THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 """A number that can also be read as a whole number with grouped thousands."""
 TIMES: tuple[Any, ...] = (datetime.date, datetime.time, datetime.timedelta)
 """Python's types of times; a column of one of them is not numeric."""
-TRIED = 100
-"""Number of cells that are tried first, before all cells."""
 HOW = '--set source.decimal=, or, in a site file, decimal = "," under [source]'
 
 
@@ -302,12 +300,8 @@ def is_written_number(text: str) -> bool:
 
 FROM_DATES = ("age", "month", "weekday", "since")
 """What a date may be converted to."""
-YEAR = 365.2425
-"""Number of days in a year."""
 SINCE = "2000-01-01"
 """Default day from which days are counted."""
-FIRST, LAST = 18000101, 21001231
-"""Range of whole numbers that may be dates YYYYMMDD."""
 DATES_TRIED = 50
 """Number of texts that are tried first, before all texts."""
 TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[ap]m)?(?:Z| ?[+-]\d{2}:?\d{2})?)?"
@@ -428,10 +422,14 @@ def _day(parts: Sequence[str], order: str, latest: datetime.date | None) -> floa
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def days_of_numbers(values: NDArray[np.floating], fewest: int = 3) -> Floats | None:
+def days_of_numbers(
+    values: NDArray[np.floating], fewest: int = 3, *, first: int = 18000101, last: int = 21001231
+) -> Floats | None:
     """Return numbers YYYYMMDD as days since 1970, keeping NaN; None if they are not dates.
 
     Fewer than ``fewest`` numbers are not taken for dates.
+
+    ``first`` and ``last``: range of whole numbers that may be dates YYYYMMDD.
 
     Examples
     --------
@@ -440,11 +438,11 @@ def days_of_numbers(values: NDArray[np.floating], fewest: int = 3) -> Floats | N
     >>> days_of_numbers(np.array([19701301.0, 19700101.0]))
     """
     head = values[:DATES_TRIED]
-    if not ((head >= FIRST) & (head <= LAST) | np.isnan(head)).all():
+    if not ((head >= first) & (head <= last) | np.isnan(head)).all():
         return None
     there = ~np.isnan(values)
     dates = values[there]
-    if len(dates) < fewest or not ((dates >= FIRST) & (dates <= LAST)).all():
+    if len(dates) < fewest or not ((dates >= first) & (dates <= last)).all():
         return None
     if not (dates == np.floor(dates)).all():
         return None
@@ -534,7 +532,8 @@ def numbers_of(days: Floats, how: str) -> Floats:
     kind, day, _ = _parts_of(how)
     if kind in ("age", "since"):
         start = datetime.date.fromisoformat(day).toordinal() - EPOCH
-        return (start - days) / YEAR if kind == "age" else days - start
+        # Number of days in a year.
+        return (start - days) / 365.2425 if kind == "age" else days - start
     numbers = np.full(len(days), np.nan)
     there = ~np.isnan(days)
     whole = np.floor(days[there]).astype("datetime64[D]")
@@ -609,7 +608,8 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
     """Return whether all values are numbers, possibly written as text, or missing."""
     kind = column.type
     if is_text(kind):
-        head = column.slice(0, TRIED).to_pylist()
+        # Number of cells that are tried first, before all cells.
+        head = column.slice(0, 100).to_pylist()
         return all(reads_as_number(cell, decimal) for cell in head) and all(
             reads_as_number(cell, decimal) for cell in column.unique().to_pylist()
         )

@@ -36,13 +36,7 @@ MOST_LEVELS = 1000
 
 MOST_CODES = 12
 """Largest number of distinct numbers in a column that may be codes for texts."""
-SPELLINGS = 4
-"""Largest mean number of spellings per text up to which a site's spellings are compared."""
-CODED_ROWS = 1000
-"""Number of rows that are inspected first, before all rows."""
 
-SHARED = 2
-"""Number of a site's rows that must have a level before the site names it."""
 
 MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#n/a n/a", "#na"} | {
     "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "-", "?",
@@ -532,7 +526,7 @@ def with_levels(data: Data, meanings: Mapping[int, Mapping[str, str]], owner: st
 
 
 def common_levels(
-    sites: Mapping[str, Data], most: int, named: Collection[str] = ()
+    sites: Mapping[str, Data], most: int, named: Collection[str] = (), *, spellings: int = 4
 ) -> dict[str, Data]:
     """Return rows with texts in the spelling of most sites, where the match is certain.
 
@@ -546,6 +540,8 @@ def common_levels(
         Columns with more distinct texts than this are not changed unless they are named.
     named : collection of str
         Columns that are categories.
+    spellings : int
+        Largest mean number of spellings per text up to which a site's spellings are compared.
 
     Examples
     --------
@@ -562,7 +558,7 @@ def common_levels(
                 texts.setdefault(column.name, {})[site] = j
     for name, places in texts.items():
         levels = {site: sites[site].columns[j].levels for site, j in places.items()}
-        if name not in named and max(map(len, levels.values())) > SPELLINGS * most:
+        if name not in named and max(map(len, levels.values())) > spellings * most:
             continue
         every = Counter(level for each in levels.values() for level in each)
         spelled: dict[str, list[str]] = {}
@@ -589,7 +585,8 @@ def code_questions(sites: Mapping[str, Data]) -> dict[str, str]:
             if column.kind == "text" and len(column.levels) <= MOST_CODES:
                 texts.setdefault(column.name, {})[site] = list(column.levels)
             elif column.kind == "number":
-                head = np.unique(data.X[:CODED_ROWS, j])
+                # Number of rows that are inspected first, before all rows.
+                head = np.unique(data.X[:1000, j])
                 if len(head) <= MOST_CODES + 1 and (own := list(codes(data, j)[0])):
                     numbers.setdefault(column.name, {})[site] = own
     for name in filter(numbers.__contains__, texts):
@@ -608,9 +605,12 @@ def code_questions(sites: Mapping[str, Data]) -> dict[str, str]:
 # What a site discloses
 
 
-def _named(levels: Counter[str], n_rows: int, passes: Passes) -> tuple[str, ...]:
-    """Return the levels that may leave, in alphabetical order."""
-    shared = {level: n for level, n in levels.items() if n >= SHARED}
+def _named(levels: Counter[str], n_rows: int, passes: Passes, *, least: int = 2) -> tuple[str, ...]:
+    """Return the levels that may leave, in alphabetical order.
+
+    ``least``: number of a site's rows that must have a level before the site names it.
+    """
+    shared = {level: n for level, n in levels.items() if n >= least}
     frequent = sorted(shared, key=lambda level: (-shared[level], level))[:MOST_LEVELS]
     counts = np.array([shared[level] for level in frequent], dtype=np.float64)
     kept = passes(counts, n_rows) if frequent else np.zeros(0, dtype=bool)
@@ -722,14 +722,6 @@ def label_counts(chunks: Iterable[Data]) -> Counter[str] | None:
 
 
 # Samples: what some thousand rows show of what columns mean, at the site that has them
-
-
-MOST_ROWS = 20_000
-"""Largest number of rows in a sample, evenly spread over all rows."""
-
-
-BLOCK = 8192
-"""Number of values that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -880,6 +872,8 @@ class SourceSummary:
     n_rows: int = 0
     columns: dict[str, ColumnSummary] = field(default_factory=dict)
     persons: Any = None
+    most_rows = 20_000  # largest number of rows in a sample, evenly spread over all rows
+    block_values = 8192  # number of values that are compared at a time
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[Data], texts: Collection[str] = ()) -> Self:
@@ -887,7 +881,9 @@ class SourceSummary:
         summary = cls()
         for chunk in chunks:
             summary.n_rows += len(chunk)
-            parts = (chunk.X[i : i + BLOCK] for i in range(0, len(chunk), BLOCK))
+            parts = (
+                chunk.X[i : i + cls.block_values] for i in range(0, len(chunk), cls.block_values)
+            )
             gaps = sum((np.isnan(part).sum(axis=0) for part in parts), np.zeros(chunk.X.shape[1]))
             for j, column in enumerate(columns_of(chunk)):
                 kind, missing = column.kind, int(gaps[j])
@@ -909,7 +905,7 @@ class SourceSummary:
         ``padded`` names the columns with leading zeros.
         """
         summary = cls.from_chunks([data])
-        step = max(1, -(-len(data) // MOST_ROWS))
+        step = max(1, -(-len(data) // cls.most_rows))
         sample = data.X if step == 1 else np.asfortranarray(data.X[::step])
         ends = np.array(extremes(data.X))
         for j, column in enumerate(summary.columns.values()):
@@ -943,7 +939,7 @@ class SourceSummary:
 def extremes(X: Rows) -> tuple[Rows, Rows]:
     """Return the smallest and the largest value of each column, (d,), NaN for an empty one."""
     n, d = X.shape
-    many = max(1, min(n, BLOCK // max(d, 1)))
+    many = max(1, min(n, SourceSummary.block_values // max(d, 1)))
     whole = n // many * many if X.flags.c_contiguous else 0
     low, high = np.full((2, many * d), np.nan, X.dtype)
     for lines in X[:whole].reshape(-1, many * d):

@@ -44,8 +44,6 @@ else:
 FLOATS = (np.float64, np.float32)
 PLACES = (str, Path, FileSource, WarehouseSource)
 """Types that locate the rows of a site."""
-SHOWN = 6
-"""Number of columns that a message about an array lists."""
 OWNER = "the table"
 """Name that messages use for a table that belongs to no site."""
 
@@ -336,12 +334,17 @@ def _matrix(table: Any, owner: str) -> NDArray[Any]:
     return array
 
 
-def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: str) -> None:
-    """Raise an error if rows without column names have another number of columns than chosen."""
+def _check_width(
+    rows: NDArray[Any], names: Sequence[str], owner: str, reader: str, *, shown: int = 6
+) -> None:
+    """Raise an error if rows without column names have another number of columns than chosen.
+
+    ``shown``: number of columns that a message about an array lists.
+    """
     if rows.shape[1] != len(names):
         raise InputError(
             f"{owner}: X has {rows.shape[1]} features, but {reader} is expecting {len(names)} "
-            f"features as input: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}"
+            f"features as input: {', '.join(names[:shown])}{', ...' if names[shown:] else ''}"
         )
 
 

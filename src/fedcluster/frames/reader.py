@@ -66,9 +66,6 @@ else:
 NO_DATE = "this column is to hold dates: mend it or drop the row"
 LEAVE_OUT = "leave the column out"
 """Advice for an unreadable column that was not chosen by name."""
-FEW_WORDS, FEW_NAMES = 3, 20
-"""Largest number of distinct words among a column's numbers that are all named; and of words and
-numbers that may be names."""
 SiteT = TypeVar("SiteT")
 Read = TypeVar("Read")
 Advise = Callable[[Sequence[str]], str]
@@ -803,9 +800,19 @@ def counts_rows(values: Rows) -> bool:
 
 
 def _no_number(
-    name: str, cells: Sequence[object], decimal: str | None, mend: str
+    name: str,
+    cells: Sequence[object],
+    decimal: str | None,
+    mend: str,
+    *,
+    few_words: int = 3,
+    few_names: int = 20,
 ) -> tuple[int, str]:
-    """Return the row of the first value that is not a number, and the message about it."""
+    """Return the row of the first value that is not a number, and the message about it.
+
+    ``few_words``: largest number of distinct words among a column's numbers that are all named.
+    ``few_names``: of words and numbers that may be names.
+    """
     numbers = [reads_as_number(cell, decimal) for cell in cells]
     row = numbers.index(False)
     cell = cells[row]
@@ -829,9 +836,9 @@ def _no_number(
     if sum(numbers) > len(cells) / 2:
         n_bad = len(numbers) - sum(numbers)
         words = sorted({str(c).strip() for c, n in zip(cells, numbers, strict=True) if not n})
-        if mend == LEAVE_OUT and len(words) <= FEW_WORDS and "," not in "".join(words):
+        if mend == LEAVE_OUT and len(words) <= few_words and "," not in "".join(words):
             mend += f", or say {setting('missing_values', to=words)} where no value is meant"
-            if len({str(cell).strip() for cell in cells}) <= FEW_NAMES:
+            if len({str(cell).strip() for cell in cells}) <= few_names:
                 mend += f", --categories auto,{quoted(name)} where all are names"
         many = f" (nor are {n_bad - 1:,} more of its {len(cells):,} values)" if n_bad > 1 else ""
         return row, f"{shown} is not a number, as most of this column are{many}; mend it or {mend}"

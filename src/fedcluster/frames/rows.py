@@ -28,18 +28,10 @@ from fedcluster.frames.columns import Coding, called, column_list, has_columns
 
 T = TypeVar("T")
 R = TypeVar("R")
-AHEAD = 1
-"""Number of chunks that decoding and conversion to rows each complete in advance."""
-PAUSES = (0.5, 1.0, 2.0)
-"""Seconds to wait before each further attempt to reach a source."""
-BLOCK = 1 << 17
-"""Number of values that are converted from columns to rows while they are in the cache."""
 STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
 """Schemes of stores that pyarrow can read."""
 OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
 """Schemes that only fsspec can read, with further packages."""
-CHUNK = 1 << 18
-"""Number of values in a chunk, few enough that all on their way to the kernels stay in a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +377,10 @@ def n_columns_of(rows: Data | RowStream) -> int | None:
     return len(rows.columns) if isinstance(rows, StreamedRows) else None
 
 
+CHUNK = 1 << 18
+"""Values in a chunk, few enough that all on their way to the kernels stay in a cache."""
+
+
 def chunk_rows_of(chunk_rows: int | None, d: int) -> int:
     """Return the number of rows in a chunk: it fits the cache and is worth a call."""
     if chunk_rows is not None and chunk_rows < 1:
@@ -392,8 +388,10 @@ def chunk_rows_of(chunk_rows: int | None, d: int) -> int:
     return chunk_rows or max(CHUNK // d, min(8192, 32 * CHUNK // d), 1)
 
 
-def side_by_side(columns: Sequence[Rows]) -> Rows:
+def side_by_side(columns: Sequence[Rows], *, block: int = 1 << 17) -> Rows:
     """Return columns (n,) as rows (n, d), of the columns' common type.
+
+    ``block``: number of values that are converted from columns to rows while they are in the cache.
 
     Examples
     --------
@@ -403,7 +401,7 @@ def side_by_side(columns: Sequence[Rows]) -> Rows:
     """
     n, d = len(columns[0]), len(columns)
     X: Rows = np.empty((n, d), np.result_type(*columns))
-    size = max(1, BLOCK // d)
+    size = max(1, block // d)
     for start in range(0, n, size):
         rows = slice(start, start + size)
         X[rows] = np.array([column[rows] for column in columns]).T
@@ -436,7 +434,8 @@ def check_finite(
 def prefetch(parts: Iterator[T]) -> Iterator[T]:
     """Yield parts that another thread reads in advance."""
     with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
-        coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
+        # Number of chunks that decoding and conversion to rows each complete in advance.
+        coming = deque(thread.submit(next, parts, None) for _ in range(1))
         while (part := coming.popleft().result()) is not None:
             coming.append(thread.submit(next, parts, None))
             yield part
@@ -544,10 +543,12 @@ def error_prefix(owner: str) -> Iterator[None]:
 class UnreachableError(InputError):
     """A database cannot be reached, which may be temporary."""
 
+    pauses = (0.5, 1.0, 2.0)  # seconds to wait before each further attempt to reach a source
+
 
 def patiently(work: Callable[[], T]) -> T:
     """Call a function that uses a database, with up to four attempts to reach it."""
-    for pause in PAUSES:
+    for pause in UnreachableError.pauses:
         try:
             return work()
         except UnreachableError:
@@ -555,4 +556,4 @@ def patiently(work: Callable[[], T]) -> T:
     try:
         return work()
     except UnreachableError as error:
-        raise InputError(f"{error} (tried {len(PAUSES) + 1} times)") from None
+        raise InputError(f"{error} (tried {len(UnreachableError.pauses) + 1} times)") from None

@@ -20,8 +20,6 @@ from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, aligned_zeros, la
 from fedcluster.kernels.rows import Rows
 from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
 
-LARGEST_ANCHOR = 1e38
-
 
 class HardSums(NamedTuple):
     """Sums over the rows x of each centre c with weights w.
@@ -113,7 +111,8 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
             tiles[tile, f, place] = difference
             norm += difference * difference
             padded[j, f] = center
-            anchors[j, f] = np.float32(center) if abs(center) < LARGEST_ANCHOR else center
+            # beyond, a float32 is infinite
+            anchors[j, f] = np.float32(center) if abs(center) < 1e38 else center
         half_norms[tile, place] = norm / 2
     return PackedCenters(shift, tiles, half_norms, padded, anchors)
 

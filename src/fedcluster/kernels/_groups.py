@@ -34,8 +34,6 @@ from fedcluster.kernels.iteration import kmeans
 from fedcluster.kernels.rows import as_double_rows
 from fedcluster.kernels.runtime import inlined, inner, native, native_in_any_order
 
-CUT_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
-
 
 def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
     """Cut rows in two, reorder them in place, and return the size of the first part.
@@ -67,7 +65,8 @@ def _threshold(places: Floats, least: int) -> float:
     Each part has at least an eighth of the rows, unless that would split equal rows: then these are
     separated from the larger of the remaining parts.
     """
-    step = 1 if len(places) <= SORTED_ROWS else len(places) // CUT_ROWS
+    # of more rows, some 2,048 tell the axis
+    step = 1 if len(places) <= 8192 else len(places) // 2048
     ordered = np.sort(places[::step])
     n, middle = len(ordered), ordered[len(ordered) // 2]
     fewest = max(1, least // step, n // 8)
@@ -96,7 +95,7 @@ def _widest_axis(rows: Floats) -> Floats:
             squares[j] += rows[i, j] ** 2
         widest = j if squares[j] > squares[widest] else widest
     axis[widest] = 1.0
-    for _ in range(ITERATIONS):
+    for _ in range(6):
         turned, length = np.zeros(d), 0.0
         for i in range(n):
             place = 0.0
@@ -308,11 +307,7 @@ def _cheapest(means: Floats, sizes: Floats, row: Floats) -> int:
 
 
 SCALES, PULL = (2, 3, 4, 6, 8, 12, 16, 24, 32), 0.1
-ROWS_A_CENTER = 4  # times p
 SAMPLE_ROWS = 4096
-BLOCK_ROWS, PASSES = 1024, 8
-MANY_ROWS, MANY_BLOCK_ROWS, MANY_PASSES = 30_000, 384, 2
-LARGEST_P = 64  # beyond, blocks are cut into groups directly
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 
 
@@ -387,10 +382,11 @@ def _equal_rows(keys: NDArray[np.uint64], p: int) -> tuple[Labels, int]:
 def _close_rows(rows: Floats, p: int) -> Labels:
     """Return the labels of groups of rows that lie close together, (n,)."""
     rows, order = _pulled(rows, p), np.arange(len(rows))
-    block_rows, n_passes = BLOCK_ROWS, PASSES
-    if len(rows) > MANY_ROWS:
-        block_rows, n_passes = MANY_BLOCK_ROWS, MANY_PASSES
-    blocks = _blocks(rows, order, p, block_rows if p <= LARGEST_P else 2 * p - 1)
+    block_rows, n_passes = 1024, 8
+    if len(rows) > 30_000:
+        block_rows, n_passes = 384, 2
+    # of a larger p, blocks are cut into groups directly
+    blocks = _blocks(rows, order, p, block_rows if p <= 64 else 2 * p - 1)
     parts = [np.empty(0, np.int32)] * len(blocks)
 
     def work(block: int) -> None:
@@ -410,7 +406,7 @@ def _pulled(rows: Floats, p: int) -> Floats:
     rows /= abs(rows).max() or 1.0
     sample, pulled = rows[:: -(-len(rows) // SAMPLE_ROWS)], rows.copy()
     for k in SCALES:
-        if len(rows) >= ROWS_A_CENTER * p * k:
+        if len(rows) >= 4 * p * k:  # p rows a group, four times
             fit = kmeans(sample, k, rng=np.random.default_rng(0), n_init=1, max_iter=20)
             pulled += PULL * fit.centers[nearest(rows, fit.centers)[0]]
     return pulled

@@ -37,7 +37,6 @@ from fedcluster.kernels.runtime import inlined, inner, native
 SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
 TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
 FARTHEST = np.float32(1e15)  # l is at most this: where u is more, float32 might overflow
-CACHE_BYTES, FEWEST_BLOCKS = 1 << 17, 8  # what is scored before it is added
 
 
 class Bounds(NamedTuple):
@@ -268,7 +267,8 @@ def _bound(bounds: Bounds, moves: Moves, start: int, stop: int) -> None:
 def _rows_in_cache(X: Rows) -> int:
     """Return how many rows, in whole blocks, are scored before they are added."""
     size = block_rows(X)
-    return max(CACHE_BYTES // (X.shape[1] * X.itemsize * size), FEWEST_BLOCKS) * size
+    # what is scored before it is added stays in the cache: 128 KiB, at least 8 blocks
+    return max((1 << 17) // (X.shape[1] * X.itemsize * size), 8) * size
 
 
 @inlined

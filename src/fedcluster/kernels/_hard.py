@@ -41,11 +41,8 @@ BUDGET = 1 << 28  # bytes that a site may keep
 MOST_RUNS = 64  # whose centres are remembered, if not their bounds
 WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8  # from so many multiplications of a full pass on
 FAR = 0.125  # displacements, in distances to the next centre, after which most rows are uncertain
-HUGE = 1e30  # displacements; where they are longer, nothing is certain
-LOOK, FIND = 1.4, 3.0  # looking at a row's bounds, and finding one that is to be added
+LOOK_COST, FIND_COST = 1.4, 3.0  # looking at a row's bounds, and finding one that is to be added
 FEW, FEWEST = 64, 12  # of so many rows one is tried, if these are enough to tell
-HOPELESS, LESS = 0.5, 0.8  # uncertain rows, and displacements next time
-ENOUGH = 0.75  # the time of a full pass that one by bounds may take at best, for a start
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,12 +318,15 @@ class Run:
     bounds: BoundedSweep | None = None
     counts: NDArray[np.int64] | None = None
     far: float = field(default_factory=lambda: FAR)
+    hopeless = 0.5  # share of uncertain rows from which on bounds do not pay
+    less = 0.8  # if so, factor of the displacements up to which they are tried next time
+    enough = 0.75  # the time of a full pass that one by bounds may take at best, for a start
 
     def waits(self, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether it is too early to try bounds."""
         if self.counts is None or not own.max() < self.far * apart.mean():
             return True
-        return self.least_time(X, own) > ENOUGH
+        return self.least_time(X, own) > self.enough
 
     def is_hopeless(self, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether, in a sample, most rows would be uncertain after another such move."""
@@ -336,9 +336,9 @@ class Run:
         packed = pack_centers(some, self.centers)
         trial = BoundedSweep(some, packed, len(own))
         trial.sweep(some, as_weights(None), packed, own, apart)
-        is_hopeless = trial.doubtful_share(own, apart, _rounding(some, packed)) > HOPELESS
+        is_hopeless = trial.doubtful_share(own, apart, _rounding(some, packed)) > self.hopeless
         if is_hopeless:
-            self.far = min(self.far, own.max() / apart.mean()) * LESS
+            self.far = min(self.far, own.max() / apart.mean()) * self.less
         return is_hopeless
 
     def least_time(self, X: Rows, own: Floats) -> float:
@@ -351,7 +351,7 @@ class Run:
             return np.inf
         add, full = costs(X, len(own))[1], full_cost(X, len(own))
         moved = self.counts[own > 0].sum() / max(self.counts.sum(), 1)
-        return float((LOOK + (FIND + add) * moved) / full)
+        return float((LOOK_COST + (FIND_COST + add) * moved) / full)
 
     def sweep(self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats) -> HardSums:
         """Return the sums by bounds, which are given up if that took longer than a full pass."""
@@ -432,7 +432,8 @@ class BoundedSweep:
         most = np.full(len(own), own[longest])
         most[longest] = np.delete(own, longest).max()
         others = self.others + most
-        self.others = np.where(others < HUGE, others, np.inf)
+        # where displacements are longer, nothing is certain
+        self.others = np.where(others < 1e30, others, np.inf)
         # (l - u) (2 u + l - u) = l^2 - u^2 > 4 E, whatever u, if l - u is more than this
         ample = max(rounding[0] / 2, rounding[1] ** 0.5)
         enough = (self.others + own + ample) * (1 + SLACK)
@@ -463,8 +464,8 @@ class BoundedSweep:
         show whether bounds pay off as a whole.
         """
         n, (score, add, read) = len(X), costs(X, len(self.others))
-        spent = LOOK * n + (5.5 + read) * self.n_doubtful
-        spent += (9 + read + 1.4 * score) * self.n_scored + (FIND + add) * self.n_added
+        spent = LOOK_COST * n + (5.5 + read) * self.n_doubtful
+        spent += (9 + read + 1.4 * score) * self.n_scored + (FIND_COST + add) * self.n_added
         return spent < 1.25 * full_cost(X, len(self.others)) * n
 
 

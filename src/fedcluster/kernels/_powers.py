@@ -27,13 +27,13 @@ LOG = tuple(map(float, _EXACT))
 LOG_LOW = tuple(float(exact - Decimal(near)) for exact, near in zip(_EXACT, LOG, strict=True))
 EXP = tuple(float(LN2**i / factorial(i)) for i in range(14))
 
-SMALLEST, SCALE, LOWEST = 2.0**-1022, 54, -1021.0  # smaller numbers have fewer digits
-WHOLE, ROUND = 2.0**52, 1.5 * 2**52  # plus a smaller whole number: it is in the last bits
-BIAS = WHOLE + 1023
+SMALLEST_NORMAL, SCALE, LOWEST = 2.0**-1022, 54, -1021.0  # smaller numbers have fewer digits
+TO_WHOLE, ROUND = 2.0**52, 1.5 * 2**52  # plus a smaller whole number: it is in the last bits
+BIAS = TO_WHOLE + 1023
 PLACES, ONE, SIGN_AND_EXPONENT, TO_ROOT = map(
     np.uint64, (52, 0x3FF << 52, 0xFFF << 52, (0x3FF << 52) - 0x3FE6A09E667F3BCD)
 )
-WHOLE_BITS = np.float64(WHOLE).view(np.uint64)
+WHOLE_BITS = np.float64(TO_WHOLE).view(np.uint64)
 
 
 @intrinsic
@@ -71,10 +71,10 @@ def write_powers(bases: Floats, p: float, powers: Floats) -> None:
 @inlined
 def _log2(x: float) -> tuple[float, float]:
     """Return the logarithm of a positive number in two parts."""
-    scaled = x * 2.0**SCALE if x < SMALLEST else x
+    scaled = x * 2.0**SCALE if x < SMALLEST_NORMAL else x
     bits = np.float64(scaled).view(np.uint64)
     exponent = np.uint64(((bits + TO_ROOT) >> PLACES) | WHOLE_BITS).view(np.float64)
-    e = exponent - (BIAS + SCALE if x < SMALLEST else BIAS)
+    e = exponent - (BIAS + SCALE if x < SMALLEST_NORMAL else BIAS)
     z = np.uint64(bits - ((bits + TO_ROOT) & SIGN_AND_EXPONENT) + ONE).view(np.float64)
     a, b = z - 1.0, z + 1.0
     b_low, inverse = z - (b - 1.0), 1.0 / b

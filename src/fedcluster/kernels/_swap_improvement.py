@@ -10,8 +10,6 @@ from fedcluster.kernels._tiles import aligned_zeros
 from fedcluster.kernels.runtime import inlined, inner, inner_in_any_order, native
 
 N_NEAR = 5  # groups that a row, or a group, is compared with
-LEAST_GAIN = 1e-9  # of the squared distance from a row to its mean
-FEW_CHANGES = 0.002  # of the rows: the last pass
 
 Members = NDArray[np.int64]
 
@@ -61,7 +59,7 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
         n_changes = n_groups - n_before
         for i in range(len(rows)):
             n_changes += _exchange(rows, groups, i, p)
-        if n_changes < FEW_CHANGES * len(rows):
+        if n_changes < 0.002 * len(rows):  # more passes change hardly anything
             break
 
 
@@ -106,7 +104,8 @@ def _exchange(rows: Floats, groups: Groups, i: int, p: int) -> bool:
     """Move a row to a nearby group, or swap it with a row of one, if that helps."""
     labels, sizes, members, means = groups
     home, squares = labels[i], _squares(means, rows[i])
-    gain, best, partner = LEAST_GAIN * squares[home], home, -1
+    # a gain below this share of the squared distance from a row to its mean is rounding
+    gain, best, partner = 1e-9 * squares[home], home, -1
     leaving = squares[home] * sizes[home] / (sizes[home] - 1) if sizes[home] > p else -np.inf
     squares[home] = np.inf
     for _ in range(N_NEAR):

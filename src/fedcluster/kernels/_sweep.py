@@ -36,7 +36,7 @@ from fedcluster.kernels._tiles import (
 )
 from fedcluster.kernels.rows import (
     PADDING,
-    SMALL,
+    SMALL_TABLE,
     Rows,
     Weights,
     as_given_weights,
@@ -53,9 +53,7 @@ Run = tuple[Floats, Labels, float, int, Floats, Floats, NDArray[np.int64], Float
 
 SLACK = 2.0**-18  # relative; more than some roundings in float32
 TINY = 2.0**-126  # absolute; what float32 flushes to 0
-LONGEST = 1e18
 WORTH_SINGLE = 1024  # centres times columns, from which on float32 is tried first
-MOST_DOUBTS = 8  # one row of so many
 
 
 def sweep(
@@ -108,7 +106,7 @@ def _in_single(X: Rows, packed: PackedCenters, k: int) -> tuple[PackedCenters, A
     if not is_worth_single(X, k):
         return None
     longest = float(np.sqrt(2 * packed.half_norms.ravel()[:k].max())) * (1 + SLACK)
-    if not (d + 8) * TINY < longest < LONGEST:  # no score of a row with a finite norm overflows
+    if not (d + 8) * TINY < longest < 1e18:  # no score of a row with a finite norm overflows
         return None
     tiles, half_norms = (each.astype(np.float32) for each in (packed.tiles, packed.half_norms))
     shift: Floats = np.append(packed.shift, np.zeros(PADDING))
@@ -156,7 +154,7 @@ def sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labe
     """
     n, d = len(sample_weight), centers.shape[1]
     labels, packed, most = aligned_zeros(np.int32, (n,)), pack_centers(X, centers), n
-    if n * d > SMALL:
+    if n * d > SMALL_TABLE:
         most = n - PADDING
     parts = zero_parts(packed.centers)
     nothing = parts.weights[:0]
@@ -218,7 +216,7 @@ def sweep_chunk_in_single(
     block = aligned_zeros(single.tiles.dtype, (d + -d % lanes(single.tiles), size))
     lowest, second, nearest = block[0].copy(), block[0].copy(), np.empty(size, np.int32)
     for start in range(0, n, size):
-        if doubts > size + start // MOST_DOUBTS:
+        if doubts > size + start // 8:  # one row in eight
             return start
         second[:] = np.inf
         score_block(block, X, start, single, lowest, nearest, (second,))

@@ -34,7 +34,6 @@ TILE_VECTORS, ROW_TILES = 3, 4
 PRODUCT_ROWS, PRODUCT_VECTORS = (12, 2) if HAS_AVX512 else (6, 2)
 PRODUCT_COLUMNS = PRODUCT_VECTORS * VECTOR_BYTES // 8
 ADD_LANES = 8
-CACHE_LINE = 64  # bytes
 
 INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
@@ -71,7 +70,7 @@ def aligned_zeros(_typing_context: object, dtype: types.Type, shape: types.BaseT
         for length in reversed(lengths):
             strides.insert(0, size)
             size = builder.mul(size, length)
-        meminfo = context.nrt.meminfo_alloc_aligned(builder, size, CACHE_LINE)
+        meminfo = context.nrt.meminfo_alloc_aligned(builder, size, 64)  # bytes
         data = context.nrt.meminfo_data(builder, meminfo)
         cgutils.memset(builder, data, size, 0)
         data = builder.bitcast(data, array.data.type)

@@ -30,8 +30,6 @@ from fedcluster.kernels.runtime import (
 )
 
 BLOCK = 128
-CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 21, 1024, 128
-WORTH_A_THREAD = 1 << 18
 MAGIC = 1.5 * 2.0**52  # added to a number, leaves it rounded in the low bits
 LOG2E, LN2_HIGH, LN2_LOW = (
     1.4426950408889634,
@@ -117,7 +115,8 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
     """
     rows, weights = as_rows(X), as_weights(sample_weight)
     n, work_of_row = len(rows), densities.factors.size + densities.slopes.size + 1
-    chunk_rows = max(CHUNK_WORK // work_of_row, FEWEST_CHUNK_ROWS, -(-n // MOST_CHUNKS))
+    # some 2 million products a chunk, which is worth a call, and at most 128 sums to add
+    chunk_rows = max((1 << 21) // work_of_row, 1024, -(-n // 128))
     chunk_rows += -chunk_rows % BLOCK
     layout, n_chunks = _layout(densities), -(-n // chunk_rows)
     pool = BufferPool(lambda: _no_moments(densities), _clear, _add)
@@ -127,7 +126,7 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
         _add_rows(as_double_rows(rows[part]), weights[part], layout, sums)  # one kernel for both
         pool.hand_in(chunk, sums)
 
-    for_each_chunk(work, n_chunks, thread_count() if n * work_of_row >= WORTH_A_THREAD else 1)
+    for_each_chunk(work, n_chunks, thread_count() if n * work_of_row >= 1 << 18 else 1)
     return _about_means(pool.total, densities, layout)
 
 

@@ -59,7 +59,7 @@ from fedcluster.kernels._tiles import (
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.runtime import inner, inner_in_any_order, native, native_in_any_order
 
-BLOCK = 128  # narrow rows
+NARROW_BLOCK = 128  # narrow rows
 WIDE_BLOCK = 96  # wide rows, in whole tiles
 DEPTH = 256  # columns that are added up before they are added to others
 CACHE_LINE_NUMBERS = 8
@@ -81,9 +81,13 @@ def add_rows(
     Writes the memberships u (n, k), unless that array is empty, and returns their squared change.
     """
     (k, d), change = centers.shape, 0.0
-    columns, squared, smallest = np.empty((d, BLOCK)), np.empty((k, BLOCK)), np.empty(BLOCK)
-    for start in range(0, len(X), BLOCK):
-        n = min(BLOCK, len(X) - start)
+    columns, squared, smallest = (
+        np.empty((d, NARROW_BLOCK)),
+        np.empty((k, NARROW_BLOCK)),
+        np.empty(NARROW_BLOCK),
+    )
+    for start in range(0, len(X), NARROW_BLOCK):
+        n = min(NARROW_BLOCK, len(X) - start)
         rows = slice(start, start + n)
         for r in range(n):
             for c in range(d):
@@ -392,8 +396,6 @@ def _wide_squared_distances(
     return smallest
 
 
-CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
-WORTH_A_THREAD = 1 << 18
 WIDE = 16  # columns from which on matrix products pay
 FAINTEST = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 """Sum of u^m from which on it, and the mean that it weights, have full precision."""
@@ -530,12 +532,12 @@ def _sweep(
     """
     n, (k, d) = len(X), centers.shape
     if d < WIDE:
-        add, base, shape, enough = add_rows, centers, (k, d), CHUNK_WORK // (k * d)
+        add, base, shape, enough = add_rows, centers, (k, d), (1 << 20) // (k * d)
     else:
         packed = pack_wide_centers(centers)
         add, base, shape = partial(add_wide_rows, packed), packed.shift, whole_tiles(k, d)
-        enough = -(-n // MOST_CHUNKS)
-    chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
+        enough = -(-n // 128)
+    chunk_rows = max(enough, 1024)  # at least: a chunk is a call, and its sums are added
     n_chunks = max(1, -(-n // chunk_rows))
     tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
 
@@ -544,7 +546,7 @@ def _sweep(
         some = X[rows], centers, float(m), sample_weight[rows], memberships[rows]
         changes[chunk] = add(*some, residuals, tallies[chunk])
 
-    residuals = _summed(work, shape, n_chunks, n * k * d >= WORTH_A_THREAD)
+    residuals = _summed(work, shape, n_chunks, n * k * d >= 1 << 18)
     total, *others = tallies.sum(axis=0)
     total[total < FAINTEST] = 0.0
     # sum of v x = sum of v (x - b) + (sum of v) b

@@ -279,14 +279,12 @@ def _scale_rows(
     return n_missing > 0
 
 
-FEWEST_CHUNK_ROWS, MOST_CHUNK_ROWS, MOST_CHUNKS = 2048, 65536, 128
-SMALL = 1 << 14  # numbers
-CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else counts as 16 more
+SMALL_TABLE = 1 << 14  # numbers
 
 
 def is_small(X: Rows) -> bool:
     """Return whether one compiled call on a copy of the rows is fastest."""
-    return X.size <= SMALL
+    return X.size <= SMALL_TABLE
 
 
 def chunks(X: Rows, bounds: Sequence[int]) -> list[tuple[slice, Rows]]:
@@ -303,10 +301,11 @@ def chunk_bounds(n: int, k: int, d: int) -> tuple[int, ...]:
     All chunks are alike except the last, whose rows must be padded; after any other, X continues.
     Small data are one chunk.
     """
-    if n * d <= SMALL:
+    if n * d <= SMALL_TABLE:
         return 0, n
-    size = min(max(CHUNK_WORK // ((k + 16) * d), FEWEST_CHUNK_ROWS), MOST_CHUNK_ROWS)
-    size = max(size, n // MOST_CHUNKS + 1)
+    # some 16 million multiplications of a value with a centre's; all else counts as 16 more
+    size = min(max((1 << 24) // ((k + 16) * d), 2048), 65536)
+    size = max(size, n // 128 + 1)
     most = max(n - PADDING, 0)
     n_chunks = (most - 1) // size + 1
     return *(chunk * most // n_chunks for chunk in range(n_chunks)), most, n

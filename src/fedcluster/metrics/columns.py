@@ -160,14 +160,12 @@ def between_share(
     n: Floats,
     *,
     normal: float = 25.0,
-    most_between: float = 0.98,
-    halvings: int = 12,
 ) -> Floats:
     """Return the share b of a column's variance that is between clusters, as its moments tell.
 
     If a column is the sum of one of two values and of normal noise, 2 b^3 + e b - g^2 = 0 (A. C.
     Cohen, Estimation in mixtures of two normal distributions, Technometrics 9, 1967), which has one
-    positive root. The share is 0 where n rows may be normal, and at most `MOST_BETWEEN`.
+    positive root. The share is 0 where n rows may be normal, and at most 0.98.
 
     Parameters
     ----------
@@ -177,18 +175,14 @@ def between_share(
         Largest n (g^2 / 6 + e^2 / 24), with g the skewness and e the excess of the kurtosis, at
         which a column counts as normal: a chi-square of two degrees of freedom (C. M. Jarque & A.
         K. Bera, Int. Stat. Rev. 55, 1987).
-    most_between : float
-        The largest share of variance between clusters.
-    halvings : int
-        How often its range is halved.
 
     Examples
     --------
     >>> between_share(np.zeros(2), np.array([-1.28, -0.01]), np.full(2, 900.0)).round(2)
     array([0.8, 0. ])
     """
-    low, high = np.zeros(len(n)), np.full(len(n), most_between)
-    for _ in range(halvings):
+    low, high = np.zeros(len(n)), np.full(len(n), 0.98)
+    for _ in range(12):  # halves the range each time
         half = (low + high) / 2
         above = 2 * half**3 + excess * half > skewness**2
         low, high = np.where(above, low, half), np.where(above, half, high)

@@ -25,8 +25,6 @@ from fedcluster.core import Floats, coarse
 
 Criterion = Literal["likelihood", "ward"]
 Clusters = dict[int, NDArray[np.intp]]
-AT_ONCE = 1 << 15
-"""Number of second moments of joined clusters that are held at once, so that a cache holds them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +84,9 @@ class Loss:
     prior: Floats
     shares: Sequence[Floats]
     total: float
+    at_once = 1 << 15
+    """Number of second moments of joined clusters that are held at once, so that a cache holds
+    them."""
 
     @classmethod
     def among(cls, parts: Parts, criterion: Criterion) -> Loss:
@@ -104,7 +105,7 @@ class Loss:
 
     def gained(self, parts: Parts, own: Floats, i: int, others: NDArray[np.intp]) -> Floats:
         """Return what joining cluster i with each of others adds to their losses, ``own`` (n,)."""
-        some = max(1, AT_ONCE // max(parts.scatters[0].size, 1))
+        some = max(1, self.at_once // max(parts.scatters[0].size, 1))
         places = range(0, len(others), some)
         joined = [self.of(parts.joined(i, others[at : at + some])) for at in places]
         return coarse(np.concatenate(joined) - own[i] - own[others], self.total)

@@ -19,19 +19,6 @@ from fedcluster.metrics.leaves import Leaves
 from fedcluster.mixtures.agglomeration import Parts, agglomerated
 from fedcluster.mixtures.table import Kind, Table
 
-FIRST, MOST, PATIENCE = 30, 50, 6
-"""Number of components that are always tried, at most tried, and tried beyond the likeliest."""
-BRIEF, LONG = 5, 20
-"""Number of iterations of every mixture, and of likely ones."""
-LIKELY = 24
-"""Number of mixtures that are continued, apart from the neighbours of the likeliest of each
-kind."""
-ROWS_EACH, LEAVES_EACH, FEW_LEAVES = 6, 1.25, 8
-"""Smallest number of rows and of leaves per component; of so few leaves, each may be one: where
-limits hold back most leaves, there may be no more than there are clusters."""
-WIDE_FULL = 30
-"""Number of columns up to which separate covariances are tried beside others."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnLeaves:
@@ -114,7 +101,7 @@ class LeafRows:
         """Return the leaves as clusters to be merged, with numbers in units of their deviations."""
         unit, w = self.table.unit[self.numeric], self.leaves.weights
         scatters = self.leaves.covariances / unit[:, None] / unit * w[:, None, None]
-        if len(self.numeric) > WIDE_FULL:
+        if len(self.numeric) > Search.wide_full:
             scatters = np.einsum("lii->li", scatters)
         texts = self.table.texts[self.other]
         counts = []
@@ -217,30 +204,44 @@ class LeafRows:
 class Search:
     """Search for likely mixtures among leaves."""
 
+    first = 30  # number of components up to which all are tried
+    most = 50  # number of components that are tried at most
+    patience = 6  # number of components that are tried beyond the likeliest
+    brief = 5  # iterations of every mixture
+    long = 20  # iterations of likely ones
+    most_promising = 24
+    """Mixtures that are continued, apart from the neighbours of the likeliest of each kind."""
+    # Smallest number of rows and of leaves per component; of so few leaves, each may be one: where
+    # limits hold back most leaves, there may be no more than there are clusters.
+    rows_each = 6
+    leaves_each = 1.25
+    few_leaves = 8
+    wide_full = 30  # number of columns up to which separate covariances are tried beside others
+
     def __init__(self, rows: LeafRows, kinds: Sequence[Kind]) -> None:
         self.parts, self.rows, self.table = rows.parts(), rows.finer(), rows.table
-        wide = self.table.n_numbers > WIDE_FULL
+        wide = self.table.n_numbers > self.wide_full
         fewer = [kind for kind in kinds if not (wide and kind[0] == "full")]
         self.kinds = fewer or list(kinds)  # a shape that is asked for is tried all the same
 
     def likely(self) -> list[OnLeaves]:
         """Return the continued mixtures of each kind, likeliest first."""
         count = len(self.parts.weights)
-        leaves = max(count / LEAVES_EACH, min(count, FEW_LEAVES))
-        most = int(min(MOST, max(1, self.table.n_seen // ROWS_EACH), leaves))
+        leaves = max(count / self.leaves_each, min(count, self.few_leaves))
+        most = int(min(self.most, max(1, self.table.n_seen // self.rows_each), leaves))
         starts = [agglomerated(self.parts, each, most) for each in ("likelihood", "ward")]
         found: list[OnLeaves] = []
         best, at = -np.inf, 1
-        first = FIRST if self.table.rows_each == 1 else MOST  # groups gain less by each
+        first = self.first if self.table.rows_each == 1 else self.most  # groups gain less by each
         for k in range(1, most + 1):
             alike = {start[k].tobytes(): np.tile(start[k], 2) for start in starts}
             each = [self._best(kind, k, list(alike.values())) for kind in self.kinds]
             found += each
             if max(mixture.bic for mixture in each) > best:
                 best, at = max(mixture.bic for mixture in each), k
-            if k >= max(first, at + PATIENCE):
+            if k >= max(first, at + self.patience):
                 break
-        chosen = [self._iterated(each, LONG)[0] for each in _promising(found)]
+        chosen = [self._iterated(each, self.long)[0] for each in _promising(found)]
         chosen = [each for each in chosen if np.isfinite(each.bic)]
         chosen.sort(key=lambda each: (-each.bic, each.k, each.kind))
         distinct = {(each.kind, len(each.state.centers)): each for each in reversed(chosen)}
@@ -252,7 +253,7 @@ class Search:
         begun = (self.rows.started(step, k, labels) for labels in starts)
         each = [self._iterated(OnLeaves(kind, k, state, -np.inf), 1) for state in begun]
         likelier, seen = max(each, key=lambda pair: pair[0].bic)
-        return self._iterated(likelier, BRIEF - 1, seen)[0]
+        return self._iterated(likelier, self.brief - 1, seen)[0]
 
     def _iterated(
         self, mixture: OnLeaves, most: int, seen: Posteriors | None = None
@@ -273,7 +274,7 @@ class Search:
 def _promising(found: Sequence[OnLeaves]) -> list[OnLeaves]:
     """Return the likeliest mixtures, and the likeliest of each kind with its two neighbours."""
     ranked = sorted(found, key=lambda each: -each.bic)
-    kept = ranked[:LIKELY]
+    kept = ranked[: Search.most_promising]
     for kind in dict.fromkeys(each.kind for each in found):
         mine = [each for each in found if each.kind == kind]
         at = max(mine, key=lambda each: each.bic).k

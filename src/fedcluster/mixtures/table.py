@@ -25,16 +25,6 @@ from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import ColumnMoments, Covariance
 from fedcluster.rounds import Plan
 
-FEWEST, SHARE = 6, 0.04
-"""Number of rows below which a component is dropped, and where there are more columns, at most this
-share of all rows: the tails of real rows, which are not normal, are many small components."""
-REGULARISED = 1e-6
-"""Amount added to variances, relative to the mean variance of a column."""
-LEAST = 1e-6
-"""The smallest variance of a column, relative to that over all rows."""
-SETTLED = 1e-5
-"""Change of the log likelihood per row below which a mixture has converged."""
-
 Kind = tuple[CovarianceType, bool]
 KINDS: tuple[Kind, ...] = (
     ("spherical", False),
@@ -49,14 +39,6 @@ KINDS: tuple[Kind, ...] = (
 
 EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
 """Edges of cells along a principal axis, in standard deviations."""
-ROUNDED = 1e-9
-"""Share of a decade by which a deviation may miss one that it reaches in another unit."""
-LEAST_VARIANCE = 1e-180
-"""Smallest variance along an axis, so that axes scaled to unit variance can be sent to a site."""
-NEAR = 64.0
-"""Squared mean, in variances, up to which fourth powers about 0 tell columns of two values."""
-RANGE = (0.001, 0.999)
-"""Shares of the rows below the two ends of a range."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +83,12 @@ class Table:
     preprocessor: RowTransform | None
     between: Floats
     rows_each: float = 1.0
-    share: float = SHARE
+    share: float = 0.04
+    fewest_rows = 6
+    """Number of rows below which a component is dropped, and where there are more columns, at most
+    `share` of all rows: the tails of real rows, which are not normal, are many small components."""
+    regularised = 1e-6  # amount added to variances, relative to the mean variance of a column
+    settled = 1e-5  # change of the log likelihood per row below which a mixture has converged
 
     @classmethod
     def by_column(
@@ -142,8 +129,8 @@ class Table:
         d = self.n_numbers
         return GaussianMixture(
             shape,
-            tol=SETTLED,
-            reg_covar=REGULARISED,
+            tol=self.settled,
+            reg_covar=self.regularised,
             log_noise=self.log_noise if noise else None,
             levels=bool((self.texts > 0).any()),
             shrinkage=self.rows_each * (d / 2 + 1),
@@ -158,7 +145,7 @@ class Table:
         """
         d = self.n_numbers
         least = d if shape == "full" else min(d, self.share * self.n)
-        return min(max(float(least), FEWEST), self.n / 2)
+        return min(max(float(least), self.fewest_rows), self.n / 2)
 
     def start(self, step: GaussianMixture, centers: Floats) -> State:
         """Return a state from which a mixture starts, at means (k, d)."""
@@ -242,7 +229,8 @@ def table_plan(preprocessor: RowTransform | None, seed: int = 0) -> Plan[Table]:
         shapes, covariance = yield from _shapes(how, mean, decade, seed)
         is_scaled = (_raw(how, len(mean))[1] != 1.0) | (_texts(how, len(mean)) > 0)
         found = np.where(is_scaled, decade, _decade(np.sqrt(shapes.variance)))
-        if (shapes.mean**2 > NEAR * shapes.variance).any() or (found != decade).any():
+        # Squared mean, in variances, up to which fourth powers about 0 tell columns of two values.
+        if (shapes.mean**2 > 64.0 * shapes.variance).any() or (found != decade).any():
             shapes, covariance = yield from _shapes(how, shapes.mean, found, seed)
     texts, (shift, scale) = _texts(how, len(mean)), _raw(how, len(mean))
     two = _two_valued(shapes, how) & (texts == 0)
@@ -265,7 +253,8 @@ def _decade(size: Floats) -> Floats:
 
     The steps of grids are then from half to five deviations, down to a 20th or a 200th of one.
     """
-    powers: Floats = 10.0 ** np.floor(np.log10(np.where(size > 0, size / 2, 1.0)) + ROUNDED)
+    # Share of a decade by which a deviation may miss one that it reaches in another unit.
+    powers: Floats = 10.0 ** np.floor(np.log10(np.where(size > 0, size / 2, 1.0)) + 1e-9)
     return powers
 
 
@@ -289,10 +278,13 @@ def _by_column(preprocessor: RowTransform | None) -> Preprocessor | None:
     return None if preprocessor.principal else preprocessor
 
 
-def _floors(shapes: Shapes, grid: Floats) -> Floats:
-    """Return the smallest variance of each column, (d,), from its grid or gap of two values."""
+def _floors(shapes: Shapes, grid: Floats, *, share: float = 1e-6) -> Floats:
+    """Return the smallest variance of each column, (d,), from its grid or gap of two values.
+
+    ``share``: the smallest variance of a column, relative to that over all rows.
+    """
     gap = np.nan_to_num(np.diff(shapes.values, axis=0)[0])
-    least = np.where(shapes.variance > 0, LEAST * shapes.variance, 1.0)
+    least = np.where(shapes.variance > 0, share * shapes.variance, 1.0)
     floors: Floats = np.maximum(np.maximum(grid, gap) ** 2 / 4, least)
     return floors
 
@@ -379,7 +371,8 @@ def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
     if not len(places):
         return table
     values, vectors = np.linalg.eigh(table.covariance)
-    least = max(1e-12 * float(values.max()), LEAST_VARIANCE)
+    # Smallest variance along an axis, so that axes scaled to unit variance can be sent to a site.
+    least = max(1e-12 * float(values.max()), 1e-180)
     sd = np.sqrt(np.maximum(values, least))
     axes = np.zeros((2 * len(places), len(table.mean)))
     axes[: len(places), places] = vectors.T / sd[:, None]
@@ -388,7 +381,8 @@ def with_noise(table: Table, seed: int = 0) -> Plan[Table]:
     state = replace(State.at(mean[None]), memory={"axes": axes, "edges": EDGES})
     [answers] = yield [Task(AxisCounts(), state, seed)]
     counts = answers.total().weights.reshape(len(axes), -1)
-    low, high = quantiles_of(counts, EDGES, RANGE).T
+    # Shares of the rows below the two ends of a range.
+    low, high = quantiles_of(counts, EDGES, (0.001, 0.999)).T
     ranges = np.log(np.maximum(high - low, 1e-3) * np.append(sd, table.deviations[places]))
     return replace(table, log_noise=-float(ranges.reshape(2, -1).sum(axis=1).min()))
 

@@ -34,8 +34,6 @@ from fedcluster.preprocessing.transform import on_whole_rows
 
 NO_CLUSTER = -1
 """Label of a row of no cluster."""
-ROWS = 1 << 14
-"""Number of rows whose distances to all centres are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +66,7 @@ class Assignment:
     state: State
     algorithm: Any = None
     m: float | None = None
+    at_once = 1 << 14  # number of rows whose distances to all centres are held at a time
 
     def __post_init__(self) -> None:
         if not len(self.state.centers) and self.own is None:
@@ -140,8 +139,8 @@ class Assignment:
                [1.  , 0.75, 0.  ]])
         """
         margins = np.full((2, len(rows)), np.nan)
-        for start in range(0, len(rows), ROWS):
-            part = slice(start, start + ROWS)
+        for start in range(0, len(rows), self.at_once):
+            part = slice(start, start + self.at_once)
             some = start + np.flatnonzero(labels[part] >= 0)
             each = np.arange(len(some)), labels[some]
             distances = _distances(rows[some], self.state.centers)

@@ -136,9 +136,6 @@ DEFAULTS |= {"preprocessing": None, "centers_in_units": {}}
 
 MAY_BE_NULL = {"inertia", "seed", "privacy", "assigned_by", "preprocessing"}
 
-LONGEST = 60
-"""Largest number of characters of a wrong value that a message shows."""
-
 
 def _check(where: str, value: Any, kind: Any) -> None:
     """Raise an error for a value that is not of its kind: words of `TYPES`, [kind], or a table."""
@@ -171,7 +168,7 @@ def _fault(value: Any, kind: str) -> str:
 
 def _wrong(where: str, what: str, value: Any) -> InputError:
     whole = repr(value)
-    shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}..."
+    shown = whole if len(whole) <= 60 else f"{whole[:60]}..."
     return InputError(f"{where or 'its content'} must be {what}, not {shown}")
 
 

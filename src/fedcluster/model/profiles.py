@@ -181,6 +181,11 @@ class Profiles:
     names: tuple[str, ...] = ()
     silhouettes: Floats | None = None
     totals: Floats | None = None
+    telling = 0.5  # effect from which on a column is part of a name
+    slight = 0.2
+    """The same, of a name that would not be unique: medium and small effects after J. Cohen,
+    Statistical Power Analysis for the Behavioral Sciences, 2nd ed. 1988."""
+    terms = 3  # columns in a name, if these distinguish the clusters
 
     @property
     def weights(self) -> Floats:
@@ -322,17 +327,9 @@ def cramers_v(table: Floats) -> float:
     return min(1.0, math.sqrt(chi / (n * (min(table.shape) - 1))))
 
 
-TELLING, SLIGHT = 0.5, 0.2
-"""Effects from which on a column is part of a name, and of a name that would not be unique:
-medium and small ones after J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd
-ed. 1988."""
-TERMS = 3
-"""Number of columns in a name, if these distinguish the clusters."""
 AGES = re.compile(r"\b(age|alter)\b", re.IGNORECASE)
 PLAIN = re.compile(r"y|n|yes|no|ja|nein|true|false|other|unknown|.|[\d.,<>=+ -]*", re.IGNORECASE)
 """Levels that mean nothing without the name of their column."""
-LONGEST = 200
-"""Largest number of characters of a given name."""
 
 
 def proposed(profiles: Profiles) -> tuple[str, ...]:
@@ -349,11 +346,11 @@ def proposed(profiles: Profiles) -> tuple[str, ...]:
     k = len(profiles.weights)
     if k == 1:
         return ("all rows",)
-    names = [_name(profiles, j, TERMS, TELLING) for j in range(k)]
-    for n_terms in range(TERMS + 1, 2 * TERMS + 1):
+    names = [_name(profiles, j, Profiles.terms, Profiles.telling) for j in range(k)]
+    for n_terms in range(Profiles.terms + 1, 2 * Profiles.terms + 1):
         often = Counter(names)
         names = [
-            _name(profiles, j, n_terms, SLIGHT) if often[name] > 1 else name
+            _name(profiles, j, n_terms, Profiles.slight) if often[name] > 1 else name
             for j, name in enumerate(names)
         ]
     return _numbered(names)
@@ -407,8 +404,10 @@ def is_zero_or_one(mean: float, spread: float) -> bool:
     return bool(math.isclose(spread**2 + mean**2, mean, rel_tol=1e-9) and 0.0 < mean < 1.0)
 
 
-def checked_names(names: Sequence[str], k: int) -> tuple[str, ...]:
+def checked_names(names: Sequence[str], k: int, *, longest: int = 200) -> tuple[str, ...]:
     """Return names for k clusters, stripped of blanks.
+
+    ``longest``: largest number of characters of a given name.
 
     Raises
     ------
@@ -419,9 +418,9 @@ def checked_names(names: Sequence[str], k: int) -> tuple[str, ...]:
     if len(given) != k:
         raise InputError(f"{k} clusters need {k} names, not {len(given)}")
     for name in given:
-        if not 0 < len(name) <= LONGEST or not name.isprintable():
+        if not 0 < len(name) <= longest or not name.isprintable():
             raise InputError(
-                f"a cluster's name has 1 to {LONGEST} characters that can be printed, not {name!r}"
+                f"a cluster's name has 1 to {longest} characters that can be printed, not {name!r}"
             )
     if twice := [name for name, often in Counter(given).items() if often > 1]:
         raise InputError(f"two clusters cannot both be called {twice[0]!r}")

@@ -17,7 +17,6 @@ import numpy as np
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
 from fedcluster.model.profiles import (
-    SLIGHT,
     ColumnProfile,
     NumberProfile,
     Profiles,
@@ -36,7 +35,7 @@ FILES: Mapping[str, Sequence[str]] = {
 }
 """Files from which a page is made, if they exist, with their required keys."""
 NOTHING: Mapping[str, Any] = {}
-WIDE = 1e9
+INFINITE_EFFECT = 1e9
 """Value of an infinite effect, as without any spread."""
 
 
@@ -245,7 +244,7 @@ class Run:
             best = by_column.setdefault(each.column, each)
             if each.values[j] - each.overall > best.values[j] - best.overall:
                 by_column[each.column] = each
-        telling = [each for each in by_column.values() if each.effects[j] >= SLIGHT]
+        telling = [each for each in by_column.values() if each.effects[j] >= Profiles.slight]
         return sorted(telling, key=lambda each: -each.effects[j])[:most]
 
     @property
@@ -416,7 +415,7 @@ def _number_of_centers(
     )
     apart = (bent - mean) / spread if spread > 0 else np.zeros_like(bent)
     overall = math.expm1(mean) if log else float(weights @ values) / total
-    effects = np.nan_to_num(told.effects, nan=0.0, posinf=WIDE)
+    effects = np.nan_to_num(told.effects, nan=0.0, posinf=INFINITE_EFFECT)
     levels = ("", "") if log else _zero_or_one(mean, spread)
     return told, [Feature(name, values, overall, apart, effects, *levels, unit=spread)]
 
@@ -431,7 +430,7 @@ def _level_features(
 ) -> list[Feature]:
     """Return the levels of a text column, only one of two; the last shares are those overall."""
     features = []
-    effects = np.nan_to_num(effects, nan=0.0, posinf=WIDE)
+    effects = np.nan_to_num(effects, nan=0.0, posinf=INFINITE_EFFECT)
     pair = len(levels) == 2
     for i in range(1 if pair else 0, len(levels)):
         own, p = shares[:-1, i], float(np.nan_to_num(shares[-1, i]))
@@ -470,7 +469,7 @@ def _effect(column: Mapping[str, Any]) -> float:
     if effect is not None:
         return float(effect)
     told = column.get("mean") if column["kind"] == "number" else column.get("association") == 1
-    return WIDE if told else 0.0
+    return INFINITE_EFFECT if told else 0.0
 
 
 def _array(own: Sequence[Mapping[str, Any]], key: str) -> Floats:

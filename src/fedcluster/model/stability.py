@@ -12,10 +12,6 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats
 from fedcluster.texts.html import Table, element, joined
 
-FOUND, GAP = 0.8, 0.5
-"""Mean Jaccard coefficient from which on a cluster is found again (.75 in C. Hennig), and
-density between it and its neighbour, relative to the lower of the two peaks, up to which there
-is a gap. Measured by benchmarks/stability.py."""
 NO_PROOF = (
     "A doubtful cluster may be a part of a larger one: do not rely on it, nor on an unstable one. "
     "Stability does not show whether there are too few clusters."
@@ -52,6 +48,11 @@ class Stability:
     neighbours: NDArray[np.intp]
     between: Floats
     left_out: int = 0
+    found_from = 0.8
+    """Mean Jaccard coefficient from which on a cluster is found again (.75 in C. Hennig)."""
+    gap_upto = 0.5
+    """Density between it and its neighbour, relative to the lower of the two peaks, up to which
+    there is a gap. Measured by benchmarks/stability.py."""
 
     @property
     def means(self) -> Floats:
@@ -72,7 +73,7 @@ class Stability:
 
         It is found again if its Jaccard coefficient is at least .8.
         """
-        again: NDArray[np.intp] = (self.jaccards >= FOUND).sum(axis=0)
+        again: NDArray[np.intp] = (self.jaccards >= self.found_from).sum(axis=0)
         return again
 
     def _repr_html_(self) -> str:
@@ -155,9 +156,9 @@ def word(mean: float, between: float) -> str:
     """
     if np.isnan(mean):
         return "unknown"
-    if mean < FOUND:
+    if mean < Stability.found_from:
         return "unstable"
-    return "doubtful" if between > GAP else "stable"
+    return "doubtful" if between > Stability.gap_upto else "stable"
 
 
 def jaccards(table: Floats) -> Floats:

@@ -16,7 +16,7 @@ from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
 from fedcluster.model.run import Run
-from fedcluster.model.stability import FOUND, Stability
+from fedcluster.model.stability import Stability
 from fedcluster.selection import Selection
 from fedcluster.texts.colours import COLOURS, DEEPEST, INK
 from fedcluster.texts.words import called
@@ -38,14 +38,6 @@ def axes_of(ax: Any) -> tuple[Any, Any]:
     if ax is not None:
         return ax.figure, ax
     return pyplot.subplots(layout="constrained")
-
-
-LIGHT = 1.3
-"""Distance from which on a cell is so dark that its text is light."""
-
-
-SPREAD = 0.25
-"""Spread of the replicates' dots about the line of their cluster, so that none hides another."""
 
 
 def labelled(j: int, names: Sequence[str]) -> str:
@@ -138,6 +130,8 @@ class CenterProfilesDisplay:
         Their figure.
     """
 
+    light = 1.3  # distance from which on a cell is so dark that its text is light
+
     def __init__(self, columns: Sequence[str], apart: Floats, names: Sequence[str] = ()) -> None:
         self.columns, self.apart, self.names = list(columns), apart, names
 
@@ -175,7 +169,7 @@ class CenterProfilesDisplay:
         self.ax_.set_yticks(range(n), self.columns)
         for i in range(n):
             for j in range(k):
-                light = "white" if abs(self.apart[i, j]) > LIGHT else "black"
+                light = "white" if abs(self.apart[i, j]) > self.light else "black"
                 style = {"ha": "center", "va": "center", "fontsize": 8, "color": light}
                 self.ax_.text(j, i, f"{self.apart[i, j]:+.1f}", **style)
         self.figure_.colorbar(self.image_, ax=self.ax_, label="standard deviations from the mean")
@@ -264,6 +258,10 @@ class StabilityDisplay:
         Their figure.
     """
 
+    spread = 0.25
+    """Spread of the replicates' dots about the line of their cluster, so that none hides another.
+    """
+
     def __init__(self, stability: Stability, names: Sequence[str] = ()) -> None:
         self.stability, self.names = stability, names
 
@@ -288,13 +286,13 @@ class StabilityDisplay:
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
         self.figure_, self.ax_ = axes_of(ax)
-        self.ax_.axvline(FOUND, color=INK, linewidth=0.8, linestyle=":")
+        self.ax_.axvline(Stability.found_from, color=INK, linewidth=0.8, linestyle=":")
         words = enumerate(self.stability.words)
         names = [f"{labelled(j, self.names)}: {word}" for j, word in words]
         for j, own in enumerate(self.stability.jaccards.T):
             style = {"color": COLOURS[j % len(COLOURS)], "marker": "o", "linestyle": "none"}
             every = {**style, "markersize": 5, "alpha": 0.3, **kwargs}
-            self.ax_.plot(own, j + np.linspace(-SPREAD, SPREAD, len(own)), **every)
+            self.ax_.plot(own, j + np.linspace(-self.spread, self.spread, len(own)), **every)
             self.ax_.plot([self.stability.means[j]], [j], **{**style, "marker": "D"})
         self.ax_.set_yticks(range(len(names)), names)
         self.ax_.set(xlim=(0, 1.02), xlabel="Jaccard coefficient in each replicate, and their mean")

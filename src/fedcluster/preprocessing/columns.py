@@ -18,7 +18,7 @@ from fedcluster.frames.columns import codes, columns_of
 from fedcluster.metrics.moments import row_weights
 
 OTHER = "(other)"
-MOST_LEVELS = 20_000
+MOST_CATEGORY_LEVELS = 20_000
 LARGEST_SCALE = 1e50
 
 
@@ -241,8 +241,10 @@ class Category:
 
     def check(self) -> None:
         """Raise an error for duplicate levels, or more than all sites together can have."""
-        if len(self.levels) > MOST_LEVELS or len(set(self.levels)) < len(self.levels):
-            raise ValueError(f"a category must have at most {MOST_LEVELS:,} different levels")
+        if len(self.levels) > MOST_CATEGORY_LEVELS or len(set(self.levels)) < len(self.levels):
+            raise ValueError(
+                f"a category must have at most {MOST_CATEGORY_LEVELS:,} different levels"
+            )
         _check_scale(self.scale)
 
     def disclosed_only(self, told: Column) -> Self:

@@ -351,7 +351,7 @@ def _signed(components: Floats) -> Floats:
 
 MOST_CELLS = 32
 """Largest number of cells of one interval in a round."""
-SMALL = 5
+FEWEST_IN_CELL = 5
 """Smallest mean number of rows in a cell down to which an interval is divided."""
 
 
@@ -442,7 +442,7 @@ def quantiles(
     variance: Floats,
     weights: Floats,
     *,
-    small: float = SMALL,
+    small: float = FEWEST_IN_CELL,
     resolution: float = 2.0**-30,
 ) -> Plan[tuple[Floats, Floats]]:
     """Plan the search for quantiles of all columns, defined as in `numpy.quantile`.

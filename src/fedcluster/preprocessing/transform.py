@@ -26,8 +26,6 @@ from fedcluster.preprocessing.columns import (
 from fedcluster.preprocessing.moments import Principal
 from fedcluster.preprocessing.own import Preparation, own_from_plain, own_to_plain
 
-MOST_COLUMNS = 100_000
-
 
 @dataclass(frozen=True, slots=True)
 class Preprocessor:
@@ -296,7 +294,7 @@ class Preprocessor:
         """Nothing, as the rows are not assigned to clusters."""
         return ()
 
-    def check(self, columns: Sequence[str]) -> None:
+    def check(self, columns: Sequence[str], *, most_columns: int = 100_000) -> None:
         """Check, without reading any row, that the preprocessor may be applied.
 
         Parameters
@@ -318,8 +316,8 @@ class Preprocessor:
             column.check()
         if self.box and not all(map(_is_total, self.columns)):
             raise ValueError("for noise, columns must be numbers without logarithm, and filled in")
-        if len(self.names) > MOST_COLUMNS:
-            raise ValueError(f"at most {MOST_COLUMNS:,} prepared columns")
+        if len(self.names) > most_columns:
+            raise ValueError(f"at most {most_columns:,} prepared columns")
         if self.principal is not None:
             self.principal.check(len(self.names))
 

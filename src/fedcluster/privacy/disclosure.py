@@ -49,16 +49,14 @@ from fedcluster.errors import InputError
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.limits import Groups, MinClusterSize, MinRows
 
-LEAST_NOISE, MOST_NOISE = 1e-3, 1e9
-"""Smallest and largest noise multiplier that is drawn."""
-
-
-LARGEST = 1 << 62
+LARGEST_WHOLE = 1 << 62
 """Largest whole number on that grid, so that OpenDP's sums of two stay within 64 bits."""
 
 
-def check_noise(task: Task) -> None:
+def check_noise(task: Task, *, least_noise: float = 1e-3, most_noise: float = 1e9) -> None:
     """Check that the answer to a task can have noise, without reading any row.
+
+    ``least_noise``: smallest. ``most_noise``: largest noise multiplier that is drawn.
 
     Raises
     ------
@@ -66,8 +64,8 @@ def check_noise(task: Task) -> None:
         If not; the message says what is missing.
     """
     step, how, name = task.step, task.preprocessor, type(task.step).__name__
-    if task.noise is None or not LEAST_NOISE <= task.noise <= MOST_NOISE:
-        raise InputError(f"noise must be {LEAST_NOISE:g} to {MOST_NOISE:g}, not {task.noise}")
+    if task.noise is None or not least_noise <= task.noise <= most_noise:
+        raise InputError(f"noise must be {least_noise:g} to {most_noise:g}, not {task.noise}")
     if not isinstance(step, Sensitive) or not (step.client_additive and step.server_additive):
         raise InputError(f"{name} cannot be asked with noise: its answers have no sensitivity")
     if how is None or not how.box:
@@ -143,8 +141,10 @@ def _noisy(exact: Floats, sensitivity: float, scale: float) -> Floats:
     # grid.
     step = 2.0 ** (math.floor(math.log2(sensitivity)) - 20)
     raised = 1 + step * math.sqrt(len(exact)) / sensitivity
-    on_grid = np.nan_to_num(np.rint(exact / step), nan=0.0, posinf=LARGEST, neginf=-LARGEST)
-    whole = np.clip(on_grid, -LARGEST, LARGEST).astype(np.int64)
+    on_grid = np.nan_to_num(
+        np.rint(exact / step), nan=0.0, posinf=LARGEST_WHOLE, neginf=-LARGEST_WHOLE
+    )
+    whole = np.clip(on_grid, -LARGEST_WHOLE, LARGEST_WHOLE).astype(np.int64)
     drawn = np.array(_mechanism(scale * raised / step)(whole.tolist()), dtype=np.int64)
     noisy: Floats = drawn.astype(np.float64) * step
     return noisy

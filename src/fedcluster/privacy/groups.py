@@ -72,8 +72,6 @@ LOGGER = logging.getLogger(__name__)
 
 BATCH = 1 << 17
 """Smallest number of rows of a stream that are partitioned together."""
-FEW = 0.5
-"""Share of known rows up to which a table is one of others; `check_rows` asks for as many."""
 
 
 class GroupsLog(Protocol):

@@ -37,7 +37,7 @@ Numbers = NDArray[np.int64]
 Cells = NDArray[np.uint32]
 """Digests of single values, by row and column."""
 
-FORMAT = 3
+PARTITION_VERSION = 3
 FOR_GOOD = -2
 """In place of the number of a group: the unit is gone, and a person has said that it stays so."""
 
@@ -429,7 +429,7 @@ class Partition:
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
         head = json.loads(bytes(arrays["head"]))
-        if head["format"] != FORMAT:
+        if head["format"] != PARTITION_VERSION:
             raise ValueError(head["format"])
         return cls(
             bytes(arrays["key"]),
@@ -459,7 +459,12 @@ class Partition:
 
         It is on the disk when this returns, as the line of the log that tells the digest will be.
         """
-        head = {"format": FORMAT, "p": self.p, "columns": self.columns, "previous": self.digest}
+        head = {
+            "format": PARTITION_VERSION,
+            "p": self.p,
+            "columns": self.columns,
+            "previous": self.digest,
+        }
         named = ("layout", "scatter", "scatter_units", "n_groups", "generation", "log", "source")
         head |= {name: getattr(self, name) for name in (*named, "names", "n_versions", "version")}
         parts = ("units", "members", "cells")

@@ -54,7 +54,7 @@ from fedcluster.metrics.gaussians import is_fitted, texts_of
 from fedcluster.mixtures.agglomeration import agglomerated
 from fedcluster.mixtures.growth import grown, sends_products
 from fedcluster.mixtures.on_leaves import LeafRows
-from fedcluster.mixtures.table import REGULARISED, SETTLED, Table
+from fedcluster.mixtures.table import Table
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.preprocessing.moments import ColumnMoments, Covariance
@@ -486,7 +486,9 @@ def _likely(
     """Return likely mixtures of leaves, likeliest first, and clusters if leaves hardly tell."""
     finer = rows.finer()
     n = float(rows.leaves.weights.sum())
-    step = replace(step, floors=True, tol=SETTLED, reg_covar=step.reg_covar or REGULARISED)
+    step = replace(
+        step, floors=True, tol=Table.settled, reg_covar=step.reg_covar or Table.regularised
+    )
 
     def carried_on(states: Sequence[State], most: int) -> list[State]:
         each = [finer.iterated(step, state, most)[0] for state in states]

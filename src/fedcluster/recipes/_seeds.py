@@ -34,39 +34,38 @@ from fedcluster.kernels import kmeans_plusplus, ward_merges
 from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 
-POPULATION = 12
-"""Smallest number of fits that are kept and crossed."""
-
-RESTARTS, CHILDREN, PATIENCE = 40, 160, 40
-"""Number of runs of k-means++, largest number of children, and successive children without gain
-that end the search."""
-
-LONGER = 2
-"""Factor by which the best of a larger population are searched longer."""
-
-FUZZY_RESTARTS, FUZZY_ITERATIONS = 60, 60
-"""Number of runs of fuzzy c-means from k-means++, apart from those from the best k-means, and of
-their iterations."""
-
-MOST_MEANS, MEANS_PER_CLUSTER = 4096, 64
-"""Number of means, in total or per cluster, that are searched as they are."""
-
-MERGED, MERGED_PER_CLUSTER, BEHIND = 2048, 128, 0.1
-"""Number of means, in total or per cluster, into which more are merged first; fits that are behind
-by less than this share of the inertia are refined among all."""
-
-MOST_OF_WARD = 4096
-"""Number of means that Ward's method merges; more are merged first by other means."""
-
-SEARCH_WORK = 1 << 27
-"""Number of products of values that one iteration of all runs may take."""
-
-FEW, AHEAD = 4, 0.01
-"""Restarts and children if there is no time for all and Ward's method is ahead of so many restarts,
-or one of them finds the same; and the relative inertia by which it must be ahead."""
-
 ROUNDED = 1e-9
 """Relative difference of equal values in different orders of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedEffort:
+    """How long the best clusters of means are sought."""
+
+    population: int = 12  # fits that are kept and crossed, at least
+    restarts: int = 40  # runs of k-means++
+    children: int = 160  # children, at most
+    patience: int = 40  # successive children without gain that end the search
+    longer: int = 2  # factor by which the best of a larger population are searched longer
+    fuzzy_restarts: int = 60
+    """Runs of fuzzy c-means from k-means++, apart from those from the best k-means."""
+    fuzzy_iterations: int = 60  # iterations of each
+    most_means: int = 4096  # means in total that are searched as they are
+    means_per_cluster: int = 64  # the same, per cluster
+    merged: int = 2048  # means in total into which more are merged first
+    merged_per_cluster: int = 128  # the same, per cluster
+    behind: float = 0.1
+    """Share of the inertia by which a fit of these is behind and not refined among all."""
+    most_of_ward: int = 4096
+    """Means that Ward's method merges; more are merged first by other means."""
+    search_work: int = 1 << 27  # products of values that one iteration of all runs may take
+    few: int = 4
+    """Restarts and children if there is no time for all and Ward's method is ahead of so many
+    restarts, or one of them finds the same."""
+    ahead: float = 0.01  # relative inertia by which it must be ahead
+
+
+SEED_EFFORT = SeedEffort()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +94,9 @@ class _Means:
         points = np.concatenate([state.centers, state.centers[copies]])
         return cls(points, np.append(state.weights, np.zeros(missing)), n_clusters)
 
-    def runs(self, least: int, most: int) -> int:
+    def runs(self, least: int, most: int, work: int) -> int:
         """Return the number of runs that there is time for."""
-        return int(np.clip(SEARCH_WORK // (self.points.size * self.n_clusters), least, most))
+        return int(np.clip(work // (self.points.size * self.n_clusters), least, most))
 
     def crossed(self, fits: Sequence[LloydFit], rng: Generator) -> Floats:
         """Return the centres (k, d) of two fits, matched and mixed, with one of them moved."""
@@ -124,6 +123,7 @@ def best_seeds(
     rng: Generator,
     m: float | None = None,
     behind: float = np.inf,
+    effort: SeedEffort | None = None,
 ) -> list[State]:
     """Return the best distinct weighted k-means (fuzzy c-means if m is given) of means.
 
@@ -136,16 +136,19 @@ def best_seeds(
     HeldBackError
         If there are no means.
     """
+    effort = effort or SEED_EFFORT
     if m is not None:
-        return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
+        return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng, effort)
     if not state.weights.any():
         raise HeldBackError(NOT_DESCRIBED)
-    most = max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters)
+    most = max(effort.most_means, effort.means_per_cluster * n_clusters)
     if len(state.centers) <= most:
-        fits = _searched(state, n_clusters, n_seeds, rng)
+        fits = _searched(state, n_clusters, n_seeds, rng, effort)
     else:
-        few = _coarse(state, min(most, max(MERGED, MERGED_PER_CLUSTER * n_clusters)), rng)
-        fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng))
+        few = _coarse(
+            state, min(most, max(effort.merged, effort.merged_per_cluster * n_clusters)), rng
+        )
+        fits = _in_all(state, _searched(few, n_clusters, n_seeds, rng, effort), effort)
     near = _near(fits, behind)[:n_seeds]
     return [State(fit.centers, fit.weights, round=state.round) for fit in near]
 
@@ -164,14 +167,14 @@ def _coarse(state: State, most: int, rng: Generator) -> State:
     return State(np.asarray(points.X, dtype=np.float64), points.weights)
 
 
-def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
+def _in_all(state: State, fits: Sequence[LloydFit], effort: SeedEffort) -> list[LloydFit]:
     """Return fits of coarse means after refining them among all means, best first.
 
     Those that are far behind follow, behind the best by the same inertia as among coarse means:
     what a fit of these leaves out is their scatter, which is the same for all fits.
     """
     tol = 1e-4 * state.centers.var(axis=0).mean()
-    near = _near(fits, BEHIND)
+    near = _near(fits, effort.behind)
 
     def carried_on(fit: LloydFit) -> LloydFit:
         return lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
@@ -182,41 +185,50 @@ def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
     return [*refined, *far]
 
 
-def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
+def _searched(
+    state: State, n_clusters: int, n_seeds: int, rng: Generator, effort: SeedEffort
+) -> list[LloydFit]:
     """Return the best distinct fits of weighted means: Ward's, restarts, and crossover.
 
     The best comes first. A large population stays diverse and converges slowly, so its best members
     then continue by themselves.
     """
-    means, size = _Means.of(state, n_clusters), max(n_seeds, POPULATION)
-    by_ward, most = _by_ward(state, means, rng), max(n_seeds, RESTARTS)
-    n_runs, children = means.runs(n_seeds, most), (CHILDREN, PATIENCE)
+    means, size = _Means.of(state, n_clusters), max(n_seeds, effort.population)
+    by_ward, most = _by_ward(state, means, rng, effort), max(n_seeds, effort.restarts)
+    n_runs, children = (
+        means.runs(n_seeds, most, effort.search_work),
+        (effort.children, effort.patience),
+    )
     restarts = partial(kmeans_runs, means.points, n_clusters, means.weights, rng=rng)
-    fits = restarts(n_runs=min(FEW, n_runs))
-    if n_runs < most and by_ward and _needs_no_more(by_ward[0], fits):
-        children = FEW, FEW
+    fits = restarts(n_runs=min(effort.few, n_runs))
+    if n_runs < most and by_ward and _needs_no_more(by_ward[0], fits, effort):
+        children = effort.few, effort.few
     else:
         fits += restarts(n_runs=n_runs - len(fits))
-    fits = _crossed(means, _distinct([*by_ward, *fits])[:size], size, children, rng)
-    if size >= LONGER * POPULATION and children != (FEW, FEW):
-        more = LONGER * CHILDREN, LONGER * PATIENCE
-        best = _crossed(means, fits[:POPULATION], POPULATION, more, rng)
+    fits = _crossed(means, _distinct([*by_ward, *fits])[:size], size, children, rng, effort)
+    if size >= effort.longer * effort.population and children != (effort.few, effort.few):
+        more = effort.longer * effort.children, effort.longer * effort.patience
+        best = _crossed(means, fits[: effort.population], effort.population, more, rng, effort)
         fits = _distinct([*best, *fits])[:size]
     return fits
 
 
-def _needs_no_more(by_ward: LloydFit, fits: Sequence[LloydFit]) -> bool:
+def _needs_no_more(by_ward: LloydFit, fits: Sequence[LloydFit], effort: SeedEffort) -> bool:
     """Return whether Ward's method is ahead of a few restarts, or one of them ends at the same."""
     least = min(fit.inertia for fit in fits)
-    is_ahead = by_ward.inertia < (1 - AHEAD) * least
+    is_ahead = by_ward.inertia < (1 - effort.ahead) * least
     return is_ahead or abs(by_ward.inertia - least) <= ROUNDED * least
 
 
-def _by_ward(state: State, means: _Means, rng: Generator) -> list[LloydFit]:
+def _by_ward(state: State, means: _Means, rng: Generator, effort: SeedEffort) -> list[LloydFit]:
     """Return weighted k-means from the clusters of Ward's method; none for too few means."""
     if np.count_nonzero(state.weights) <= means.n_clusters:
         return []
-    few = state if len(state.centers) <= MOST_OF_WARD else _coarse(state, MOST_OF_WARD, rng)
+    few = (
+        state
+        if len(state.centers) <= effort.most_of_ward
+        else _coarse(state, effort.most_of_ward, rng)
+    )
     points, weights, pairs = _merges(few)
     q = len(points)
     merged = pairs[: q - means.n_clusters].T
@@ -238,12 +250,19 @@ def _merges(state: State) -> tuple[Floats, Floats, NDArray[np.int64]]:
 
 
 def _crossed(
-    means: _Means, fits: list[LloydFit], size: int, children: tuple[int, int], rng: Generator
+    means: _Means,
+    fits: list[LloydFit],
+    size: int,
+    children: tuple[int, int],
+    rng: Generator,
+    effort: SeedEffort,
 ) -> list[LloydFit]:
     """Return the best of a population and its children, which are at most ``children[0]``."""
     tol, idle = 1e-4 * means.points.var(axis=0).mean(), 0
     most, patience = children
-    n_children = means.runs(0, most) if 1 < means.n_clusters < len(means.points) else 0
+    n_children = (
+        means.runs(0, most, effort.search_work) if 1 < means.n_clusters < len(means.points) else 0
+    )
     for _ in range(n_children):
         least = fits[0].inertia
         if idle == patience or least <= 0:
@@ -256,7 +275,12 @@ def _crossed(
 
 
 def best_fuzzy_seeds(
-    state: State, n_clusters: int, n_seeds: int, m: float, rng: Generator
+    state: State,
+    n_clusters: int,
+    n_seeds: int,
+    m: float,
+    rng: Generator,
+    effort: SeedEffort | None = None,
 ) -> list[State]:
     """Return the best distinct weighted fuzzy c-means of the means in a state, best first.
 
@@ -275,16 +299,19 @@ def best_fuzzy_seeds(
     rng : Generator
         Draws the restarts.
     """
-    crisp = best_seeds(state, n_clusters, n_seeds, rng)
+    effort = effort or SEED_EFFORT
+    crisp = best_seeds(state, n_clusters, n_seeds, rng, effort=effort)
     if len(state.centers) <= n_clusters:
         return crisp
     points, weights = state.centers, state.weights
-    n_restarts = _Means.of(state, n_clusters).runs(n_seeds, FUZZY_RESTARTS)
+    n_restarts = _Means.of(state, n_clusters).runs(
+        n_seeds, effort.fuzzy_restarts, effort.search_work
+    )
     drawn = [
         points[kmeans_plusplus(points, n_clusters, weights, rng=rng)] for _ in range(n_restarts)
     ]
     fits = [
-        fuzzy_cmeans(points, start, m, weights, max_iter=FUZZY_ITERATIONS, tol=1e-3)
+        fuzzy_cmeans(points, start, m, weights, max_iter=effort.fuzzy_iterations, tol=1e-3)
         for start in [*(seed.centers for seed in crisp), *drawn]
     ]
     best: list[FuzzyFit] = []

@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.private import (
     APART,
-    MOST_CELLS,
     BallScatter,
     BoxMoments,
     GridCells,
@@ -424,7 +423,7 @@ def _bins(lengths: Floats, n_cells: float) -> Floats:
     """Return the number of bins for each length that gives ``n_cells`` nearly cubic cells."""
     side = (float(np.prod(lengths)) / n_cells) ** (1 / len(lengths))
     bins: Floats = np.maximum(1.0, np.round(lengths / side))
-    while prod(bins.tolist()) > MOST_CELLS:
+    while prod(bins.tolist()) > GridCells.most_cells:
         bins = np.maximum(1.0, np.floor(bins * 0.9))
     return bins
 
@@ -441,7 +440,7 @@ def _widest_cut(lengths: Floats, n_cells: float) -> Floats:
     while True:
         more = bins.copy()
         more[int((lengths / bins).argmax())] += 1
-        if prod(more.tolist()) > min(n_cells, MOST_CELLS):
+        if prod(more.tolist()) > min(n_cells, GridCells.most_cells):
             return bins
         bins = more
 

@@ -19,7 +19,7 @@ from fedcluster.model.assigned_rows import AssignedRows, CrossedRows
 from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, TextProfile, proposed
 from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing.moments import MOST_CELLS, SMALL
+from fedcluster.preprocessing.moments import FEWEST_IN_CELL, MOST_CELLS
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
 Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]
@@ -279,8 +279,8 @@ def _cells(layout: Layout, sums: _Sums, smallest: int) -> list[Task]:
     if not numbers:
         return []
     held = np.array([sizes > 0 for sizes in sums.sizes.values()]).sum(axis=0)
-    rows = np.maximum(SMALL, 2.0 * smallest * np.append(held, len(sums.sizes)))
-    rows = rows if smallest > 1 else np.full(len(rows), float(SMALL))
+    rows = np.maximum(FEWEST_IN_CELL, 2.0 * smallest * np.append(held, len(sums.sizes)))
+    rows = rows if smallest > 1 else np.full(len(rows), float(FEWEST_IN_CELL))
     means, spreads = (np.nan_to_num(each) for each in sums.moments)
     edges = np.empty((len(rows), len(numbers), MOST_CELLS + 3))
     for j, t in np.ndindex(edges.shape[:2]):

@@ -33,25 +33,12 @@ from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
 from fedcluster.selection._mixtures import (
-    ROUNDS,
+    Effort,
     confirmed_plan,
     landscape,
     likely_mixtures,
     with_small,
 )
-
-AGREE = 0.95
-"""Adjusted Rand index from which on k-means has the judged clusters."""
-SAMPLE_SHARE = 0.2
-"""As `Table.share`, of rows drawn again: repeated ones look like small components. At 0.04, samples
-of wine have up to six clusters; without a share, clusters of fewer rows than columns are lost."""
-
-LEAVES_EACH, MANY_LEAVES = 2, 40
-"""Leaves of a cluster that is seen, and of all rows, from which on only small clusters are not."""
-REPLICATED = 4
-"""Number of mixtures of a bootstrap sample that are fitted to its rows."""
-RESTARTS = 10
-"""Number of runs of k-means of the leaves, the best of which is continued."""
 
 Labels = NDArray[np.intp]
 T = TypeVar("T")
@@ -89,7 +76,8 @@ def judged_plan(
     ks: Collection[int],
     spec: FitSpec,
     preprocessor: RowTransform | None,
-    draws: Sequence[int] = (),
+    draws: Sequence[int],
+    effort: Effort,
 ) -> Plan[Judgement]:
     """Plan the verdict on the number of clusters among ``ks``, and then these clusters.
 
@@ -103,48 +91,52 @@ def judged_plan(
         The preparation of the rows, which shows a mixture the columns of text and of numbers.
     draws : sequence of int
         Seeds of bootstrap samples of the rows, which are judged in the same rounds.
+    effort : Effort
+        How long is sought.
     """
     leaves = partial(leaves_plan, preprocessor, noise=spec.noise, smallest=spec.smallest)
     described: list[Plan[Any]] = [
         leaves(spec.seed),
-        *(_drawn(_sample(leaves(i)), i) for i in draws),
+        *(_drawn(_sample(leaves(i), effort), i) for i in draws),
     ]
     (table, rows), *again = yield from everyone(gather(described))
     kinds = [(spec.covariance_type, bool(spec.noise))] if spec.model == "merged" else KINDS
-    likely, counts = likely_mixtures(rows, ks, kinds)
-    smaller = with_small(rows, kinds, max((each.bic for each in likely), default=-np.inf))
-    plans: list[Plan[Any]] = [confirmed_plan(rows, likely, spec.seed)]
+    likely, counts = likely_mixtures(rows, ks, kinds, effort)
+    smaller = with_small(rows, kinds, max((each.bic for each in likely), default=-np.inf), effort)
+    plans: list[Plan[Any]] = [confirmed_plan(rows, likely, spec.seed, effort)]
     kinds = list(dict.fromkeys(each.kind for each in likely))
     for i, (_, own) in zip(draws, again, strict=True):
-        best = likely_mixtures(own, ks, kinds)[0][:REPLICATED]
-        plans.append(_drawn(confirmed_plan(own, best, i), i))
+        best = likely_mixtures(own, ks, kinds, effort)[0][: effort.replicated]
+        plans.append(_drawn(confirmed_plan(own, best, i, effort), i))
     is_tried = spec.model == "auto" and spec.wish is None  # not of rows with gaps
     tried = sorted(set(counts) & set(ks)) if is_tried else []
-    plans += [_by_means(rows, k, spec.seed) for k in tried]
+    plans += [_by_means(rows, k, spec.seed, effort) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
     by_means = dict(zip(tried, found[len(draws) :], strict=True))
     seen = "rows" if table.rows_each == 1 else "rows or groups of rows"
     verdict = likeliest(mixtures, table.n_seen, ks, seen)
-    judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor)
-    beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed)
+    judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor, effort)
+    beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed, effort)
     drawn = [
-        _merged(found_again, own.table)
+        _merged(found_again, own.table, effort)
         for each, (_, own) in zip(found, again, strict=False)
         if (found_again := likeliest(each, own.table.n_seen, ks)).groups
     ]
     return replace(
         judgement,
-        warnings=(*judgement.warnings, *_unseen(rows, spec, judgement.verdict, smaller)),
+        warnings=(*judgement.warnings, *_unseen(rows, spec, judgement.verdict, smaller, effort)),
         beside=beside,
         replicates=tuple(drawn),
         gaps=gaps_of(judgement, table) if draws else None,
     )
 
 
-def _unseen(rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int) -> list[str]:
+def _unseen(
+    rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int, effort: Effort
+) -> list[str]:
     """Return sentences on clusters that limits of the sites, or many columns, may hide."""
-    said, fewest = [], LEAVES_EACH * rows.table.n / len(rows.leaves.weights)
-    if spec.smallest > 1 and len(rows.leaves.weights) <= MANY_LEAVES:
+    said, fewest = [], effort.leaves_each * rows.table.n / len(rows.leaves.weights)
+    if spec.smallest > 1 and len(rows.leaves.weights) <= effort.many_leaves:
         said.append(
             f"limits of the sites may hide clusters of fewer than about {fewest:.0f} rows; limits "
             "that let smaller groups pass would show them"
@@ -158,10 +150,10 @@ def _unseen(rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int) -> 
     return said
 
 
-def _sample(plan: Plan[tuple[Table, LeafRows]]) -> Plan[tuple[Table, LeafRows]]:
+def _sample(plan: Plan[tuple[Table, LeafRows]], effort: Effort) -> Plan[tuple[Table, LeafRows]]:
     """Plan leaves of rows drawn again, of which a component has a larger share at least."""
     table, rows = yield from plan
-    table = replace(table, share=SAMPLE_SHARE)
+    table = replace(table, share=effort.sample_share)
     return table, LeafRows(rows.leaves, table)
 
 
@@ -222,22 +214,23 @@ def _clusters_of(
     by_means: Mapping[int, Result],
     spec: FitSpec,
     preprocessor: RowTransform | None,
+    effort: Effort,
 ) -> Plan[Judgement]:
     """Plan the clusters that follow from a verdict; ``by_means`` were tried along with it."""
     table = rows.table
     if spec.model == "merged":
         verdict = replace(verdict, n_clusters=max(1, len(verdict.groups)))
         doubts = (*verdict.warnings, *_fewer_parameters(verdict, spec, table.n_seen))
-        return Judgement(verdict, _merged(verdict, table, apart=bool(spec.noise)), doubts)
+        return Judgement(verdict, _merged(verdict, table, effort, apart=bool(spec.noise)), doubts)
     k, merged = verdict.n_clusters, None
     if len(verdict.groups) == k:
-        merged = _merged(verdict, table)
+        merged = _merged(verdict, table, effort)
     if spec.model == "auto":
         own = by_means.get(k)
         if own is not None and merged is None:
             settled = yield from _settled(own, spec)
             return Judgement(verdict, settled, verdict.warnings)
-        if own is not None and own.state.converged and _agree(rows, verdict, own) >= AGREE:
+        if own is not None and own.state.converged and _agree(rows, verdict, own) >= effort.agree:
             return Judgement(verdict, own, verdict.warnings)
         if merged is not None:
             return Judgement(verdict, merged, verdict.warnings)
@@ -247,7 +240,7 @@ def _clusters_of(
         return Judgement(verdict, result, verdict.warnings)
     result = yield from clustering(replace(chosen, model="k-means"))
     filled = preprocessor is not None and preprocessor.missing != "ignore"
-    hidden = _hidden(rows, verdict, result, filled=filled)
+    hidden = _hidden(rows, verdict, result, filled=filled, effort=effort)
     return Judgement(verdict, result, (*verdict.warnings, *hidden))
 
 
@@ -261,21 +254,23 @@ def _fewer_parameters(verdict: Likeliest, spec: FitSpec, n: float) -> list[str]:
     ]
 
 
-def _beside(rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int) -> dict[int, Result]:
+def _beside(
+    rows: LeafRows, k: int, by_means: Mapping[int, Result], seed: int, effort: Effort
+) -> dict[int, Result]:
     """Return k-means with one cluster less and one more, of the leaves if it was not tried."""
     points, weights = rows.table.clustered(rows.leaves.means), rows.leaves.weights
     found = {j: by_means[j] for j in (k - 1, k + 1) if j in by_means}
     for j in {k - 1, k + 1} - found.keys():
         if 1 < j <= len(points):
             rng = stream(seed, 0, f"leaves {j}")
-            centers = kmeans(points, j, weights, rng=rng, n_init=RESTARTS).centers
+            centers = kmeans(points, j, weights, rng=rng, n_init=effort.restarts).centers
             sizes = np.bincount(nearest(points, centers)[0], weights, j).astype(np.float64)
             state = canonical(State(centers, sizes), Lloyd())
             found[j] = Result(state, (), "of the leaves", Lloyd())
     return found
 
 
-def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:
+def _merged(verdict: Likeliest, table: Table, effort: Effort, *, apart: bool = False) -> Result:
     """Return the clusters of a verdict's mixture; with ``apart``, noise rows are in none.
 
     Raises
@@ -291,17 +286,18 @@ def _merged(verdict: Likeliest, table: Table, *, apart: bool = False) -> Result:
     inertia = -best.log_likelihood * table.rows_each
     weighed = replace(best.state, weights=best.weights, inertia=inertia)
     state = merged_state(own, weighed, verdict.groups, table.shift, table.scale)
-    return Result(state, (), f"the likeliest mixture, after {ROUNDS} rounds over the rows", own)
+    why = f"the likeliest mixture, after {effort.rounds} rounds over the rows"
+    return Result(state, (), why, own)
 
 
-def _by_means(rows: LeafRows, k: int, seed: int) -> Plan[Result]:
+def _by_means(rows: LeafRows, k: int, seed: int, effort: Effort) -> Plan[Result]:
     """Plan a few rounds of k-means, starting from k-means of the leaves, and its inertia."""
     points = rows.table.clustered(rows.leaves.means)
     start = points
     if k < len(points):
         rng = stream(seed, 0, f"leaves {k}")
-        start = kmeans(points, k, rows.leaves.weights, rng=rng, n_init=RESTARTS).centers
-    return (yield from _refined(start[:k], seed, ROUNDS))
+        start = kmeans(points, k, rows.leaves.weights, rng=rng, n_init=effort.restarts).centers
+    return (yield from _refined(start[:k], seed, effort.rounds_of_means))
 
 
 def _settled(found: Result, spec: FitSpec) -> Plan[Result]:
@@ -349,7 +345,9 @@ def _labels(rows: LeafRows, best: Mixture, groups: Sequence[Sequence[int]]) -> L
     return labels
 
 
-def _hidden(rows: LeafRows, verdict: Likeliest, by_means: Result, *, filled: bool) -> list[str]:
+def _hidden(
+    rows: LeafRows, verdict: Likeliest, by_means: Result, *, filled: bool, effort: Effort
+) -> list[str]:
     """Return a sentence if the clusters of k-means differ from those that were judged.
 
     ``filled`` is whether k-means has missing values filled in.
@@ -359,12 +357,12 @@ def _hidden(rows: LeafRows, verdict: Likeliest, by_means: Result, *, filled: boo
     if by_means.state.centers.shape[1] != len(rows.table.texts):
         return []
     agreement = _agree(rows, verdict, by_means, filled=False)
-    if agreement < AGREE:
+    if agreement < effort.agree:
         what = (
             "k-means hides the shapes of these clusters: its own agree with them by an adjusted "
             f"Rand index of {agreement:.2f}"
         )
-    elif filled and _agree(rows, verdict, by_means) < AGREE:
+    elif filled and _agree(rows, verdict, by_means) < effort.agree:
         what = (
             f"k-means has values filled in, in up to {100 * rows.lacking:.0f} % of the rows, which "
             "may belong to other clusters by the values that they have"

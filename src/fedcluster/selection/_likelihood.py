@@ -16,17 +16,17 @@ One cluster that is not normal takes several components; components that share r
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
 4, 2010, sections 4.1 and 4.2). With tau_j the probability of component j for a row and C_jl = sum
 tau_j tau_l, the overlap of two groups A and B of components is C_AB / min(N_A, N_B); the two that
-overlap most are merged while the overlap is at least `MERGED`. The overlap shrinks as groups grow,
+overlap most are merged while the overlap is at least `merged`. The overlap shrinks as groups grow,
 so that a ring of many components would break: therefore two groups are also merged if a component
-of one overlaps one of the other by `LINKED`, and the density does not fall below `DIP` times the
+of one overlaps one of the other by `linked`, and the density does not fall below `dip` times the
 lower peak on the ridge line between them (S. Ray & B. G. Lindsay, The topography of multivariate
-normal mixtures, Ann. Statist. 33, 2005); or by `TOUCHING`, where it does not fall below `FLAT`, as
+normal mixtures, Ann. Statist. 33, 2005); or by `touching`, where it does not fall below `flat`, as
 from a cloud to its tail. If all components have the same covariance, there is no noise, and the
 rows in them are normal within chance, two overlapping components are two normal populations: then
-the least overlap is `MERGED_NORMAL`, and three or more in a chain are one cluster only if the
-density hardly falls between them, below `FLAT` of the lower peak: pieces of a line.
+the least overlap is `merged_normal`, and three or more in a chain are one cluster only if the
+density hardly falls between them, below `flat` of the lower peak: pieces of a line.
 
-The verdict is the smallest number of groups of a mixture whose criterion is within `EARNED` of the
+The verdict is the smallest number of groups of a mixture whose criterion is within `earned` of the
 largest.
 """
 
@@ -42,33 +42,38 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats, State
 from fedcluster.mixtures.table import criterion
 
-MERGED, MERGED_NORMAL = 0.05, 0.25
-"""Overlap from which on components are one cluster, and that for normal ones with one
-covariance."""
-LINKED, DIP = 0.025, 0.15
-"""Overlap of single components, and relative density in the valley, from which on groups are one
-cluster."""
-TOUCHING, FLAT = 0.01, 0.9
-"""The same if the density hardly falls between components, as from a cloud to its tail."""
-OTHERWISE = ((0.03, LINKED), (0.08, LINKED), (MERGED, 0.0125), (MERGED, 0.04))
-"""Alternatives to `MERGED` and `LINKED` that should not change the verdict."""
-NORMAL = 2.5
-"""Standard errors by which the fourth moment of normal rows may deviate."""
-ALIKE = 1.5
-"""Ratio of variances, spherical or of a column, up to which components have one covariance."""
-EARNED = 2.0
-"""Nats that any larger number of clusters must gain."""
-CLOSE, CLOSE_SHARE = 5.0, 0.005
-"""Nats, in total and per row, within which another verdict is nearly as likely."""
-FEW_ROWS = 1.5
-"""Number of rows per parameter below which there are few rows."""
-
 IN_WORDS = {
     "spherical": "spherical",
     "diag": "diagonal",
     "tied": "of one covariance",
     "full": "of any covariance",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """From when on components are one cluster, and a verdict is clear."""
+
+    merged: float = 0.05  # overlap from which on components are one cluster
+    merged_normal: float = 0.25  # the same, for normal ones with one covariance
+    linked: float = 0.025  # overlap of single components from which on groups are one cluster
+    dip: float = 0.15  # if so, relative density in the valley between them
+    touching: float = 0.01
+    """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
+    flat: float = 0.9  # if so, as `dip`
+    otherwise: tuple[tuple[float, float], ...] = (
+        (0.03, 0.025),
+        (0.08, 0.025),
+        (0.05, 0.0125),
+        (0.05, 0.04),
+    )
+    """Alternatives to `merged` and `linked` that should not change the verdict."""
+    earned: float = 2.0  # nats that any larger number of clusters must gain
+    close: float = 5.0  # nats in total within which another verdict is nearly as likely
+    close_share: float = 0.005  # the same, per row
+
+
+MERGING = Merging()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +130,10 @@ class Mixture:
     state: State | None = None
     flat: int = 0
     unseen: int = 0
+    normal_errors = 2.5  # standard errors by which the fourth moment of normal rows may deviate
+    alike = 1.5
+    """Ratio of variances, spherical or of a column, up to which components have one covariance."""
+    rows_each = 1.5  # number of rows per parameter below which there are few rows
 
     def bic(self, n: float) -> float:
         """Return the criterion for n rows.
@@ -139,7 +148,7 @@ class Mixture:
 
     def is_large(self, n: float) -> bool:
         """Return whether n rows are few for the parameters."""
-        return sum(self.n_parameters) * FEW_ROWS > n
+        return sum(self.n_parameters) * self.rows_each > n
 
     @property
     def is_normal(self) -> bool:
@@ -151,12 +160,14 @@ class Mixture:
         if not d or self.noise is not None or not self._shares_covariance:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
-        return abs(z) < NORMAL
+        return abs(z) < self.normal_errors
 
     @property
     def _shares_covariance(self) -> bool:
         if self.variances is not None and len(self.variances):
-            return bool((self.variances.max(axis=0) <= ALIKE * self.variances.min(axis=0)).all())
+            return bool(
+                (self.variances.max(axis=0) <= self.alike * self.variances.min(axis=0)).all()
+            )
         return self.covariance_type == "tied"
 
 
@@ -164,7 +175,9 @@ NONE = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, (0, 0), 0)
 """The empty mixture, which remains if all components are too small."""
 
 
-def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list[list[int]], float]:
+def merged(
+    mixture: Mixture, least: float, linked: float = MERGING.linked, at: Merging = MERGING
+) -> tuple[list[list[int]], float]:
     """Merge components while two groups overlap by ``least`` or are not separated by a valley.
 
     Returns
@@ -183,7 +196,7 @@ def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list
     sizes, shared, most = mixture.weights.copy(), mixture.overlaps.copy(), 0.0
     groups, single = [[j] for j in range(len(sizes))], _overlap(shared, sizes)
     parted = mixture.peaks is None or mixture.ridges is None
-    dip = FLAT if mixture.is_normal else DIP
+    dip = at.flat if mixture.is_normal else at.dip
     peaks = np.zeros(len(sizes)) if mixture.peaks is None else mixture.peaks.copy()
     ridges = np.full_like(shared, -np.inf) if mixture.ridges is None else mixture.ridges.copy()
     while len(groups) > 1:
@@ -191,7 +204,7 @@ def merged(mixture: Mixture, least: float, linked: float = LINKED) -> tuple[list
         score = overlap / least
         if not parted:
             depth = np.exp(np.minimum(ridges - np.minimum(peaks[:, None], peaks), 0.0))
-            for valley, link in ((dip, linked), (FLAT, TOUCHING)):
+            for valley, link in ((dip, linked), (at.flat, at.touching)):
                 score = np.maximum(score, np.minimum(depth / valley, single / link))
         np.fill_diagonal(score, -1.0)
         a, b = sorted(map(int, np.unravel_index(score.argmax(), score.shape)))
@@ -279,42 +292,49 @@ class Likeliest:
 
 
 def likeliest(
-    mixtures: Sequence[Mixture], n: float, ks: Collection[int], seen: str = "rows"
+    mixtures: Sequence[Mixture],
+    n: float,
+    ks: Collection[int],
+    seen: str = "rows",
+    at: Merging = MERGING,
 ) -> Likeliest:
     """Return the verdict among ``ks`` on mixtures of n rows, or of what is ``seen`` instead."""
     if not mixtures:
         return Likeliest(min(ks), NONE, {}, 0.0, ())
-    merges = [clusters_of(each) for each in mixtures]
+    merges = [clusters_of(each, at=at) for each in mixtures]
     counts = [len(groups) for groups, _ in merges]
     known = [i for i, v in enumerate(counts) if v in ks] or range(len(mixtures))
     by_k: dict[int, float] = {}
     for i in known:
         by_k[counts[i]] = max(by_k.get(counts[i], -np.inf), mixtures[i].bic(n))
-    fewest = min(v for v, bic in by_k.items() if bic >= max(by_k.values()) - EARNED)
+    fewest = min(v for v, bic in by_k.items() if bic >= max(by_k.values()) - at.earned)
     best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n))
     groups, overlap = merges[best]
     v = len(groups) if len(groups) in ks else min(ks, key=lambda k: abs(k - len(groups)))
-    doubts = _doubts(mixtures[best], v, n, by_k, ks, seen)
+    doubts = _doubts(mixtures[best], v, n, by_k, ks, seen, at)
     return Likeliest(v, mixtures[best], by_k, overlap, doubts, tuple(map(tuple, groups)))
 
 
 def clusters_of(
-    mixture: Mixture, least: float = MERGED, linked: float = LINKED
+    mixture: Mixture,
+    least: float = MERGING.merged,
+    linked: float = MERGING.linked,
+    at: Merging = MERGING,
 ) -> tuple[list[list[int]], float]:
     """Return the groups of a mixture's components, and the largest overlap within one."""
     if not mixture.is_normal:
-        return merged(mixture, least, linked)
-    groups, most = merged(mixture, MERGED_NORMAL)
-    is_apart = _overlap(mixture.overlaps, mixture.weights) < MERGED_NORMAL
+        return merged(mixture, least, linked, at=at)
+    groups, most = merged(mixture, at.merged_normal, at=at)
+    is_apart = _overlap(mixture.overlaps, mixture.weights) < at.merged_normal
     return _pairs_apart(groups, is_apart), most
 
 
-def _pairs(mixture: Mixture) -> list[str]:
+def _pairs(mixture: Mixture, at: Merging) -> list[str]:
     """Return a sentence if two components that overlap little are one cluster."""
     single, sizes = _overlap(mixture.overlaps, mixture.weights), mixture.weights
-    pairs = [group for group in clusters_of(mixture)[0] if len(group) == 2]
+    pairs = [group for group in clusters_of(mixture, at=at)[0] if len(group) == 2]
     least, a, b = min(((float(single[a, b]), a, b) for a, b in pairs), default=(1.0, 0, 0))
-    if least >= MERGED_NORMAL:
+    if least >= at.merged_normal:
         return []
     own = 100 * float((sizes[a] + sizes[b]) / sizes.sum())
     return [
@@ -324,30 +344,38 @@ def _pairs(mixture: Mixture) -> list[str]:
 
 
 def _doubts(
-    mixture: Mixture, v: int, n: float, by_k: dict[int, float], ks: Collection[int], seen: str
+    mixture: Mixture,
+    v: int,
+    n: float,
+    by_k: dict[int, float],
+    ks: Collection[int],
+    seen: str,
+    at: Merging,
 ) -> tuple[str, ...]:
     """Return doubts about a verdict, one sentence each."""
     sentences = []
-    nearly = max(by_k.values()) - max(CLOSE, CLOSE_SHARE * n)
+    nearly = max(by_k.values()) - max(at.close, at.close_share * n)
     if others := sorted(k for k, bic in by_k.items() if k != v and bic >= nearly):
         listed = " or ".join(map(str, others))
         sentences.append(
             f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
         )
     if mixture.is_normal:
-        apart = len(merged(mixture, MERGED)[0])
+        apart = len(merged(mixture, at.merged, at=at)[0])
         if apart != v:
             sentences.append(
                 f"some clusters overlap and are taken for two normal populations with one "
                 f"covariance; as one each, there are {apart}"
             )
-    elif other := sorted({len(clusters_of(mixture, *each)[0]) for each in OTHERWISE} - {v}):
+    elif other := sorted(
+        {len(clusters_of(mixture, *each, at=at)[0]) for each in at.otherwise} - {v}
+    ):
         listed = " or ".join(map(str, other))
         sentences.append(
             "some components overlap by nearly as much as makes them one cluster, or hardly more; "
             f"{listed} is as good a number of clusters"
         )
-    sentences += _pairs(mixture)
+    sentences += _pairs(mixture, at)
     if mixture.is_large(n):
         count = sum(mixture.n_parameters)
         sentences.append(

@@ -2,14 +2,14 @@
 
 In two rounds the sites describe their columns. In three more the rows are described by up to 256
 leaves, to which the server fits mixtures of all sizes and shapes without asking the sites. The
-likeliest few take `ROUNDS` rounds of expectation and maximisation over the rows, and one more for
+likeliest few take a few rounds of expectation and maximisation over the rows, and one more for
 their likelihood and the overlap of their components.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,8 @@ from fedcluster.mixtures.table import KINDS, Kind, Table
 from fedcluster.preprocessing.moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update
 from fedcluster.selection._likelihood import (
-    CLOSE,
-    CLOSE_SHARE,
-    LINKED,
+    MERGING,
     NONE,
-    TOUCHING,
     Mixture,
     clusters_of,
 )
@@ -38,34 +35,52 @@ JUDGING: tuple[PlannedStep, ...] = (
     *(Moments, ColumnShape, Covariance, AxisCounts, LeafMoments, GaussianMixture, MixtureOverlap),
 )
 """The steps that sites are asked for a verdict, whatever the rows are."""
-ROUNDS = 4
-"""Number of rounds of expectation and maximisation over the rows."""
-CONFIRMED, OTHERS = 8, 2
-"""Number of mixtures that are fitted to the rows, and of those among them with other numbers of
-clusters."""
-FULLEST = 0.2
-"""Smallest share of the rows, the most complete ones, from which overlaps are computed."""
 SMALL: tuple[Kind, ...] = (("spherical", False), ("diag", False))
 """Shapes of components that may have fewer rows than columns."""
-OWN = 1.05
-"""Relative spread along a direction, compared with a component without any, that counts as none."""
 GRID = np.concatenate([[0.02, 0.05], np.linspace(0.1, 0.9, 17), [0.95, 0.98]])
 """Number of points on a ridge line."""
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long the likeliest number of clusters is sought."""
+
+    rounds: int = 4  # rounds of expectation and maximisation over the rows
+    rounds_of_means: int = 4  # rounds of k-means over the rows
+    confirmed: int = 8  # mixtures that are fitted to the rows
+    others: int = 2  # of those, mixtures with other numbers of clusters
+    fullest: float = 0.2
+    """Share of the rows, the most complete ones, from which overlaps are computed."""
+    own: float = 1.05
+    """Relative spread along a direction, compared with a component without any, that counts as
+    none."""
+    agree: float = 0.95  # adjusted Rand index from which on k-means has the judged clusters
+    sample_share: float = 0.2
+    """As `Table.share`, of rows drawn again, since repeated ones look like small components: at
+    0.04, samples of wine have up to six clusters; without a share, clusters of fewer rows than
+    columns are lost."""
+    leaves_each: int = 2  # leaves of a cluster that is seen
+    many_leaves: int = 40  # leaves of all rows from which on only small clusters are not
+    replicated: int = 4  # mixtures of a bootstrap sample that are fitted to its rows
+    restarts: int = 10  # runs of k-means of the leaves, the best of which is continued
+
+
+EFFORT = Effort()
+
+
 def confirmed_plan(
-    rows: LeafRows, likely: Sequence[OnLeaves], seed: int = 0
+    rows: LeafRows, likely: Sequence[OnLeaves], seed: int = 0, effort: Effort = EFFORT
 ) -> Plan[list[Mixture]]:
     """Plan the rounds that fit mixtures to the rows, all of them together."""
     table, present = rows.table, 0
     if table.has_gaps:
-        present = _fullest(rows.missing)
-    each = [_fitted(mixture, table, present, seed) for mixture in likely]
+        present = _fullest(rows.missing, effort)
+    each = [_fitted(mixture, table, present, seed, effort) for mixture in likely]
     fitted = yield from gather(each)
     return [mixture for mixture in fitted if len(mixture.weights)]
 
 
-def _fullest(missing: Floats) -> int:
+def _fullest(missing: Floats, effort: Effort) -> int:
     """Return the number of values of the most complete rows, a fifth of all rows or more.
 
     Examples
@@ -77,11 +92,11 @@ def _fullest(missing: Floats) -> int:
     for share in missing:
         chance = np.convolve(chance, [share, 1 - share])
     at_least = np.cumsum(chance[::-1])[::-1]
-    return int(np.flatnonzero(at_least >= FULLEST).max())
+    return int(np.flatnonzero(at_least >= effort.fullest).max())
 
 
 def likely_mixtures(
-    rows: LeafRows, ks: Collection[int], kinds: Sequence[Kind] = KINDS
+    rows: LeafRows, ks: Collection[int], kinds: Sequence[Kind] = KINDS, effort: Effort = EFFORT
 ) -> tuple[list[OnLeaves], list[int]]:
     """Return the mixtures of the leaves that are worth fitting to the rows, likeliest first.
 
@@ -89,17 +104,17 @@ def likely_mixtures(
     """
     table = rows.table
     found = Search(rows, kinds if table.n_numbers else [("diag", False)]).likely()
-    counts = [len(clusters_of(_on_leaves(each, rows))[0]) for each in found]
+    counts = [len(clusters_of(_on_leaves(each, rows, effort))[0]) for each in found]
     allowed = [i for i, v in enumerate(counts) if v in ks] or list(range(len(found)))
-    chosen = allowed[: CONFIRMED - OTHERS]
-    for i in allowed[CONFIRMED - OTHERS :]:
-        if len(chosen) < CONFIRMED and counts[i] not in {counts[j] for j in chosen}:
+    chosen = allowed[: effort.confirmed - effort.others]
+    for i in allowed[effort.confirmed - effort.others :]:
+        if len(chosen) < effort.confirmed and counts[i] not in {counts[j] for j in chosen}:
             chosen.append(i)
-    chosen += [i for i in allowed if i not in chosen][: CONFIRMED - len(chosen)]
+    chosen += [i for i in allowed if i not in chosen][: effort.confirmed - len(chosen)]
     return [found[i] for i in chosen], [counts[i] for i in chosen]
 
 
-def with_small(rows: LeafRows, kinds: Sequence[Kind], best: float) -> int:
+def with_small(rows: LeafRows, kinds: Sequence[Kind], best: float, effort: Effort = EFFORT) -> int:
     """Return how many clusters leaves show if small components are kept; 0 if hardly likelier.
 
     Separate covariances are left out: of fewer rows than columns, they are not told.
@@ -110,25 +125,29 @@ def with_small(rows: LeafRows, kinds: Sequence[Kind], best: float) -> int:
     if not kinds or small.table.fewest("diag") == table.fewest("diag"):
         return 0
     found = Search(small, kinds).likely()[:1]
-    if not found or found[0].bic < best + max(CLOSE, CLOSE_SHARE * table.n_seen):
+    if not found or found[0].bic < best + max(MERGING.close, MERGING.close_share * table.n_seen):
         return 0
-    return len(clusters_of(_on_leaves(found[0], small))[0])
+    return len(clusters_of(_on_leaves(found[0], small, effort))[0])
 
 
-def _on_leaves(found: OnLeaves, rows: LeafRows) -> Mixture:
+def _on_leaves(found: OnLeaves, rows: LeafRows, effort: Effort) -> Mixture:
     """Return a mixture of leaves with the statistics that leaves give; none counts as normal."""
     step, k = rows.table.step(found.kind), len(found.state.centers)
     tau, likelihood = rows.posteriors(step, found.state)
     weighed = rows.leaves.weights[:, None] * tau
     shared = weighed[:, :k].T @ tau[:, :k]
     total = float(rows.leaves.weights @ likelihood)
-    return _mixture(found, found.state, weighed.sum(axis=0), shared, np.inf, total, rows.table)
+    return _mixture(
+        found, found.state, weighed.sum(axis=0), shared, np.inf, total, rows.table, effort
+    )
 
 
-def _fitted(found: OnLeaves, table: Table, present: int, seed: int) -> Plan[Mixture]:
+def _fitted(
+    found: OnLeaves, table: Table, present: int, seed: int, effort: Effort
+) -> Plan[Mixture]:
     """Plan one mixture of the rows, and the overlap of its components."""
     step, state = table.step(found.kind), replace(found.state, round=0, converged=False)
-    for _ in range(ROUNDS):
+    for _ in range(effort.rounds):
         if state.converged:
             break
         [answers] = yield [Task(step, state, seed, table.preprocessor)]
@@ -146,10 +165,10 @@ def _fitted(found: OnLeaves, table: Table, present: int, seed: int) -> Plan[Mixt
         shared = shared * (total.weights[:k] / np.maximum(total.sums[:k, -1], 1e-300))[:, None]
         shared = (shared + shared.T) / 2
         unseen = total.sums[:k, -1] < 1.0
-        least = 1.001 * LINKED * np.minimum(total.weights[:k, None], total.weights[:k])
+        least = 1.001 * MERGING.linked * np.minimum(total.weights[:k, None], total.weights[:k])
         shared = np.where(unseen[:, None] | unseen, least, shared)  # only a valley parts them
     likelihood = last.score(state, total)
-    fitted = _mixture(found, state, total.weights, shared, fourth, likelihood, table)
+    fitted = _mixture(found, state, total.weights, shared, fourth, likelihood, table, effort)
     return replace(fitted, unseen=int((unseen & (state.weights > 0)).sum()))
 
 
@@ -161,6 +180,7 @@ def _mixture(
     fourth: float,
     likelihood: float,
     table: Table,
+    effort: Effort,
 ) -> Mixture:
     """Return a mixture with its statistics, leaving out components without rows."""
     (shape, has_noise), k = found.kind, len(state.centers)
@@ -170,7 +190,7 @@ def _mixture(
         return NONE
     own, overlaps = weights[:k][alive], shared[np.ix_(alive, alive)]
     shares = overlaps / np.maximum(np.minimum(own[:, None], own), 1e-300)
-    peaks, ridges = landscape(found.kind, kept, own, shares >= TOUCHING, table)
+    peaks, ridges = landscape(found.kind, kept, own, shares >= MERGING.touching, table)
     return Mixture(
         shape,
         found.k,
@@ -185,11 +205,11 @@ def _mixture(
         peaks,
         ridges,
         kept,
-        _flat(found.kind, kept, table),
+        _flat(found.kind, kept, table, effort),
     )
 
 
-def _flat(kind: Kind, state: State, table: Table) -> int:
+def _flat(kind: Kind, state: State, table: Table, effort: Effort) -> int:
     """Return the number of components without a spread of their own in some direction.
 
     Then S_j = (Q_j + nu W) / (N_j + nu) is hardly more than nu W / (N_j + nu) there. W is the mean
@@ -209,7 +229,7 @@ def _flat(kind: Kind, state: State, table: Table) -> int:
     pooled = np.linalg.cholesky(np.tensordot(share / share.sum(), covariances, 1))
     inner = np.linalg.solve(pooled, np.swapaxes(roots, 1, 2))
     least = np.linalg.svd(inner, compute_uv=False)[:, -1] ** 2
-    return int((least <= OWN * nu / share).sum())
+    return int((least <= effort.own * nu / share).sum())
 
 
 def _variances(state: State, table: Table) -> Floats | None:

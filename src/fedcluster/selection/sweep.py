@@ -39,14 +39,9 @@ from fedcluster.recipes import FitSpec, clustering, evaluation, mixture
 from fedcluster.recipes.fit import algorithm_of, description, description_step
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather
 from fedcluster.selection._judgement import judged_plan
+from fedcluster.selection._mixtures import EFFORT
 from fedcluster.selection._mixtures import JUDGING as JUDGING
 from fedcluster.selection.verdict import Rule, Selection, judged, judged_by_likelihood
-
-MOST_ROWS = 2048
-"""Largest number of rows of a reference, less if there are fewer rows or many columns."""
-
-MOST_VALUES = 1 << 18
-"""Largest number of values of a reference."""
 
 
 def box(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
@@ -68,6 +63,8 @@ def gaps(
     *,
     n_references: int = 10,
     seed: int = 0,
+    most_rows: int = 2048,
+    most_values: int = 1 << 18,
 ) -> dict[int, tuple[float, float]]:
     """Return the gap statistic of each k and its standard error.
 
@@ -83,6 +80,10 @@ def gaps(
         B.
     seed : int, default=0
         Determines the draws.
+    most_rows : int
+        Largest number of rows of a reference, less if there are fewer rows or many columns.
+    most_values : int
+        Largest number of values of a reference.
 
     Returns
     -------
@@ -90,7 +91,7 @@ def gaps(
         gap(k) and s_k = sd sqrt(1 + 1 / B), both nan where W or all W* are 0.
     """
     lower, upper = bounds
-    most = min(MOST_ROWS, max(MOST_VALUES // len(lower), 64 * max(within)))
+    most = min(most_rows, max(most_values // len(lower), 64 * max(within)))
     n = int(np.clip(weight, max(within) + 1, most))
     rng = stream(seed, 0, "references")
     boxes = (rng.uniform(lower, upper, (n, len(lower))) for _ in range(n_references))
@@ -110,15 +111,6 @@ def gaps(
 def _log(within: float, freedom: float) -> float:
     return float(np.log(within / freedom)) if within > 0 and freedom > 0 else float("nan")
 
-
-MOST_ROUNDS = 1.5
-"""Largest number of rounds of a sweep, relative to those of a clustering with the largest k."""
-
-FEW_ROUNDS = 12
-"""Number of rounds that a sweep may always take."""
-
-AFTERWARDS = 3
-"""Number of rounds that follow a race: one for its inertia, and two for the indices."""
 
 LIKELIHOOD = "likelihood"
 
@@ -176,7 +168,7 @@ def select_k_plan(
     """
     rule = rule or Rule()
     if rule.name == LIKELIHOOD:
-        judgement = yield from judged_plan(k_range, spec, preprocessor, draws)
+        judgement = yield from judged_plan(k_range, spec, preprocessor, draws, EFFORT)
         chosen = judged_by_likelihood(
             judgement.verdict, judgement.result, judgement.warnings, k_range, judgement.beside
         )
@@ -277,6 +269,9 @@ class _Clock:
     """Number of rounds, after the first one, that the largest k took; infinite until it is done."""
 
     leader: float = inf
+    most_rounds = 1.5  # of a sweep, relative to those of a clustering with the largest k
+    few_rounds = 12  # that a sweep may always take
+    afterwards = 3  # rounds that follow a race: one for its inertia, and two for the indices
 
 
 def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
@@ -287,8 +282,8 @@ def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
         done += 1
         try:
             tasks = plan.send(answers)
-            most = max(FEW_ROUNDS, MOST_ROUNDS * (1 + clock.leader))
-            is_over = 1 + (done + 1) + AFTERWARDS > most
+            most = max(clock.few_rounds, clock.most_rounds * (1 + clock.leader))
+            is_over = 1 + (done + 1) + clock.afterwards > most
             if is_over and not told:
                 told, tasks = True, plan.throw(EarlyStop())
         except StopIteration as stop:

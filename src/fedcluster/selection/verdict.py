@@ -21,18 +21,8 @@ from fedcluster.texts.html import Table, element
 
 Scores = Mapping[int, Mapping[str, float]]
 
-NESTED = 0.02
-"""Share of the squares between clusters that may be lost if small clusters are merged into
-large."""
-
-MOST_SHOWN = 12
-"""Number of ks that a table by likelihood always shows."""
 
 INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
-STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-"""Distances between ticks, in powers of ten."""
-WRAPPED = 115
-"""Number of characters in a line of the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,9 +158,14 @@ def judged_by_likelihood(
     warnings: tuple[str, ...],
     tried: Collection[int],
     beside: Mapping[int, Result],
+    *,
+    most_shown: int = 12,
 ) -> Selection:
-    """Return the verdict of mixtures, with the clustering that followed, and those beside it."""
-    k, most = verdict.n_clusters, max(MOST_SHOWN, verdict.n_clusters, *verdict.by_k, 0)
+    """Return the verdict of mixtures, with the clustering that followed, and those beside it.
+
+    ``most_shown``: number of ks that a table by likelihood always shows.
+    """
+    k, most = verdict.n_clusters, max(most_shown, verdict.n_clusters, *verdict.by_k, 0)
     shown = {k, *verdict.by_k, *(each for each in tried if each <= most)}
     return Selection(
         n_clusters=k,
@@ -296,8 +291,12 @@ def doubts(
     return tuple(sentences)
 
 
-def _nest(coarse: State, fine: State) -> str:
-    """Return a sentence if the clusters of one clustering are groups of those of the other."""
+def _nest(coarse: State, fine: State, *, nested: float = 0.02) -> str:
+    """Return a sentence if the clusters of one clustering are groups of those of the other.
+
+    ``nested``: share of the squares between clusters that may be lost if small clusters are merged
+    into large.
+    """
     few, many, weights = len(coarse.centers), len(fine.centers), fine.weights
     groups, _ = nearest(fine.centers, coarse.centers)
     sizes = np.bincount(groups, weights, few)
@@ -307,7 +306,7 @@ def _nest(coarse: State, fine: State) -> str:
     lost = sizes @ ((means / sizes[:, None] - coarse.centers) ** 2).sum(axis=1)
     overall = weights @ fine.centers / weights.sum()
     between = weights @ ((fine.centers - overall) ** 2).sum(axis=1)
-    if lost > NESTED * between:
+    if lost > nested * between:
         return ""
     return f"The {many} clusters lie in {few} super-clusters."
 
@@ -332,7 +331,7 @@ def _draw(selection: Selection, path: Path) -> None:
 
     shown = dict.fromkeys([*JUDGES, "davies-bouldin", selection.rule.split(",")[0], "inertia"])
     indices = [index for index in shown if index in selection.says]
-    reason = textwrap.wrap(selection.reason, WRAPPED)
+    reason = textwrap.wrap(selection.reason, 115)  # Number of characters in a line of the reason.
     lines = -(-len(indices) // 2)
     head, width, height = 0.85 + 0.2 * len(reason), 8.4, 0.85 + 0.2 * len(reason) + 2.0 * lines
     figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
@@ -343,7 +342,10 @@ def _draw(selection: Selection, path: Path) -> None:
     for i, index in enumerate(indices):
         axes = figure.add_subplot(grid[i // 2, i % 2])
         _draw_curve(axes, selection, index)
-        axes.locator_params(axis="x", integer=True, nbins=10, steps=STEPS)
+        # Distances between ticks, in powers of ten.
+        axes.locator_params(
+            axis="x", integer=True, nbins=10, steps=(1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+        )
         axes.set_xlabel("number of clusters k" if i >= len(indices) - 2 else "")
         axes.xaxis.label.set(color=PALE_INK, fontsize=8.5)
     n = selection.n_clusters

@@ -9,8 +9,6 @@ from typing import Any
 
 from fedcluster.texts.untrusted import printable, shortened
 
-LONGEST_NAME = 120
-"""Number of characters of a name that are shown."""
 VOID = {"br", "input", "meta"}
 """Elements without a closing tag."""
 
@@ -169,9 +167,12 @@ def listed_items(items: Sequence[Any]) -> Html:
     return element("ul", [element("li", each) for each in items]) if items else Html()
 
 
-def named(name: Any) -> Html:
-    """Return an untrusted name, shortened and isolated from the direction of other text."""
-    return element("bdi", shortened(str(name), LONGEST_NAME))
+def named(name: Any, *, longest_name: int = 120) -> Html:
+    """Return an untrusted name, shortened and isolated from the direction of other text.
+
+    ``longest_name``: number of characters of a name that are shown.
+    """
+    return element("bdi", shortened(str(name), longest_name))
 
 
 def names_listed(names: Sequence[Any], most: int | None = None) -> list[Any]:

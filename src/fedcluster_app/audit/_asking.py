@@ -19,17 +19,20 @@ from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import Covariance, Principal, histogram_task
 from fedcluster_app.audit._site import Coordinator, Public
 
-FIRST = 257
-"""Number of thresholds in the first message of a search."""
-MOST = 12_000
-"""Largest number of thresholds in a search."""
-ROUNDS = 14
-
 Below = Callable[[Floats], Floats | None]
 """Function that returns, for thresholds (t,), the sums over the rows below, weight last."""
 
 
-def between(below: Below, low: float, high: float, step: float) -> tuple[Floats, Floats]:
+def between(
+    below: Below,
+    low: float,
+    high: float,
+    step: float,
+    *,
+    first: int = 257,
+    most: int = 12_000,
+    rounds: int = 14,
+) -> tuple[Floats, Floats]:
     """Return sums over the rows between neighbouring thresholds, and the middles of these.
 
     Intervals with more than one row are divided until they are narrower than a step.
@@ -40,6 +43,10 @@ def between(below: Below, low: float, high: float, step: float) -> tuple[Floats,
         Asks for the sums below thresholds; returns None if refused.
     low, high, step : float
         The range of the column, and the smallest difference of two values.
+    first : int
+        Number of thresholds in the first message of a search.
+    most : int
+        Largest number of thresholds in a search.
 
     Returns
     -------
@@ -48,14 +55,14 @@ def between(below: Below, low: float, high: float, step: float) -> tuple[Floats,
     sums : ndarray of shape (i, p)
         The sums over their rows, with the weight last.
     """
-    at = np.linspace(low - step / 2, high + step / 2, FIRST)
+    at = np.linspace(low - step / 2, high + step / 2, first)
     known = below(at)
-    for _ in range(ROUNDS):
-        if known is None or len(at) >= MOST:
+    for _ in range(rounds):
+        if known is None or len(at) >= most:
             break
         apart = np.diff(known[:, -1])
         wide = (apart > 1.5) & (np.diff(at) > step * 0.6)
-        cuts = (at[:-1] + np.diff(at) / 2)[wide][: MOST - len(at)]
+        cuts = (at[:-1] + np.diff(at) / 2)[wide][: most - len(at)]
         if not len(cuts):
             break
         more = below(cuts)
@@ -131,12 +138,6 @@ def far_centers(public: Public, j: int, at: float) -> State:
 
 SEEDS = 3000
 NOTHING = "(nothing)"
-LEVELS = 50
-"""Number of levels in one question."""
-NEARLY_HARD = 1.00002
-"""A fuzzifier m near 1."""
-FAR = 1e4
-"""Distance of a centre, in units of the column's range."""
 
 
 def _seeded(coordinator: Coordinator, step: Step, state: State) -> Floats:
@@ -266,7 +267,8 @@ def _two_rows(line: Floats, d: int) -> Floats:
 
 def fuzzy_near_hard(coordinator: Coordinator) -> Floats:
     """Ask for fuzzy sums about two far centres with a fuzzifier near 1, and subtract."""
-    return _cut(coordinator, coordinator.public.widest[:1], FFCM(m=NEARLY_HARD))
+    # A fuzzifier m near 1.
+    return _cut(coordinator, coordinator.public.widest[:1], FFCM(m=1.00002))
 
 
 def random_directions(coordinator: Coordinator) -> Floats:
@@ -337,21 +339,25 @@ def guessed_numbers(coordinator: Coordinator) -> Floats:
     return _products(coordinator, guesses)
 
 
-def _products(coordinator: Coordinator, texts: Iterable[tuple[str, tuple[str, ...]]]) -> Floats:
+def _products(
+    coordinator: Coordinator, texts: Iterable[tuple[str, tuple[str, ...]]], *, at_once: int = 50
+) -> Floats:
     """Return the means of the numbers over the rows of each level, as claims.
 
     Missing values have a level of their own.
+
+    ``at_once``: number of levels in one question.
     """
     public, d = coordinator.public, len(coordinator.public.numbers)
     hows = [
         Preprocessor(
             (
-                Category(name, (*levels[i : i + LEVELS], NOTHING), fill=NOTHING),
+                Category(name, (*levels[i : i + at_once], NOTHING), fill=NOTHING),
                 *public.plain().columns,
             )
         )
         for name, levels in texts
-        for i in range(0, len(levels), LEVELS)
+        for i in range(0, len(levels), at_once)
     ]
     claims = [public.claims(0)]
     for answer in coordinator.ask([_covariance(how) for how in hows]):
@@ -444,7 +450,8 @@ def _kinks(coordinator: Coordinator, step: Step) -> Floats:
     total = total_of(coordinator, how)
     if total is None:
         return public.claims(0)
-    far = 2 * width if isinstance(step, Inertia) else FAR * width
+    # Distance of a centre, in units of the column's range.
+    far = 2 * width if isinstance(step, Inertia) else 1e4 * width
     lone = isinstance(step, Scatter)
 
     def below(at: Floats) -> Floats | None:

@@ -27,8 +27,7 @@ from fedcluster.model.assigned_rows import AssignedRows
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure, scales
-from fedcluster_app.audit._combining import subtracted
-from fedcluster_app.audit._histories import TARGETS
+from fedcluster_app.audit._combining import TARGETS, subtracted
 from fedcluster_app.audit._site import Ids, Play, owners
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.report.release_check import findings
@@ -39,8 +38,6 @@ from fedcluster_app.wire.remote import Question
 
 FEW = ("of few", "of many")
 """Texts and labels, the first of which one row less than a group has."""
-HIDDEN = 1 + 1e-9
-"""Largest change, in units of what the noise is made for, up to rounding."""
 
 
 def a_row_that_waits(play: Play) -> int:
@@ -162,8 +159,9 @@ def beyond_the_noise(play: Play) -> int:
     asked += [(RelativeLloyd(), wide), (RelativeLloyd(), near)]
     tasks = [Task(step, state) for step, state in asked]
     play.coordinator.asked += len(tasks)
+    # Largest change, in units of what the noise is made for, up to rounding.
     return sum(
-        any(_change(X, whose, who, each) > HIDDEN for each in tasks) for who in {*far.tolist()}
+        any(_change(X, whose, who, each) > 1 + 1e-9 for each in tasks) for who in {*far.tolist()}
     )
 
 

@@ -26,13 +26,7 @@ from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
 CLUSTERS = 6
-QUESTIONS = 80
-"""Number of questions about random centres."""
-TOGETHER = 12
-"""Number of lines of an answer up to which pairs of lines are added before comparison."""
-LINES = 20_000
 TARGETS = 10
-EDITS = 8
 
 
 class SitesHere:
@@ -99,10 +93,11 @@ def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
     lines = []
     for each in answers:
         lines.append(each)
-        if 1 < len(each) <= TOGETHER:
+        # Number of lines of an answer up to which pairs of lines are added before comparison.
+        if 1 < len(each) <= 12:
             lines.append(np.array([a + b for a, b in combinations(each, 2)]))
     d = len(public.numbers)
-    every = np.unique(np.concatenate([np.empty((0, d + 1)), *lines]).round(6), axis=0)[:LINES]
+    every = np.unique(np.concatenate([np.empty((0, d + 1)), *lines]).round(6), axis=0)[:20_000]
     every = every[np.argsort(every[:, -1], kind="stable")]
     weight, found = every[:, -1], [public.claims(0)]
     for first in np.unique(weight):
@@ -136,7 +131,8 @@ def trajectories(play: Play) -> Floats:
 def equations(play: Play) -> Floats:
     """Solve for the rows from sums about many random centres, given the members of each."""
     rng, public = np.random.default_rng(0), play.public
-    centers = rng.uniform(public.low, public.high, (QUESTIONS, CLUSTERS, len(public.numbers)))
+    # Number of questions about random centres.
+    centers = rng.uniform(public.low, public.high, (80, CLUSTERS, len(public.numbers)))
     tasks = [Task(Lloyd(), State.at(c), preprocessor=public.plain()) for c in centers]
     answers = zip(tasks, play.coordinator.ask(tasks), strict=True)
     return _solved(play, [(t, a) for t, a in answers if a is not None])
@@ -202,31 +198,28 @@ def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
     return np.empty((0, how.n_columns_out + 1))
 
 
-KNOWN = 4
-"""Number of values of a column that are guessed to be shared by many rows."""
-OFTEN, SELDOM = 0.2, 0.05
-"""Where it pays to guess: the smallest share of the sums whose rows seem to agree, and the largest
-share of a column's steps that are claimed, as others hit by chance."""
-
-
-def values_alone(coordinator: Coordinator) -> Floats:
+def values_alone(coordinator: Coordinator, *, often: float = 0.2, seldom: float = 0.05) -> Floats:
     """Subtract from the sums of a column the values that many rows share, as equal means tell.
 
     The rest is the value of a row that is alone among them, or twice that of two.
+
+    ``often``: where it pays to guess: the smallest share of the sums whose rows seem to agree.
+    ``seldom``: the largest share of a column's steps that are claimed, as others hit by chance.
     """
     public, lines = coordinator.public, dump(coordinator)
     lines, found = lines[lines[:, -1] > 1], [public.claims(0)]
     for j in range(len(public.numbers)):
         means, times = np.unique((lines[:, j] / lines[:, -1]).round(DECIMALS), return_counts=True)
-        if times.max(initial=0) < OFTEN * len(lines):
+        if times.max(initial=0) < often * len(lines):
             continue
-        known = np.unique([*means[np.argsort(-times, kind="stable")][: KNOWN - 1], 0.0])
+        # values of a column that are guessed to be shared by many rows
+        known = np.unique([*means[np.argsort(-times, kind="stable")][:3], 0.0])
         pairs = [(a, b) for a in known for b in known]
         rest = np.concatenate([_alone(lines[:, [j, -1]], *pair) for pair in pairs])
         steps = (rest / public.step[j]).round(DECIMALS)
         inside = (rest > public.low[j]) & (rest < public.high[j])
         rest = np.setdiff1d(rest[inside & (steps == steps.round())], known)
-        if len(rest) < SELDOM * public.width[j] / public.step[j]:
+        if len(rest) < seldom * public.width[j] / public.step[j]:
             found.append(public.claims(len(rest)))
             found[-1][:, j] = rest
     return np.concatenate(found)
@@ -290,21 +283,19 @@ def all_rows_but_one(play: Play) -> Floats:
     return play.public.records(np.array(claims).reshape(-1, rows.shape[1]))
 
 
-OTHERS = 4
-"""Number of other sites in secure sums with the attacked one."""
-
-
-def smaller_cohort(play: Play) -> Floats:
+def smaller_cohort(play: Play, *, n_others: int = 4) -> Floats:
     """Ask for secure sums over all sites, then over all except this one, and subtract.
 
     The difference would be the sums of this site, of which all rows except one are known. So would
     be the total over this site and two that have too few rows to tell of.
+
+    ``n_others``: number of other sites in secure sums with the attacked one.
     """
     public, others = play.public, play.subject.others
-    names = ["north", *(f"site {i}" for i in range(OTHERS))]
+    names = ["north", *(f"site {i}" for i in range(n_others))]
     every = {"north": play.subject}
     for i, name in enumerate(names[1:]):
-        rows = others.take(np.arange(i % len(others), len(others), OTHERS))
+        rows = others.take(np.arange(i % len(others), len(others), n_others))
         every[name] = replace(play.subject, rows=rows, folder=play.subject.folder / name)
         every[name].folder.mkdir()
     few = {}

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from fedcluster.core import Data, Floats
 from fedcluster.metrics.moments import Moments
 from fedcluster_app.audit._asking import total_of
-from fedcluster_app.audit._combining import dump, solved, subtracted
+from fedcluster_app.audit._combining import TARGETS, dump, solved, subtracted
 from fedcluster_app.audit._site import Ids, Play, owners, values_of
 
-TARGETS = 10
 EDITS = 8
-HISTORIES = 3
 CHANGED = 10
 """One row in this many has another value in the last of three versions."""
 
@@ -244,7 +242,7 @@ class Renamed:
 def renamed_persons(play: Play) -> Floats:
     """Solve for values of persons who are renamed from version to version, given the groups."""
     found = []
-    for seed in range(HISTORIES):
+    for seed in range(3):
         folder = play.subject.folder / f"history {seed}"
         folder.mkdir()
         each = Play(replace(play.subject, folder=folder), play.public)

@@ -48,16 +48,6 @@ from fedcluster_app.wire.responder import Responder, SecureSums
 
 Ids = NDArray[np.int64]
 
-EXACT = 1e-3
-"""Difference, in steps of a column, up to which a claim is exact."""
-NEAR = 0.5
-"""Difference up to which a claim is right when rounded."""
-MOVES = 20
-DEVIATIONS = 3.0
-"""Standard deviations allowed for chance, as many attacks are tried."""
-MOST = 100_000
-"""Largest number of claims of one attack that are evaluated."""
-
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -100,16 +90,21 @@ class Truth:
     others: Floats
     step: Floats
     shared: int
+    exact = 1e-3  # difference, in steps of a column, up to which a claim is exact
+    near = 0.5  # difference up to which a claim is right when rounded
+    deviations = 3.0  # standard deviations allowed for chance, as many attacks are tried
+    most = 100_000  # largest number of claims of one attack that are evaluated
+    moves = 20
 
     def score(self, claims: Floats) -> Score:
         """Return the score of claims (m, d + 1), in which NaN makes no claim."""
-        read, alike = self._hit(claims, EXACT)
-        near, _ = self._hit(claims, NEAR)
+        read, alike = self._hit(claims, self.exact)
+        near, _ = self._hit(claims, self.near)
         return Score(min(read, near), near, alike)
 
     def _hit(self, claims: Floats, tolerance: float) -> tuple[int, int]:
         """Return the number of rows hit beyond chance, and of those that others share."""
-        claims = claims[:MOST]
+        claims = claims[: self.most]
         says = np.isfinite(claims)
         hit, alike = np.zeros((2, len(self.rows)), bool)
         by_chance = 0.0
@@ -124,9 +119,9 @@ class Truth:
             missed = (_near(rows, moved, tolerance) & ~is_shared for moved in _moved(named, rows))
             by_chance += max(
                 elsewhere.sum() * len(rows) / max(len(others), 1),
-                sum(int(each.sum()) for each in missed) / MOVES,
+                sum(int(each.sum()) for each in missed) / self.moves,
             )
-        most = ceil(by_chance + DEVIATIONS * by_chance**0.5)
+        most = ceil(by_chance + self.deviations * by_chance**0.5)
         return max(0, int(hit.sum()) - most), int(alike.sum())
 
 
@@ -138,8 +133,8 @@ def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:
     rng, moved = np.random.default_rng(0), claims.copy()
     widest = int(np.argmax([len(np.unique(column)) for column in rows.T]))
     values = rows[np.isfinite(rows[:, widest]), widest]
-    farthest = np.clip(np.ptp(values) / 16 if len(values) else 0.0, 3, MOVES)
-    for _ in range(MOVES):
+    farthest = np.clip(np.ptp(values) / 16 if len(values) else 0.0, 3, Truth.moves)
+    for _ in range(Truth.moves):
         by = rng.integers(1, int(farthest) + 1, len(claims)) * rng.choice([-1, 1], len(claims))
         moved[:, widest] = claims[:, widest] + by
         yield moved
@@ -169,12 +164,6 @@ def _near(rows: Floats, claims: Floats, tolerance: float) -> NDArray[np.bool_]:
         _, place = tree.query(claims, p=np.inf, distance_upper_bound=tolerance * (1 + 1e-9))
         hit[there[place[place < len(there)]]] = True
     return hit
-
-
-TASKS = 4000
-"""Number of tasks in a message; if refused, an eighth of it is tried, and so on."""
-PATIENCE = 3
-"""Number of single tasks refused before the rest of a list counts as refused."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,13 +258,15 @@ class Coordinator:
     refused: int = 0
     _exchanges: int = field(default=0, repr=False)
     _runs: int = field(default=0, repr=False)
+    tasks = 4000  # number of tasks in a message; if refused, an eighth of it is tried, and so on
+    patience = 3  # number of single tasks refused before the rest of a list counts as refused
 
     def ask(self, tasks: Sequence[Task]) -> list[Summary | None]:
         """Return the answers to tasks, with None for those that the site refuses or fails."""
         self.asked += len(tasks)
         answers: list[Summary | None] = []
-        size, alone = TASKS, 0
-        while len(answers) < len(tasks) and alone < PATIENCE:
+        size, alone = self.tasks, 0
+        while len(answers) < len(tasks) and alone < self.patience:
             part = tasks[len(answers) : len(answers) + size]
             came = self._exchange(part)
             if came is not None:

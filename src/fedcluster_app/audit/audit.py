@@ -46,12 +46,6 @@ from fedcluster_app.audit._site import (
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.wire.ledger import PolicyLimits
 
-CANARIES = 40
-"""Largest number of canaries, which have made-up values, inside and outside the site."""
-
-HALF = 2
-SURE = 1.96
-
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
@@ -97,7 +91,8 @@ def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
     A canary is a row with numbers drawn independently and uniformly from the public ranges, so that
     most are far from all rows.
     """
-    most = min(CANARIES, len(subject.rows), len(subject.others))
+    # Largest number of canaries, which have made-up values, inside and outside the site.
+    most = min(40, len(subject.rows), len(subject.others))
     place = [public.place(j) for j in range(len(public.numbers))]
 
     def given(rows: Data) -> Data:
@@ -111,12 +106,12 @@ def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
 
 def _advantage(mine: Floats, others: Floats) -> Advantage:
     """Return the advantage of a threshold chosen on one half and applied to the other."""
-    chosen, used = ([each[i::HALF] for each in (mine, others)] for i in range(HALF))
+    chosen, used = ([each[i::2] for each in (mine, others)] for i in range(2))
     cuts = np.unique(np.concatenate(chosen))
     gain = [(chosen[0] <= cut).mean() - (chosen[1] <= cut).mean() for cut in cuts]
     cut = cuts[int(np.argmax(gain))]
     shares = [(each <= cut).mean() for each in used]
-    margin = SURE * sum(s * (1 - s) / len(u) for s, u in zip(shares, used, strict=True)) ** 0.5
+    margin = 1.96 * sum(s * (1 - s) / len(u) for s, u in zip(shares, used, strict=True)) ** 0.5
     return Advantage(float(shares[0] - shares[1]), float(margin))
 
 
@@ -191,9 +186,7 @@ PROTECTIONS = (
     *(Protection(f"groups {p}", Groups(p)) for p in (3, 5, 10)),
 )
 """Alternative protections of a site."""
-RESTARTS = 5
-VARIED = 0.05
-"""Smallest share of rows with a value other than the most common one, in a column to cluster by."""
+QUALITY_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +342,8 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
         return None
     X = data.X[:, [c.name in public.numbers for c in public.columns]].astype(np.float64)
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    X = X[:, (np.median(X, axis=0) != X).mean(axis=0) > VARIED]
+    # Smallest share of rows with a value other than the most common one, in a column to cluster by.
+    X = X[:, (np.median(X, axis=0) != X).mean(axis=0) > 0.05]
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     rows, groups = Data(X, data.sample_weight, groups=data.groups), protection.groups
     if groups is not None:  # of columns without names, none is sensitive
@@ -359,7 +353,7 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
         Client("north", rows, ()),
     )
     found = [
-        np.median([_inertia(client, rows, k, seed + i) for i in range(RESTARTS)])
+        np.median([_inertia(client, rows, k, seed + i) for i in range(QUALITY_RUNS)])
         for client in clients
     ]
     return float(found[0] / found[1])

@@ -52,8 +52,6 @@ ACRO = {
 """Parameters of the checks: the defaults of ACRO."""
 RULES = ("nk-rule", "p-ratio", "all-values-are-same")
 """Checks of each column, by group."""
-MOST_COLUMNS = 20
-"""Number of columns on the screen, those with the largest shares."""
 
 
 def evidence(site: SiteFile, audits: Sequence[Audit] = ()) -> dict[str, Any]:
@@ -280,8 +278,11 @@ def _promise(content: Mapping[str, Any]) -> str:
     return f"every number that a question reads stands for at least {p} {unit}s"
 
 
-def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
-    """Yield evidence as tables and sentences, with the statement last."""
+def evidence_parts(content: Mapping[str, Any], *, most_columns: int = 20) -> Iterator[Table | str]:
+    """Yield evidence as tables and sentences, with the statement last.
+
+    ``most_columns``: number of columns on the screen, those with the largest shares.
+    """
     name = printable(content["site"])
     if content["checks"]:
         rows = tuple((c["check"], c["outcome"], c["summary"]) for c in content["checks"])
@@ -291,10 +292,10 @@ def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
         yield Table(
             "Largest share of one group's sum, and groups found",
             HEADER,
-            tuple(map(_column_row, columns[:MOST_COLUMNS])),
+            tuple(map(_column_row, columns[:most_columns])),
         )
-    if len(columns) > MOST_COLUMNS:
-        yield f"And {counted(len(columns) - MOST_COLUMNS, 'column')} with smaller shares: --json."
+    if len(columns) > most_columns:
+        yield f"And {counted(len(columns) - most_columns, 'column')} with smaller shares: --json."
     yield from _left(content)
     if "audit" in content:
         yield content["audit"]["summary"]

@@ -38,8 +38,6 @@ from fedcluster_app.trust.site_state import state_folder
 
 FORMER = "keys/former.json"
 """The file of keys that are no longer valid."""
-LARGEST = 10_000
-"""Size in bytes of the largest file that can be a public key."""
 CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
 REVOKED, REPLACED, REMOVED = "revoked", "replaced", "removed"
@@ -334,7 +332,8 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     """
     try:
         with path.open("rb") as file:
-            key = load_ssh_public_key(file.read(LARGEST))
+            # Size in bytes of the largest file that can be a public key.
+            key = load_ssh_public_key(file.read(10_000))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, UnsupportedAlgorithm) as error:

@@ -24,8 +24,6 @@ from fedcluster_app.trust.permits import GRANTED, Permit, coordinator_identity, 
 
 FIRST_ROWS = "first-rows.json"
 """File in a federation's folder with the number of rows that each site first reported."""
-MOST_ROWS = 1e12
-"""The largest number of rows that can be stated."""
 
 
 def check_bounds(
@@ -42,7 +40,8 @@ def check_bounds(
     for site, most in rows.items():
         if site not in sites:
             raise InputError(f"rows of {site!r}: the federation has no such site")
-        if not 0 < most <= MOST_ROWS:
+        # The largest number of rows that can be stated.
+        if not 0 < most <= 1e12:
             raise InputError(f"rows of {site!r} must be a number above 0, not {most!r}")
     for column, (low, high) in ranges.items():
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -31,14 +31,6 @@ RESULTS = ("step", "inertia", "shift")
 """Number of results of earlier rounds in the event of a round."""
 MIXTURE = "GaussianMixture"
 """The step whose inertia is the negative log-likelihood."""
-RECENT = 5
-"""Number of rounds on which an estimate is based."""
-REST = 1e-3
-"""Fraction of its largest shift at which a centre has almost converged."""
-LATE = 2.0
-"""Factor of a usual round's duration from which on a site is late."""
-GONE = 2
-"""Number of successive rounds missed from which on a site counts as gone."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,10 @@ class Progress:
 
     events: Sequence[Mapping[str, Any]]
     now: float
+    recent = 5  # number of rounds on which an estimate is based
+    rest = 1e-3  # fraction of its largest shift at which a centre has almost converged
+    late = 2.0  # factor of a usual round's duration from which on a site is late
+    gone = 2  # number of successive rounds missed from which on a site counts as gone
 
     @cached_property
     def began(self) -> Sequence[Mapping[str, Any]]:
@@ -80,7 +76,7 @@ class Progress:
             for event in self.began
             if event["round"] in self.ended
         ]
-        return statistics.median(took[-RECENT:]) if took else math.nan
+        return statistics.median(took[-self.recent :]) if took else math.nan
 
     def statuses(self) -> dict[str, str]:
         """Return the state of each site, in words, by name."""
@@ -93,7 +89,7 @@ class Progress:
             if name in replied:
                 return "answered"
             waited = self.now - now["at"]
-            if waited > LATE * self.seconds and waited > 1:
+            if waited > self.late * self.seconds and waited > 1:
                 return f"late, asked {_lasting(waited)} ago"
             return "asked"
         missed: list[str] = []  # why, of the last rounds, without a gap, that asked it in vain
@@ -103,7 +99,7 @@ class Progress:
             missed += [done["missing"][name]] if name in done["missing"] else []
         if not missed:
             return "answered" if self.ended else "asked"
-        return f"{'gone' if len(missed) >= GONE else 'missed the last round'}: {missed[0]}"
+        return f"{'gone' if len(missed) >= self.gone else 'missed the last round'}: {missed[0]}"
 
     def left(self) -> str:
         """Return the estimated remaining time in words; empty if unknown.
@@ -112,11 +108,11 @@ class Progress:
         small compared with the largest one. A search may start again at any time.
         """
         moved = [event["shift"] for event in self.began if event["shift"]]
-        if len(moved) < RECENT or math.isnan(self.seconds):
+        if len(moved) < self.recent or math.isnan(self.seconds):
             return ""
-        recent = moved[-RECENT:]
-        factor = (recent[-1] / recent[0]) ** (1 / (RECENT - 1))
-        small = REST * max(moved)
+        recent = moved[-self.recent :]
+        factor = (recent[-1] / recent[0]) ** (1 / (self.recent - 1))
+        small = self.rest * max(moved)
         if recent[-1] <= small:
             return "nearly at rest"
         if factor >= 1:

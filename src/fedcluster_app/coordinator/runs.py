@@ -30,21 +30,6 @@ from fedcluster_app.trust.permits import NO_PERMIT, NOT_COVERED, Permit
 
 LOGGER = logging.getLogger(__name__)
 
-LOOK = 0.2
-"""Seconds between two checks for an outcome."""
-
-FAREWELL = 15.0
-"""Seconds within which a run informs its sites that it is cancelled."""
-
-ASK = 5.0
-"""Seconds between two checks whether a run is still active."""
-
-SILENT = 2
-"""Number of successive failures to answer that a transport's program is allowed."""
-
-ATTEMPTS = 3
-"""Number of times that a run is started automatically, over restarts of the coordinator."""
-
 
 class State(StrEnum):
     """The state of a run."""
@@ -353,6 +338,13 @@ class RunQueue:
         Called with the folder of the active run, several times a second.
     """
 
+    look = 0.2  # seconds between two checks for an outcome
+    farewell = 15.0  # seconds within which a run informs its sites that it is cancelled
+    ask = 5.0  # seconds between two checks whether a run is still active
+    silent = 2  # number of successive failures to answer that a transport's program is allowed
+    attempts = 3
+    """Number of times that a run is started automatically, over restarts of the coordinator."""
+
     def __init__(self, carrier: Carrier, observe: Callable[[Path], object] = str) -> None:
         self._carrier, self._observe = carrier, observe
         self._change = threading.RLock()
@@ -372,8 +364,8 @@ class RunQueue:
                 _end(folder, run)
             elif run.state == State.RUNNING and (folder / CANCEL).exists():
                 _end(folder, run, WAS_CANCELLED)
-            elif run.state == State.RUNNING and run.attempts >= ATTEMPTS:
-                why = f"the coordinator ended {ATTEMPTS} times during the run"
+            elif run.state == State.RUNNING and run.attempts >= self.attempts:
+                why = f"the coordinator ended {self.attempts} times during the run"
                 _end(folder, run, why, State.INTERRUPTED)
             elif run.state == State.RUNNING:
                 replace(run, state=State.QUEUED).save(folder)
@@ -384,7 +376,7 @@ class RunQueue:
         """Let no other run begin; the active one continues when the queue starts again."""
         self._closing.set()
         self._woken.set()
-        self._worker.join(LOOK * 10)
+        self._worker.join(self.look * 10)
 
     def submit(self, content: Callable[[Path], Mapping[str, Any]], operator: str) -> Run:
         """Append a new run to the queue.
@@ -501,18 +493,18 @@ class RunQueue:
         One that ends with its coordinator is waited for.
         """
         end = time.monotonic() + ORPHAN
-        while is_running(folder) and time.monotonic() < end and not self._closing.wait(LOOK):
+        while is_running(folder) and time.monotonic() < end and not self._closing.wait(self.look):
             pass
         return is_running(folder) or bool(outcome_of(folder))
 
     def _wait(self, folder: Path) -> None:
         """Wait until a run has an outcome, or this process is asked to end."""
         checked, farewell, silent = time.monotonic(), 0.0, 0
-        while not outcome_of(folder) and not self._closing.wait(LOOK):
+        while not outcome_of(folder) and not self._closing.wait(self.look):
             now = time.monotonic()
             self._observe(folder)
             if (folder / CANCEL).exists():
-                farewell = farewell or now + FAREWELL
+                farewell = farewell or now + self.farewell
             if farewell and now > farewell:
                 self._carrier.stop(folder)
                 _fail(folder, WAS_CANCELLED)
@@ -521,10 +513,10 @@ class RunQueue:
                 checked, silent = now, 0
             elif ran and not outcome_of(folder):
                 _break_off(folder, "the process of the run was ended")
-            elif now - checked > ASK:
+            elif now - checked > self.ask:
                 checked = now
                 silent = 0 if self._is_known(folder) else silent + 1
-                if silent > SILENT:
+                if silent > self.silent:
                     _break_off(folder, "the transport's program does not answer")
         self._observe(folder)
 

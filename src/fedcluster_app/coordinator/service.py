@@ -66,12 +66,6 @@ from fedcluster_app.trust.audit_log import AuditLog
 from fedcluster_app.trust.identity import is_loopback
 from fedcluster_app.wire.recorder import PROGRESS
 
-BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds of the histogram of seconds per round."""
-
-CONNECTED_FOR = 5.0
-"""Seconds for which the list of connected sites is cached."""
-
 
 class Health:
     """What a coordinator has observed of its sites and runs since it started.
@@ -85,6 +79,8 @@ class Health:
     version : str
         The version of the coordinator's program.
     """
+
+    connected_for = 5.0  # seconds for which the list of connected sites is cached
 
     def __init__(
         self,
@@ -103,10 +99,11 @@ class Health:
         self._rounds: dict[str, Counter[str]] = {"answered": Counter(), "missed": Counter()}
         self._seconds: list[float] = []
         self._registry = CollectorRegistry()
+        # Bounds of the histogram of seconds per round.
         self._round_seconds = Histogram(
             "fedcluster_round_seconds",
             "Seconds from a question to the last answer.",
-            buckets=BUCKETS,
+            buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
             registry=self._registry,
         )
         info = Info("fedcluster", "The coordinator's program.", registry=self._registry)
@@ -162,7 +159,7 @@ class Health:
     def sites(self) -> dict[str, dict[str, Any]]:
         """Return each site's connection, its last answer and its number of answers."""
         now, online = self._known
-        if time.monotonic() - now > CONNECTED_FOR:
+        if time.monotonic() - now > self.connected_for:
             online = self._online()
             self._known = time.monotonic(), online
         with self._change:
@@ -248,20 +245,13 @@ def end_of_certificate(federation: Federation) -> datetime | None:
 
 LOGGER = logging.getLogger(__name__)
 
-FIRST_LINE = 20.0
-"""Seconds within which the head of a request must arrive."""
 
-CONNECTIONS = 200
-"""Largest number of simultaneous connections; more are refused."""
-
-LARGEST = 64 << 20
+LARGEST_REQUEST = 64 << 20
 """Size in bytes of the largest request: a job with the model that it scores."""
 
-SECONDS = 30.0
+REQUEST_SECONDS = 30.0
 """Seconds within which the body of a request must arrive."""
 
-REFUSALS = 10
-"""Number of refused requests per minute that are logged individually."""
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -282,6 +272,8 @@ class Service:
     health : Health
         The health of the sites and the runs.
     """
+
+    refusals_told = 10  # number of refused requests per minute that are logged individually
 
     def __init__(self, queue: RunQueue, log: AuditLog, health: Health) -> None:
         self._queue, self._log, self._health = queue, log, health
@@ -332,7 +324,7 @@ class Service:
         """Log a refused request, limited per minute so that the log does not fill the disk."""
         now = time.monotonic()
         self._refused = [at for at in self._refused if now - at < 60]
-        if len(self._refused) < REFUSALS:
+        if len(self._refused) < self.refusals_told:
             self._refused.append(now)
             self._note("refused", request, path=str(request.url.path)[:200])
 
@@ -451,10 +443,12 @@ def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job:
 async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request, unless it is too large or too slow."""
     try:
-        raw = await asyncio.wait_for(_read(request), SECONDS)
+        raw = await asyncio.wait_for(_read(request), REQUEST_SECONDS)
         content = json.loads(raw)
     except TimeoutError as error:
-        raise HTTPException(408, f"the request did not come within {SECONDS:g} s") from error
+        raise HTTPException(
+            408, f"the request did not come within {REQUEST_SECONDS:g} s"
+        ) from error
     except ClientDisconnect as error:
         raise HTTPException(400, "the request was broken off") from error
     except (ValueError, RecursionError) as error:
@@ -468,8 +462,8 @@ async def _read(request: Request) -> bytes:
     raw = bytearray()
     async for part in request.stream():
         raw += part
-        if len(raw) > LARGEST:
-            raise HTTPException(413, f"the request is larger than {LARGEST >> 20} MB")
+        if len(raw) > LARGEST_REQUEST:
+            raise HTTPException(413, f"the request is larger than {LARGEST_REQUEST >> 20} MB")
     return bytes(raw)
 
 
@@ -494,6 +488,7 @@ class PromptProtocol(H11Protocol):
     """HTTP protocol that closes a connection if the head of a request does not arrive soon."""
 
     _late: asyncio.TimerHandle | None = None
+    first_line = 20.0  # seconds within which the head of a request must arrive
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the head of the first request."""
@@ -519,7 +514,7 @@ class PromptProtocol(H11Protocol):
 
     def _wait_for_head(self) -> None:
         if self._late is None:
-            self._late = self.loop.call_later(FIRST_LINE, self.transport.abort)
+            self._late = self.loop.call_later(self.first_line, self.transport.abort)
 
 
 @contextmanager
@@ -565,7 +560,7 @@ def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
 
     def follow() -> None:
         look()
-        while not done.wait(CONNECTED_FOR):
+        while not done.wait(Health.connected_for):
             look()
 
     thread = threading.Thread(target=follow, name="presence", daemon=True)
@@ -628,6 +623,7 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
     if not federation.insecure:
         files = {"ssl_certfile": "server.crt", "ssl_keyfile": "server.key"}
         encrypted = {key: federation.file("certificates", name) for key, name in files.items()}
+    # Largest number of simultaneous connections; more are refused.
     config = uvicorn.Config(
         app,
         http=PromptProtocol,
@@ -638,7 +634,7 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=200,
         timeout_graceful_shutdown=1,
         **encrypted,
     )

@@ -33,14 +33,6 @@ from fedcluster_app.trust.owned_files import check_private, private_files
 REMOTE = "operator.toml"
 """The file in an operator's folder with the coordinator's address."""
 
-LOOK = 0.2
-"""Seconds between two checks for an outcome."""
-
-FAREWELL = 20.0
-"""Seconds within which a cancelled run informs its sites."""
-
-TIMEOUT = 60.0
-"""Timeout of an answer in seconds."""
 
 RESULTS = "asked"
 """The folder, beside the token, that records where the files of runs are to be written."""
@@ -76,6 +68,8 @@ class Coordinator:
     authority: Path | None
     federation: Federation | None = None
     elsewhere: str = ""
+    look = 0.2  # seconds between two checks for an outcome
+    farewell = 20.0  # seconds within which a cancelled run informs its sites
 
     @classmethod
     def at(cls, folder: Path) -> Coordinator:
@@ -153,7 +147,8 @@ class Coordinator:
         scheme = "http" if self.authority is None else "https"
         trusted = ssl.create_default_context(cafile=self.authority)
         url = f"{scheme}://{self.address}"
-        client = httpx.Client(base_url=url, verify=trusted, timeout=TIMEOUT, trust_env=False)
+        # Timeout of an answer in seconds.
+        client = httpx.Client(base_url=url, verify=trusted, timeout=60.0, trust_env=False)
         weakref.finalize(self, client.close)
         return client
 
@@ -232,7 +227,7 @@ class Coordinator:
         try:
             while (run := self.get(f"/runs/{name}"))["state"] in GOING:
                 doing(str(run["doing"]))
-                time.sleep(LOOK)
+                time.sleep(self.look)
         except KeyboardInterrupt:
             self._cancel(name, doing)
             raise
@@ -250,9 +245,9 @@ class Coordinator:
         doing("telling the sites that it is cancelled")
         with suppress(InputError, SiteError):
             self.post(f"/runs/{name}/cancel")
-            end = time.monotonic() + FAREWELL
+            end = time.monotonic() + self.farewell
             while self.get(f"/runs/{name}")["state"] in GOING and time.monotonic() < end:
-                time.sleep(LOOK)
+                time.sleep(self.look)
 
     def fetch(self, run: Mapping[str, Any], out: Path) -> dict[str, Any]:
         """Write the files of a finished run, and return its outcome with their location."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.model.run import Feature, Run, finite
-from fedcluster.model.stability import FOUND, GAP, stability_table
+from fedcluster.model.stability import Stability, stability_table
 from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
 from fedcluster.texts.words import counted, percent, shown
@@ -23,14 +23,6 @@ from fedcluster_app.report._summary import badge, chosen, label, value
 from fedcluster_app.report.messages import better, meaning
 
 Content = Sequence[Any]
-LOADINGS, SLIGHT_LOADING = 3, 0.2
-"""Largest number of columns that label an axis of the map, and the smallest loading of these."""
-MOST_BESIDE = 5
-"""Largest number of clusters in a table beside a chart; a wider table stands below it."""
-MOST_SPREAD = 6
-"""Number of columns whose spreads within the clusters are drawn."""
-ALL = 0.995
-"""Share of the scatter, in per cent, from which on a plane counts as showing all of it."""
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
 SPREADS = "standard deviations of the column over all rows"
 ESTIMATED = (
@@ -80,7 +72,8 @@ def by_site(run: Run) -> Content:
     bars = charts.bars("Clusters by site", about, ["all sites", *names], [usual, *share])
     header = ["site", *(label(run, j) for j in range(run.k)), "rows"]
     table = html.Table("Rows by site and cluster", header, rows, total)
-    drawn = html.beside(bars, table.html("heat named", sites=True), wide=run.k > MOST_BESIDE)
+    # Largest number of clusters in a table beside a chart; a wider table stands below it.
+    drawn = html.beside(bars, table.html("heat named", sites=True), wide=run.k > 5)
     return [html.paragraphs(lead), drawn]
 
 
@@ -115,7 +108,8 @@ def profiles(run: Run) -> Content:
     numbers = html.Table("Clusters, in the units of the columns", header, rows)
     controls = html.element("div", class_="controls", data_hide="cluster", data_count=run.k)
     spread = [each for each in features if each.spreads is not None and not each.level]
-    drawn = [_spread_chart(run, each) for each in spread[:MOST_SPREAD]]
+    # Number of columns whose spreads within the clusters are drawn.
+    drawn = [_spread_chart(run, each) for each in spread[:6]]
     return [
         html.paragraphs(lead),
         controls,
@@ -166,7 +160,8 @@ def plane(run: Run) -> Content:
         return ()
     places = X @ axes.T
     kept = float(shares[:2].sum())
-    hidden = "" if kept > ALL else "; clusters that are close here may be far apart otherwise"
+    # Share of the scatter, in per cent, from which on a plane counts as showing all of it.
+    hidden = "" if kept > 0.995 else "; clusters that are close here may be far apart otherwise"
     lead = (
         "A map of the clusters, by the two directions in which they are farthest apart (the "
         "principal components of the centres, each weighted by its rows). It holds "
@@ -190,13 +185,16 @@ def plane(run: Run) -> Content:
     return [html.paragraphs(lead), html.beside(chart, numbers)]
 
 
-def _along(run: Run, axis: Floats) -> str:
-    """Return the columns with the largest loadings on an axis; those that decrease are "less"."""
-    order = np.argsort(-np.abs(axis), kind="stable")[:LOADINGS]
+def _along(run: Run, axis: Floats, *, most: int = 3, least: float = 0.2) -> str:
+    """Return the columns with the largest loadings on an axis; those that decrease are "less".
+
+    ``most``: columns that label an axis of the map. ``least``: the smallest loading of these.
+    """
+    order = np.argsort(-np.abs(axis), kind="stable")[:most]
     told = [
         f"{'more' if axis[i] > 0 else 'less'} {shortened(run.features[i].name, 24)}"
         for i in order.tolist()
-        if abs(axis[i]) >= SLIGHT_LOADING
+        if abs(axis[i]) >= least
     ]
     return ", ".join(told)
 
@@ -239,7 +237,8 @@ def stability(run: Run) -> Content:
     words = "; ".join(f"cluster {each['cluster']} is {each['word']}" for each in clusters[:8])
     caption = "Jaccard coefficient: lowest, mean and highest"
     name = "How well clusters are found again"
-    chart = charts.ranges(name, f"{words}.", drawn, caption, (0.0, 1.0), (FOUND,), run.names)
+    found = Stability.found_from
+    chart = charts.ranges(name, f"{words}.", drawn, caption, (0.0, 1.0), (found,), run.names)
     table = stability_table(run.stability)
     header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
     rows = [[[label(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
@@ -248,9 +247,9 @@ def stability(run: Run) -> Content:
         "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
         "replicate). The Jaccard coefficient compares a cluster with its best match in a "
         "replicate: of the rows in either, it is the share of rows in both. A dashed line marks "
-        f"{FOUND}, from which a cluster counts as found again. The density between is the least "
+        f"{found}, from which a cluster counts as found again. The density between is the least "
         "density on the way to the nearest cluster, as a share of the lower of the two peaks: up "
-        f"to {GAP} there is a gap."
+        f"to {Stability.gap_upto} there is a gap."
     )
     return [html.paragraphs(lead, *run.stability["meaning"]), html.beside(chart, numbers)]
 

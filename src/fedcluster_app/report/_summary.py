@@ -22,12 +22,6 @@ from fedcluster_app.report.messages import favoured
 
 FACTS = 3
 """Number of columns on a card."""
-MOST_CARDS, MOST_LINES = 12, 24
-"""Largest number of clusters on cards, and of lines in a table; further ones are in the details."""
-MOST_DOUBTS = 6
-"""Number of doubts on the first page; all are in the details."""
-MANY_HIDDEN = 0.1
-"""Share of rows hidden by limits from which on this is a doubt."""
 NOT_TESTED = (
     "Whether other rows would give the same clusters is not known: fit --stability tests it."
 )
@@ -151,16 +145,20 @@ from the nearest other: the others may be parts of larger clusters.
     )
 
 
-def clusters(run: Run) -> Any:
-    """Return the clusters as cards, or as lines of a table if there are many."""
+def clusters(run: Run, *, most_lines: int = 24) -> Any:
+    """Return the clusters as cards, or as lines of a table if there are many.
+
+    ``most_lines``: of lines in a table; further ones are in the details.
+    """
     if run.k < 2:  # one has nothing that sets it apart
         return None
-    if run.k <= MOST_CARDS:
+    # Largest number of clusters on cards
+    if run.k <= 12:
         cards = [card(run, j) for j in range(run.k)]
         return html.element("div", cards, class_=f"cards of{min(run.k, 7)}")
-    largest = np.sort(np.argsort(-run.sizes, kind="stable")[:MOST_LINES]).tolist()
+    largest = np.sort(np.argsort(-run.sizes, kind="stable")[:most_lines]).tolist()
     rows = [[label(run, j), size(run, j), _joined(run, j), _held_by(run, j) or ""] for j in largest]
-    rest = f" ({MOST_LINES} largest of {run.k}; all: Profiles)" if run.k > MOST_LINES else ""
+    rest = f" ({most_lines} largest of {run.k}; all: Profiles)" if run.k > most_lines else ""
     header = ["cluster", "rows", "what sets it apart", "where"]
     return html.Table(f"Clusters{rest}", header, rows).html("texts clusters")
 
@@ -312,31 +310,37 @@ def _not_stable(run: Run) -> list[str]:
     ]
 
 
-def _much_hidden(run: Run) -> list[str]:
-    """Return a sentence on many rows hidden by limits: from the last round, or from profiles."""
+def _much_hidden(run: Run, *, many_hidden: float = 0.1) -> list[str]:
+    """Return a sentence on many rows hidden by limits: from the last round, or from profiles.
+
+    ``many_hidden``: share of rows hidden by limits from which on this is a doubt.
+    """
     so = "clusters may be missing, or others than all rows would make"
-    if run.unseen >= MANY_HIDDEN:
+    if run.unseen >= many_hidden:
         return [f"limits hid {percent(run.unseen)} of all rows in the last round: {so}"]
     much = [
         f"{percent(share)} of the rows of {shortened(site['name'], 40)}"
         for site, share in zip(run.sites, run.hidden, strict=True)
-        if "rows_held_back" not in site and math.isfinite(share) and share >= MANY_HIDDEN
+        if "rows_held_back" not in site and math.isfinite(share) and share >= many_hidden
     ]
     more = [f"{len(much) - 3} more sites"] if len(much) > 3 else []
     return [f"limits hid up to {listed([*much[:3], *more])} in a message: {so}"] if much else []
 
 
-def _doubts(doubts: Sequence[str]) -> html.Html:
-    """Return the doubts as a list, most important first."""
+def _doubts(doubts: Sequence[str], *, most_doubts: int = 6) -> html.Html:
+    """Return the doubts as a list, most important first.
+
+    ``most_doubts``: number of doubts on the first page; all are in the details.
+    """
     if not doubts:
         return html.element("p", html.element("strong", "Doubts? "), "No further one was noticed.")
-    rest = len(doubts) - MOST_DOUBTS
+    rest = len(doubts) - most_doubts
     more = [f"and {rest} more, which stand under The data"] if rest > 0 else []
     return html.joined(
         html.element("p", html.element("strong", "Doubts? "), "The weightiest first:"),
         html.element(
             "ul",
-            [html.element("li", each) for each in [*doubts[:MOST_DOUBTS], *more]],
+            [html.element("li", each) for each in [*doubts[:most_doubts], *more]],
             class_="doubts",
         ),
     )

@@ -142,7 +142,6 @@ def short(value: float) -> str:
 
 COLOURS = 8
 """Number of colours of clusters; more clusters repeat them, and are told apart by numbers."""
-SHADES = 5
 
 
 def curve(
@@ -221,7 +220,7 @@ def shade(apart: float) -> str:
     if not math.isfinite(apart):
         return "h0"
     bounded = max(-1.0, min(1.0, apart / DEEPEST))
-    return f"h{math.floor(abs(bounded) * SHADES + 0.5) * (1 if bounded >= 0 else -1)}"
+    return f"h{math.floor(abs(bounded) * 5 + 0.5) * (1 if bounded >= 0 else -1)}"
 
 
 def bars(name: str, about: str, lines: Sequence[str], shares: Sequence[Floats]) -> Html:
@@ -354,9 +353,9 @@ def plane(
     scale = (WIDTH / 2 - 24) / reach
     true = (places - middle) * scale * [1, -1] + [WIDTH / 2, inner / 2 + TOP]
     share = sizes / max(float(sizes.sum()), 1e-300)
-    radius = SMALLEST + 20 * np.sqrt(sizes / max(float(sizes.max()), 1e-300))
-    radius *= min(1.0, math.sqrt(FILLED * WIDTH * inner / float(math.pi * (radius**2).sum())))
-    radius = np.maximum(radius, SMALLEST)
+    radius = 7.0 + 20 * np.sqrt(sizes / max(float(sizes.max()), 1e-300))
+    radius *= min(1.0, math.sqrt(0.3 * WIDTH * inner / float(math.pi * (radius**2).sum())))
+    radius = np.maximum(radius, 7.0)
     at = _parted(true, radius, (WIDTH, inner + TOP))
     drawn = [
         element("g", _ellipse(r * scale**2, x, y), class_=f"cluster c{j % COLOURS}", data_cluster=j)
@@ -385,8 +384,8 @@ def plane(
     return figure(name, about, round(inner + TOP + 24, 1), drawn, axes)
 
 
-TOP, SMALLEST, FILLED = 20.0, 7.0, 0.3
-"""Height above a map, radius of its smallest disc, and share that discs may cover."""
+TOP = 20.0
+"""Height above a map."""
 
 
 def _parted(true: Floats, radius: Floats, size: tuple[float, float]) -> Floats:

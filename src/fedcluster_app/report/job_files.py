@@ -21,7 +21,7 @@ from fedcluster_app.report.page import reported
 from fedcluster_app.report.pictures import pictured
 from fedcluster_app.report.records import SiteRecord
 
-FORMAT_VERSION = 1
+JOB_VERSION = 1
 """Version of the files of jobs; ``docs/schemas`` has their JSON schemas."""
 
 HISTORY = "fedcluster-history"
@@ -148,7 +148,7 @@ def write_selection(folder: Path, report: JobReport) -> list[str]:
 def _write(path: Path, kind: str, report: JobReport, content: Mapping[str, Any]) -> None:
     """Write a file of a job: its content, and every round with the sites."""
     rounds = {"communication_rounds": report.outcome.account()}
-    whole = {"format": kind, "format_version": FORMAT_VERSION, **content, **rounds}
+    whole = {"format": kind, "format_version": JOB_VERSION, **content, **rounds}
     path.write_text(json_text(whole), encoding="utf-8")
 
 

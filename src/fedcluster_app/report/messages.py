@@ -210,12 +210,10 @@ def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-MOST_FILES = 6
-"""Largest number of written files that a line names."""
-
-
-def written_lines(out: Path | None, files: Sequence[str]) -> list[str]:
+def written_lines(out: Path | None, files: Sequence[str], *, most_files: int = 6) -> list[str]:
     """Return the line that names the written files, if any, or counts those in a folder.
+
+    ``most_files``: largest number of written files that a line names.
 
     Examples
     --------
@@ -228,13 +226,13 @@ def written_lines(out: Path | None, files: Sequence[str]) -> list[str]:
     if out is None:
         return []
     shown = [str(out / file) for file in files if "/" not in file]
-    if len(shown) > MOST_FILES:
+    if len(shown) > most_files:
         shown = [f"{out} ({len(shown)} files)"]
     for folder in dict.fromkeys(file.rpartition("/")[0] for file in files if "/" in file):
         held = [file for file in files if file.startswith(f"{folder}/")]
         one = len(held) == 1
         shown.append(str(out / held[0]) if one else f"{out / folder} ({len(held)} files)")
-    return [f"Wrote {some_of(shown, most=MOST_FILES)}."]
+    return [f"Wrote {some_of(shown, most=most_files)}."]
 
 
 def favoured(verdict: Mapping[str, Any]) -> str:
@@ -262,9 +260,6 @@ STRUCTURES = (
 """Silhouettes, with their meaning and their name in Kaufman & Rousseeuw (1990, p. 88)."""
 AGREEMENTS = ((0.9, "excellent"), (0.8, "good"), (0.65, "moderate"), (-1.0, "poor"))
 """Adjusted Rand indices, with the name of the agreement in Steinley (2004)."""
-HARDLY = 0.93
-"""Distance from a perfect silhouette, relative to that by chance, above which a silhouette is
-hardly better than chance."""
 JUDGED = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
 """Indices that have sentences of their own."""
 SUMS = (
@@ -345,7 +340,9 @@ def _separation(silhouette: float, chance: float) -> list[str]:
         return [f"No structure beyond chance: the squared silhouette is {silhouette:.2g}; {cloud}."]
     plain = round(1 - math.sqrt(1 - max(silhouette, 0.0)), 2)
     _, words, name = next(each for each in STRUCTURES if plain >= each[0])
-    hardly = 1 - silhouette > HARDLY * (1 - chance)
+    # Distance from a perfect silhouette, relative to that by chance, above which a silhouette is
+    # hardly better than chance.
+    hardly = 1 - silhouette > 0.93 * (1 - chance)
     words = f"{words}, hardly more than chance" if hardly else words
     beyond = "" if math.isnan(chance) else f" By chance, {cloud}."
     return [

@@ -29,10 +29,6 @@ from fedcluster_app.report._sections import Content
 from fedcluster_app.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
 from fedcluster_app.report.messages import limits_in_words, named_objective, privacy_lines
 
-BYTES = 8
-"""Number of bytes of a number in a message."""
-
-
 WON = "the best run, after its start"
 
 
@@ -186,10 +182,11 @@ def _left(run: Run, i: int) -> list[Any]:
     site, hidden = run.sites[i], run.hidden[i]
     limits = [Limit.from_plain(each) for each in site.get("limits", ())]
     sent, held = site.get("values_sent", 0), (site.get("rows") or 0) * columns
+    # Number of bytes of a number in a message.
     return [
         html.named(site["name"]),
         f"{sent:,}",
-        _bytes(sent * BYTES),
+        _bytes(sent * 8),
         number(float(f"{sent / held:.2g}")) if held else "–",
         percent(hidden),
         "; ".join(limits_in_words(limits)) or "none",

@@ -36,8 +36,6 @@ SKIPPED = frozenset(
 """Keys of files below which no number counts rows, though columns may be called as if one did."""
 DIGITS = [m * 10.0**e for e in range(6, -10, -1) for m in (5.0, 2.5, 2.0, 1.0)]
 """Last digits that values may have, largest first."""
-CHANCE = 1e-3
-"""Probability from which on a sum may be a multiple of a last digit by chance."""
 
 Mean = tuple[str, float, float, int, float]
 """A mean in a file: what it is of, its value, the rounded number of rows, by how much this may err,
@@ -187,7 +185,8 @@ def _undone(
     n = np.arange(max(1.0, weight - within), weight + within + 1)
     error = n * known
     for unit in DIGITS:
-        if len(n) * 2 * error.max() / unit > CHANCE:
+        # Probability from which on a sum may be a multiple of a last digit by chance.
+        if len(n) * 2 * error.max() / unit > 1e-3:
             return
         sums = np.rint(mean * n / unit) * unit
         fits = np.abs(mean * n - sums) <= error

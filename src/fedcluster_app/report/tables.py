@@ -23,7 +23,7 @@ from fedcluster_app.report.records import SiteRecord
 MOST_ROWS = 12
 """Number of rows of a table on a screen, which says how many more there are, and where."""
 
-GAP = 2
+BLANKS = 2
 """Number of blanks between two columns."""
 
 LONGEST_SITE = 32
@@ -32,7 +32,7 @@ LONGEST_SITE = 32
 
 def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
     """Return how many of the first columns fit on a screen."""
-    widths = [max(map(len, column)) + GAP for column in columns]
+    widths = [max(map(len, column)) + BLANKS for column in columns]
     return int((np.cumsum(widths) <= width).sum())
 
 
@@ -70,10 +70,10 @@ def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Ta
     counts = [_counts(some)[: len(heads)] for _, some in lines]
     widest = [(head, f"{n:,}") for head, n in zip(heads, counts[-1], strict=True)]
     room = width - max(len(name) for name, _ in lines)
-    room -= sum(max(map(len, each)) + GAP for each in widest[k:])
+    room -= sum(max(map(len, each)) + BLANKS for each in widest[k:])
     kept, together = k, [counted(len(rest), "site")] if rest else []
     if k > 2 and fitting(widest[:k], room) < k:
-        of_rest = max(len("00…00"), len(widest[k][1])) + GAP
+        of_rest = max(len("00…00"), len(widest[k][1])) + BLANKS
         kept = max(1, min(fitting(widest[:k], room - of_rest), k - 2))
         together.append(f"clusters {kept} to {k - 1}")
         heads = (*heads[:kept], f"{kept}…{k - 1}", *heads[k:])
@@ -126,7 +126,7 @@ def centers_table(
         rows.append((shortened(column.name, LONGEST_SITE), *_center_cells(column, part)))
     if not (rows and len(centers)):
         return None
-    room = width - max(len(row[0]) for row in rows[:MOST_ROWS]) - GAP
+    room = width - max(len(row[0]) for row in rows[:MOST_ROWS]) - BLANKS
     header = ["column", "all rows", *map(str, range(len(centers)))]
     if fitting(list(zip(*rows[:MOST_ROWS], strict=True))[1:], room) <= len(centers):
         header.pop(1)
@@ -227,8 +227,6 @@ def _digits(x: float | None) -> str:
 
 MOST_CLUSTERS, MOST_COLUMNS = MOST_ROWS, 5
 """Largest number of clusters with a table, and of columns in it."""
-SMALL = 0.2
-"""Effect, as Cohen's d, below which a column is not shown."""
 HOW_TO_READ = (
     "difference: how far the mean of a cluster is from that of all other rows, in standard "
     "deviations (Cohen's d; 0.2 is small, 0.5 medium, 0.8 large); V, of texts: Cramér's V, 0 to 1."
@@ -309,7 +307,8 @@ def _tells(column: Plain) -> bool:
     """Return whether a column differs in a cluster; an infinite effect is null in a file."""
     effect = column["effect"]
     bound = column.get("difference", column.get("association"))
-    return effect >= SMALL if effect is not None else bound is None or bound == 1
+    # Effect, as Cohen's d, below which a column is not shown.
+    return effect >= 0.2 if effect is not None else bound is None or bound == 1
 
 
 def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:

@@ -48,9 +48,6 @@ from fedcluster_app.secure.cohort import Cohort
 
 Words = NDArray[np.uint64]
 
-DIGIT = 48
-"""Bits of a word that a value fills; the other 16 leave room for the sum over the sites."""
-
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
@@ -73,11 +70,13 @@ class FixedPoint:
 
     n_words: int
     fraction: int
+    digit_bits = 48
+    """Bits of a word that a value fills; the other 16 leave room for the sum over the sites."""
 
     @property
     def limit(self) -> float:
         """The bound below which sums are correct."""
-        power = 63 + DIGIT * (self.n_words - 1) - self.fraction
+        power = 63 + self.digit_bits * (self.n_words - 1) - self.fraction
         return math.ldexp(1.0, power) if power < 1024 else math.inf
 
     def encode(self, values: Floats) -> Words:
@@ -106,7 +105,7 @@ class FixedPoint:
         rest = _rounded(values, self.fraction)
         words = np.empty((len(values), self.n_words), dtype=np.uint64)
         for w in range(self.n_words - 1, 0, -1):
-            unit = DIGIT * w - self.fraction
+            unit = self.digit_bits * w - self.fraction
             digit = np.trunc(np.ldexp(rest, -unit))
             rest = rest - np.ldexp(digit, unit)
             words[:, w] = _modulo(digit)
@@ -118,7 +117,7 @@ class FixedPoint:
         signed = words.view(np.int64)
         totals = [0] * len(signed)
         for w in range(self.n_words):
-            shift, column = DIGIT * w, signed[:, w].tolist()
+            shift, column = self.digit_bits * w, signed[:, w].tolist()
             totals = [a + (b << shift) for a, b in zip(totals, column, strict=True)]
         one = 1 << self.fraction
         return np.array([_ratio(total, one) for total in totals], dtype=np.float64)
@@ -159,9 +158,6 @@ WIDE = FixedPoint(6, 144)
 SIZE = FixedPoint(25, 144)
 """Format for the size of all values of an answer: up to the largest float64."""
 
-ORDINARY = 2.0**-10, 2.0**20
-"""Range of each column's largest centre coordinate if rows are of ordinary size."""
-
 
 def format_for(state: State) -> FixedPoint:
     """Return the format for the answers about a state, which all sites can derive.
@@ -174,7 +170,8 @@ def format_for(state: State) -> FixedPoint:
     True
     """
     largest = np.abs(state.centers).max(axis=0, initial=0.0)
-    low, high = ORDINARY
+    # Range of each column's largest centre coordinate if rows are of ordinary size.
+    low, high = 2.0**-10, 2.0**20
     return NARROW if largest.size and (low <= largest).all() and (largest <= high).all() else WIDE
 
 

@@ -16,9 +16,6 @@ from typing import Any, Self
 from fedcluster.errors import listed
 from fedcluster_app.trust.site_state import SiteState
 
-MOST_SITES = 1 << 15
-"""Largest number of sites in a total: up to then, words are added without a carry."""
-
 MIN_SITES = 3
 """Smallest number of sites in a disclosed total: each of two could infer the other's sums."""
 
@@ -107,6 +104,8 @@ class Cohort:
     run: str
     sites: tuple[str, ...]
     threshold: int
+    most_sites = 1 << 15
+    """Largest number of sites in a total: up to then, words are added without a carry."""
 
     @classmethod
     def from_plain(cls, run: Any, content: Mapping[str, Any]) -> Self:
@@ -148,8 +147,8 @@ class Cohort:
         ValueError
             If not, or if they do not belong to the cohort.
         """
-        if len(self.sites) > MOST_SITES:
-            raise ValueError(f"secure sums are for {MOST_SITES:,} sites at most")
+        if len(self.sites) > self.most_sites:
+            raise ValueError(f"secure sums are for {self.most_sites:,} sites at most")
         if not set(sites) <= set(self.sites) or len(set(sites)) < len(sites):
             raise ValueError("a secure sum is asked for with sites that gave no keys, or twice")
         n, t = len(sites), self.threshold

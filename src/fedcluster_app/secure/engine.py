@@ -18,7 +18,7 @@ import numpy as np
 
 from fedcluster.core import ALL_SITES, Answers, Floats, Introduction, SiteInfo, Summary, Task
 from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds, check_answer, sized
-from fedcluster.engines.wire import LARGEST, WireError, read_site
+from fedcluster.engines.wire import SIZES, WireError, read_site
 from fedcluster.errors import SiteError
 from fedcluster.options.refusals import refusal_in, refused
 from fedcluster_app.secure._masks import SIZE, FixedPoint, Words, format_for, remaining
@@ -82,7 +82,7 @@ class SecureEngine(RemoteEngine):
         sites: Iterable[str],
         *,
         quorum: int | None = None,
-        largest: int = LARGEST,
+        largest: int = SIZES.largest,
         permit: str | None = None,
         bounds: ReplyBounds = NOTHING_STATED,
     ) -> None:

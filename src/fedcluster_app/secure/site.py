@@ -57,9 +57,6 @@ from fedcluster_app.secure.cohort import (
 )
 from fedcluster_app.trust.site_state import SiteState
 
-RUNS = 8
-"""Number of most recent runs whose secrets are kept."""
-
 Fields = dict[str, Any]
 Keys = dict[str, bytes]
 
@@ -140,6 +137,8 @@ class SecureSite:
         Returns the sites of a permit. With a permit, a sum is over its sites; otherwise over all
         that the site knows.
     """
+
+    runs_kept = 8  # number of most recent runs whose secrets are kept
 
     def __init__(
         self,
@@ -291,7 +290,7 @@ class SecureSite:
         known = self._runs[cohort.run]
         if (known.cohort, known.permit) != (cohort, permit):
             raise ValueError("the run began with other sites, or another threshold or permit")
-        while len(self._runs) > RUNS:
+        while len(self._runs) > self.runs_kept:
             del self._runs[next(iter(self._runs))]
         key = known.sealer.public.hex()
         signed = cohort.signed(self.name, key, known.earlier, sends=known.sends)

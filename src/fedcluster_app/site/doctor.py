@@ -23,15 +23,7 @@ from fedcluster_app.site.membership import Membership
 from fedcluster_app.trust.identity import Address
 
 GOOD, DOUBTFUL, WRONG = "good", "doubtful", "wrong"
-SECONDS = 5.0
-"""Time within which the coordinator must accept a connection."""
-SOON, DAY = 30, 86400.0
-"""Days before the end of a certificate from which on it is doubtful; seconds of a day."""
-ROOM = 1e9
-"""Free bytes on the disk below which it is doubtful."""
 PACKAGES = ("fedcluster", "numpy", "numba")
-NOT_YET_VALID, EXPIRED = 9, 10
-"""OpenSSL's codes for a certificate that is not valid yet, or no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +95,8 @@ def disk(folder: Path) -> Finding:
     """Return whether there is room where a folder is."""
     free = shutil.disk_usage(folder).free
     said = f"{free / 1e9:,.1f} GB free"
-    return Finding("disk", *((GOOD, said) if free >= ROOM else (DOUBTFUL, f"{said}: make room")))
+    # Free bytes on the disk below which it is doubtful.
+    return Finding("disk", *((GOOD, said) if free >= 1e9 else (DOUBTFUL, f"{said}: make room")))
 
 
 def versions(packages: Sequence[str]) -> Finding:
@@ -175,7 +168,8 @@ def reached(address: Address, authority: Path | None, host: str = "") -> Finding
     """
     what, place = "coordinator", f"{address.host}:{address.port}"
     try:
-        with socket.create_connection((address.host, address.port), SECONDS) as line:
+        # Time within which the coordinator must accept a connection.
+        with socket.create_connection((address.host, address.port), 5.0) as line:
             if authority is None:
                 return Finding(what, DOUBTFUL, f"{place} is reached, without encryption")
             context = ssl.create_default_context(cafile=str(authority))
@@ -188,13 +182,13 @@ def reached(address: Address, authority: Path | None, host: str = "") -> Finding
         advice = "is it started, and does a firewall let this connection out?"
         return Finding(what, WRONG, f"{place} cannot be reached ({why}): {advice}")
     ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
-    days = int((ends - time.time()) / DAY)
+    days = int((ends - time.time()) / 86400.0)
     told = f"{place} is reached; its certificate is valid for {days} days"
-    return Finding(what, GOOD if days >= SOON else DOUBTFUL, told)
+    return Finding(what, GOOD if days >= 30 else DOUBTFUL, told)
 
 
 def _distrusted(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (NOT_YET_VALID, EXPIRED):
+    if error.verify_code in (9, 10):  # not valid yet, or no longer
         now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         return (
             f"{error.verify_message}; the clock here says {now} UTC: set it, or ask for another "

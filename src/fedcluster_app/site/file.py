@@ -86,8 +86,6 @@ from fedcluster_app.wire.ledger import PolicyLimits
 
 T = TypeVar("T")
 
-ROWS = 1 << 14
-"""Number of rows that are read at a time for a summary."""
 RULES = ("preset", "dominance", "sensitive", "diversity")
 """Keys of ``[privacy]`` that concern groups, not a budget."""
 GROUPED_BY = ("p", "generation", "scale", "min_rows")
@@ -618,7 +616,8 @@ def _summary_of_tables(tables: Sequence[RowTable], owner: str, group: str | None
     for table in tables:
         has_columns(owner, table.names, texts)
     named = ((table, [name for name in table.names if name]) for table in tables)
-    for part in (part for table, names in named for part in table.parts(names, ROWS, texts)):
+    # Number of rows that are read at a time for a summary.
+    for part in (part for table, names in named for part in table.parts(names, 1 << 14, texts)):
         summary.n_rows += part.rows.num_rows
         for name in part.rows.column_names:
             column = part.rows[name]

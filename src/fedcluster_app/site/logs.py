@@ -30,8 +30,6 @@ from fedcluster_app.wire.ledger import BudgetLedger, Charge
 
 TOLD = {"described": "describe", "labels": "labels"}
 """Metadata of a site by their names in the log, and the task under which they are listed."""
-WIDEST = 60
-"""Largest number of characters of a task in the table of a run."""
 
 
 def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -184,8 +182,10 @@ def _rows(tasks: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _in_short(task: str) -> str:
+def _in_short(task: str, *, widest: int = 60) -> str:
     """Return a task with all parameters or, if that is long, with text parameters only.
+
+    ``widest``: largest number of characters of a task in the table of a run.
 
     Examples
     --------
@@ -194,11 +194,11 @@ def _in_short(task: str) -> str:
     >>> _in_short("GaussianMixture(covariance_type='full', tol=1e-06, reg_covar=1e-06, floors=1)")
     "GaussianMixture(covariance_type='full', …)"
     """
-    if len(task) <= WIDEST:
+    if len(task) <= widest:
         return task
     step, _, parameters = task.partition("(")
     texts = re.findall(r"\w+='[^']*'", parameters)
-    return f"{step}({', '.join([*texts, '…'])})"[:WIDEST]
+    return f"{step}({', '.join([*texts, '…'])})"[:widest]
 
 
 def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
@@ -316,7 +316,7 @@ def spent_line(content: Mapping[str, Any]) -> str:
     )
 
 
-LARGEST, FILES = 10 << 20, 9
+LARGEST_LOG, FILES = 10 << 20, 9
 """Size in bytes from which on a new file is started, and number of older files that are kept."""
 
 FIELDS = ("site", "run", "round", "operator", "seconds", "missing")
@@ -405,7 +405,7 @@ def logged(path: Path, *, printed: bool, site: str | None = None) -> Iterator[lo
     with private_files():
         path.parent.mkdir(exist_ok=True)
         handlers: list[logging.Handler] = [
-            _PrivateFile(path, maxBytes=LARGEST, backupCount=FILES, encoding="utf-8")
+            _PrivateFile(path, maxBytes=LARGEST_LOG, backupCount=FILES, encoding="utf-8")
         ]
     handlers += [logging.StreamHandler(sys.stdout)] if printed else []
     before = [logger.level for logger in loggers]

@@ -304,9 +304,6 @@ def _array(array: Floats) -> list[Any]:
     return [*array.shape, sha256(np.ascontiguousarray(array, "<f8").tobytes()).hexdigest()]
 
 
-LEAST = 5
-"""Smallest cluster that a site with limits sends over a network."""
-
 ROWS_CHANGED = "the rows have changed"
 """Event of the log: runs that begin later use other rows."""
 
@@ -570,18 +567,20 @@ def _columns(site: SiteFile) -> tuple[str, ...]:
     return columns
 
 
-def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
+def _check_protection(site: SiteFile, auditor: SiteAuditor, *, least: int = 5) -> None:
     """Raise an error for too small limits, or if a part of the protection was lost.
 
     The parts are the groups, and the record of the privacy budget.
+
+    ``least``: smallest cluster that a site with limits sends over a network.
     """
     if auditor.budget is not None:
         auditor.budget.check()
         return
     smallest = site.limits.min_cluster_size
-    if site.protection == "limits" and smallest < LEAST:
+    if site.protection == "limits" and smallest < least:
         raise InputError(
-            f"{site.path}: [limits], min_cluster_size must be at least {LEAST} over a network, not "
+            f"{site.path}: [limits], min_cluster_size must be at least {least} over a network, not "
             f"{smallest}; or leave out protection, for groups of rows"
         )
     site.check_groups(auditor.columns)

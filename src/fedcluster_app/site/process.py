@@ -40,12 +40,8 @@ Result = TypeVar("Result")
 COMMAND = "from fedcluster_app.site.process import serve; serve()"
 OUT_OF_MEMORY = 77
 """Exit status of a child that ran out of memory."""
-PATIENCE = 10
-"""Largest ratio of a question's elapsed time to its processor time, to allow for waiting."""
 LAST = 0.8 * ORPHAN
 """Seconds within which a lasting child finishes its call after the program has ended."""
-LOWEST = 19
-"""Amount by which the priority of a child is lowered while nobody waits for it."""
 TOO_EXPENSIVE = "too expensive for the site's limits"
 MEGABYTE = 10**6
 
@@ -96,6 +92,9 @@ class Worker(Generic[Asked, Result]):
         Any error of the function.
     """
 
+    patience = 10
+    """Largest ratio of a question's elapsed time to its processor time, to allow for waiting."""
+
     def __init__(
         self,
         make: Callable[[], Callable[[Asked], Callable[[], Result]]],
@@ -135,7 +134,7 @@ class Worker(Generic[Asked, Result]):
             assert self._pipe is not None
             try:
                 self._pipe.send(request)
-                if not self._pipe.poll(PATIENCE * self._limits.seconds):
+                if not self._pipe.poll(self.patience * self._limits.seconds):
                     self.end(f"{TOO_EXPENSIVE}: no answer by the clock")
                 result, error = self._pipe.recv()
             except (EOFError, OSError):
@@ -174,7 +173,7 @@ def serve() -> None:
     """Work for the parent until it ends; this is the child's main function."""
     pipe, parent, last = Connection(int(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3])
     if last:
-        os.nice(LOWEST)
+        os.nice(19)  # Amount by which the priority of a child is lowered while nobody waits for it.
         end_after(parent, last)
     else:
         end_with(parent)

@@ -51,12 +51,8 @@ RECEIVED = "received"
 LABELS = "labels"
 """Name of the model whose labels are being written, and later of its outcome."""
 
-TRIES = 2
-"""Number of times in a row that labelling may fail; after that it waits for the next start."""
 NO_LABELS = "no rows were labelled"
 SILENT = "no row is in a group, and nothing is told of any: see fedcluster site doctor"
-MOMENT = 3.0
-"""Seconds after which rows of which most are gone are read again, as a file may be written."""
 OTHERS = "they have changed since the run began: label them with fedcluster predict"
 
 
@@ -210,13 +206,11 @@ def keep_results(
 
 EARLIER = "earlier"
 """Folder of the results of earlier runs, in that of the last."""
-RUNS = 100
-"""Number of most recent runs whose version of the rows is known, and whose results are kept."""
 
 
 def remove_oldest(results: Path) -> None:
     """Remove the results of runs before the last ones."""
-    for folder in sorted(results.glob(f"{EARLIER}/*"))[:-RUNS]:
+    for folder in sorted(results.glob(f"{EARLIER}/*"))[: -Versions.runs_kept]:
         shutil.rmtree(folder)
 
 
@@ -265,10 +259,6 @@ def _label(rows: Iterable[Data], model: Model, file: Path, own: OwnTable | None)
     write_labels(file, numbers, labels, np.concatenate(memberships) if memberships else None, keys)
 
 
-KEY_BYTES = 16
-"""Number of random bytes for the site's bootstrap samples, which nobody else can know."""
-CLIENTS = 4
-"""Number of most recent choices of columns whose rows are held at the same time."""
 CHANGED = "the rows have changed since the run began: start it anew"
 
 
@@ -305,6 +295,9 @@ class Versions:
     ('old', 'new', None)
     """
 
+    runs_kept = 100
+    """Number of most recent runs whose version of the rows is known, and whose results are kept."""
+
     def __init__(self, state: SiteState, changed: Callable[[str], object]) -> None:
         self._state, self._changed = state, changed
 
@@ -317,7 +310,7 @@ class Versions:
         """Record that a run uses rows with a fingerprint."""
         with self._state.transaction() as file:
             before = last(file, "rows")
-            put(file, "rows", run, fingerprint, RUNS)
+            put(file, "rows", run, fingerprint, self.runs_kept)
         if before is not None and before[1] != fingerprint:
             self._changed(sha256(fingerprint.encode()).hexdigest())
 
@@ -421,6 +414,9 @@ class Labelling:
         Called with one line for each outcome.
     """
 
+    tries = 2
+    """Number of times in a row that labelling may fail; after that it waits for the next start."""
+
     def __init__(
         self, site: SiteFile, models: ReceivedModels, say: Callable[[str], object]
     ) -> None:
@@ -443,7 +439,7 @@ class Labelling:
             self._came.wait()
             self._came.clear()
             failed = 0
-            while self._models.are_waiting and failed < TRIES:
+            while self._models.are_waiting and failed < self.tries:
                 try:
                     outcome, failed = self._worker(self._models), 0
                 except Exception as error:
@@ -497,9 +493,15 @@ class WorkerClient:
 class _Holder:
     """Clients of a site by columns, in the worker's process."""
 
+    moment = 3.0
+    """Seconds after which rows of which most are gone are read again, as a file may be written."""
+    key_bytes = 16
+    """Number of random bytes for the site's bootstrap samples, which nobody else can know."""
+    clients = 4  # number of most recent choices of columns whose rows are held at the same time
+
     def __init__(self, site: SiteFile) -> None:
         self._site, self._fingerprint = site, ""
-        self._key = os.urandom(KEY_BYTES)
+        self._key = os.urandom(self.key_bytes)
         self._clients: dict[tuple[tuple[str, ...], bool], Client] = {}
         self._groups: Client | None = None
 
@@ -532,7 +534,7 @@ class _Holder:
     def _client(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         client = self._clients.pop((columns, raw), None) or self._opened(columns, raw=raw)
         self._clients[columns, raw] = client  # the last in the order of use
-        while len(self._clients) > CLIENTS:
+        while len(self._clients) > self.clients:
             del self._clients[next(iter(self._clients))]
         return client
 
@@ -540,7 +542,7 @@ class _Holder:
         try:
             client = self._protected(columns, raw=raw)
         except LostRowsError:
-            time.sleep(MOMENT)
+            time.sleep(self.moment)
             self._groups = None
             client = self._protected(columns, raw=raw)
         client.key = self._key

@@ -61,8 +61,6 @@ LOOKED_AT = 1 << 20
 FIRST = 100
 FIRST_LETTERS = 1 << 16
 """Numbers of lines, and of characters, in which the beginning of a table is sought."""
-HEAD = 1000
-"""Number of rows that are inspected as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,7 @@ class CsvFile:
     fingerprint: FileFingerprint
     decimal: str = POINT
     encoding: str = UTF8
+    head_rows = 1000  # number of rows that are inspected as text
 
     @classmethod
     def open(
@@ -160,7 +159,7 @@ class CsvFile:
 
     def head(self) -> dict[str, tuple[str, ...]]:
         """Return the first cells of each column as text."""
-        first = self.first_rows(HEAD)
+        first = self.first_rows(self.head_rows)
         return dict(zip(self.names, zip(*first, strict=False), strict=False))
 
     def first_rows(self, n: int) -> list[list[str]]:
@@ -467,17 +466,9 @@ def _text(path: Path, encoding: str) -> TextIO:
 # is below it: a number above numbers, "M" where other rows have "M", "P002" above "P003".
 
 
-FIRST_ROWS = 50
-"""Number of rows below the first line that are compared with it."""
-MOSTLY = 0.9
-"""Share of a column's cells that must be of the kind of its first one, for that to be a value."""
 YEARS = range(1800, 2201)
 """Whole numbers that may be years."""
-COUNTED, SORTED = 5, 8
-"""Numbers of columns 1, 2, 3, ..., and of sorted ones, that no row holds by chance."""
 NUMBER = "a number"
-DIGEST = 8
-"""Smallest number of characters of keys that look random, such as digests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,6 +481,9 @@ class _Head:
     """The kind of the first cell."""
     kinds: Sequence[str]
     """The kind of each of the others."""
+    mostly = 0.9
+    """Share of a column's cells that must be of the kind of its first one, for that to be a value.
+    """
 
     @classmethod
     def of(cls, cell: str, below: Sequence[str]) -> _Head:
@@ -500,7 +494,7 @@ class _Head:
         """Return in words what the first cell is if it is like the others; else ""."""
         if is_missing(self.cell) or not self.below:
             return ""
-        if self.kind and self.kinds.count(self.kind) >= MOSTLY * len(self.below):
+        if self.kind and self.kinds.count(self.kind) >= self.mostly * len(self.below):
             return f"{self.kind}, as those below"
         if not self.kind and self.cell in self.below:
             return "a text that rows below have, too"
@@ -532,7 +526,8 @@ def values_in(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ''
     """
     names = [name.strip() for name in names]
-    rows = [[cell.strip() for cell in row] for row in rows[:FIRST_ROWS]]
+    # Number of rows below the first line that are compared with it.
+    rows = [[cell.strip() for cell in row] for row in rows[:50]]
     rows = [row for row in rows if row != names]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     heads = [
@@ -569,7 +564,8 @@ def _kind(cell: str) -> str:
     if unit := unit_of(cell):
         return f"a number of {unit}"
     signs = re.sub(r"[^\W_]", "", cell)
-    if len(cell) >= DIGEST:
+    # Smallest number of characters of keys that look random, such as digests.
+    if len(cell) >= 8:
         return f"a text of {len(cell)} characters {signs}".strip()
     return "a text like " + re.sub(r"\d+", "1", re.sub(r"[^\W\d_]", "A", cell))
 
@@ -579,11 +575,12 @@ def _are_sorted_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bo
     numbers = _numbers(names)
     if len(numbers) < max(2, len(names)) or not _are_sorted(numbers):
         return False
-    if len(numbers) >= SORTED:
+    # sorted columns, or columns 1, 2, 3, ..., that no row holds by chance
+    if len(numbers) >= 8:
         return sum(_are_sorted(_numbers(row)) for row in rows) < len(rows) / 2
     if numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
         own = (name in column for name, column in zip(names, zip(*rows, strict=True), strict=True))
-        return len(numbers) >= COUNTED or not any(own)
+        return len(numbers) >= 5 or not any(own)
     years = [year for row in rows for year in _numbers(row) if year in YEARS]
     return all(year in YEARS for year in numbers) and len(years) < len(rows) * len(names) / 2
 
@@ -752,8 +749,6 @@ def _only_table(path: Path, sheets: Mapping[str, list[list[Any]]]) -> str:
 # SQLite and DuckDB
 
 
-MOST = 1 << 17
-"""Number of rows that DuckDB returns at a time."""
 TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' "
     "ESCAPE '~' ORDER BY name"
@@ -822,7 +817,8 @@ def open_duckdb(path: Path, **options: Any) -> BatchTable:
         with opened() as database:
             answer = database.sql(statement(in_quotes(name), columns, source))
             read = getattr(answer, "to_arrow_reader", None) or answer.fetch_arrow_reader
-            for batch in read(min(n_rows, MOST)):
+            # Number of rows that DuckDB returns at a time.
+            for batch in read(min(n_rows, 1 << 17)):
                 yield pa.Table.from_batches([batch])
 
     with opened() as database:

@@ -29,7 +29,7 @@ from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
 from fedcluster.frames.rows import readable
 
-FORMAT = 1
+MEANS_VERSION = 1
 ABOUT = " about"
 """Name of a column; it begins with a blank, unlike any name of a data column."""
 
@@ -66,7 +66,7 @@ def means_table(data: Data, about: Mapping[str, Any]) -> pa.Table:
         columns |= _lists(scipy.sparse.csr_array(grouped.labels), "")
     head = {
         **about,
-        "format": FORMAT,
+        "format": MEANS_VERSION,
         "columns": [[c.name, c.kind, list(c.levels)] for c in data.columns],
         "classes": grouped.classes,
         "scatter": dict(grouped.scatter),
@@ -111,8 +111,10 @@ def _means(column: Callable[[str], pa.ChunkedArray]) -> tuple[Data, dict[str, An
     try:
         about = column(ABOUT)
         head = json.loads(about.drop_null()[-1].as_py())
-        if head["format"] != FORMAT:
-            raise InputError(f"the means of groups are of format {head['format']}, not {FORMAT}")
+        if head["format"] != MEANS_VERSION:
+            raise InputError(
+                f"the means of groups are of format {head['format']}, not {MEANS_VERSION}"
+            )
         is_mean = pa.compute.is_null(about)
         return _read(lambda name: column(name).filter(is_mean), head), head
     except (KeyError, ValueError, IndexError, TypeError, pa.ArrowException) as error:

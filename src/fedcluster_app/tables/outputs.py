@@ -31,8 +31,6 @@ from fedcluster.errors import InputError, reason
 from fedcluster.frames.cells import POINT, is_text, may_be_number
 from fedcluster.frames.columns import is_missing
 
-LINES = 1 << 16
-"""Number of lines of labels that are written at a time."""
 FORMULA = r"^(\s*[=+\-@＝＋－＠]|[\t\r\n])"  # noqa: RUF001
 """First characters of a text that a spreadsheet program may take for a formula."""
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
@@ -141,11 +139,15 @@ def write_labels(
     labels: Labels,
     memberships: Floats | None = None,
     keys: tuple[str, pa.ChunkedArray] | None = None,
+    *,
+    lines: int = 1 << 16,
 ) -> None:
     """Write one line for each row: its number in the site's file, from 1, and its cluster.
 
     With ``memberships`` (n, k), also write the memberships; with ``keys``, the name of a column and
     its n cells, write these after the number.
+
+    ``lines``: number of lines of labels that are written at a time.
     """
     degrees = np.zeros((len(labels), 0)) if memberships is None else memberships
     names = ["row", "cluster", *(f"membership_{j}" for j in range(degrees.shape[1]))]
@@ -156,12 +158,12 @@ def write_labels(
     csv.writer(header, lineterminator="\n").writerow(names)
     with path.open("wb") as file:
         file.write(header.getvalue().encode())
-        for start in range(0, len(labels), LINES):
-            part = slice(start, start + LINES)
+        for start in range(0, len(labels), lines):
+            part = slice(start, start + lines)
             columns = [as_arrow(each) for each in (_numbers(rows[part]), labels[part])]
             columns += map(as_arrow, degrees[part].T)
             if cells is not None:
-                columns.insert(1, cells.slice(start, LINES))
+                columns.insert(1, cells.slice(start, lines))
             table = pa.table(columns, names)
             pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
 

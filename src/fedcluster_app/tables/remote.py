@@ -27,10 +27,6 @@ from fedcluster.frames.rows import OTHERS, STORES, in_order
 WEB = ("http", "https")
 SCHEMES = (*WEB, *STORES, *OTHERS)
 """Schemes of file addresses; addresses with other schemes are databases."""
-SECONDS = 60.0
-"""Timeout, in seconds, of requests to web servers."""
-SCHEMAS_AT_ONCE = 16
-"""Number of files of which the columns are read at a time, as a store answers after a while."""
 
 
 @cache
@@ -91,7 +87,8 @@ def _copy(address: str, copy: Path) -> None:
     scheme = urlsplit(address).scheme
     with copy.open("wb") as file:
         if scheme in WEB:
-            with urlopen(address, timeout=SECONDS) as answer:
+            # Timeout, in seconds, of requests to web servers.
+            with urlopen(address, timeout=60.0) as answer:
                 shutil.copyfileobj(answer, file)
         elif scheme in OTHERS:
             with _fsspec().open(address, "rb") as stream:
@@ -147,7 +144,8 @@ def check_alike(places: Iterable[str]) -> None:
         if not files:
             what = "no file matches" if "*" in place else "there is no Parquet file in"
             raise InputError(f"{what} {place}; check the path")
-        columns = in_order(partial(_columns_of, store), files, SCHEMAS_AT_ONCE)
+        # Number of files of which the columns are read at a time, as a store answers after a while.
+        columns = in_order(partial(_columns_of, store), files, 16)
         names |= zip(files, columns, strict=True)
     (first, wanted), *others = names.items()
     for file, own in others:

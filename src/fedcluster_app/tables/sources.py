@@ -48,8 +48,6 @@ from fedcluster.frames.rows import (
     readable,
 )
 from fedcluster_app.tables._files import (
-    FIRST_ROWS,
-    HEAD,
     READERS,
     CsvFile,
     open_duckdb,
@@ -257,12 +255,12 @@ def _check_header(table: Table, owner: str, said: Collection[str]) -> None:
     if any(name in said for name in table.names):
         return
     if isinstance(table, ArrowTable):  # of a sheet
-        cells = [column.to_pylist() for column in table.rows.slice(0, FIRST_ROWS).columns]
+        cells = [column.to_pylist() for column in table.rows.slice(0, 50).columns]
         lines = zip(*cells, strict=True)
         rows = [["" if cell is None else str(cell) for cell in line] for line in lines]
     else:
         assert isinstance(table, CsvFile)
-        rows = table.first_rows(FIRST_ROWS)
+        rows = table.first_rows(50)
     whole = [row for row in rows if len(row) == len(table.names)]
     if why := values_in(table.names, whole):
         raise InputError(
@@ -489,7 +487,7 @@ def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
     if isinstance(table, CsvFile):
         cells = table.head()
     elif table is not None and isinstance(table, WholeTable):
-        parts = table.parts([name for name in table.names if name], HEAD)
+        parts = table.parts([name for name in table.names if name], CsvFile.head_rows)
         columns = {
             name: part.rows[name] for part in islice(parts, 1) for name in table.names if name
         }

@@ -48,8 +48,6 @@ from fedcluster_app.tables.remote import reachable, shown, store_at
 READ = 1 << 16
 """Number of values of a table that are read at a time; database objects are ten times larger."""
 SUFFIXES = (".parquet", ".pq")
-READ_AHEAD = 1 << 14
-"""Bytes that are read for a page's header; larger pages are read past this buffer."""
 MANY_CORES = pa.cpu_count() > 2
 """Whether to read columns in parallel; with two cores, the second one is needed for processing."""
 
@@ -109,7 +107,8 @@ class ParquetFile:
         start = 0
         self.fingerprint.check()
         with _whole_parquet(self.path):
-            file = pa.parquet.ParquetFile(self.path, buffer_size=READ_AHEAD, pre_buffer=False)
+            # Bytes that are read for a page's header; larger pages are read past this buffer.
+            file = pa.parquet.ParquetFile(self.path, buffer_size=1 << 14, pre_buffer=False)
             wanted = list(dict.fromkeys(columns))
             for batch in file.iter_batches(n_rows, columns=wanted, use_threads=MANY_CORES):
                 if batch.num_rows:
@@ -477,10 +476,6 @@ def _room() -> Iterator[None]:
 # Snapshots of queries
 
 
-BATCH = 8192
-"""Number of rows that are stored together."""
-
-
 class QuerySnapshot:
     """All columns of a table's rows, on disk in a file without a name.
 
@@ -517,7 +512,8 @@ class QuerySnapshot:
         self._lock = threading.Lock()  # several passes read at a time
         self._places: list[tuple[int, int]] = []
         digest = sha256(repr(self.names).encode())
-        for part in table.parts(self.names, BATCH):
+        # Number of rows that are stored together.
+        for part in table.parts(self.names, 8192):
             content = _bytes_of(part.rows)
             digest.update(content)
             self._places.append((self._file.tell(), len(content)))

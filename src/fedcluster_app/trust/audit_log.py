@@ -39,10 +39,6 @@ BEGUN, REPAIRED = "begun", "repaired"
 """Events: a file of the log begins; half a line, left by a crash, was set aside."""
 MARK = b',"hash":"'
 """Separator of the content of a line and its hash."""
-SALT_BYTES = 16
-"""Number of random bytes in each line, so that it cannot be guessed."""
-LARGEST_PART = 64 << 20
-"""Default size in bytes from which on a file of the log is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +103,8 @@ class AuditLog:
         Size in bytes from which on the file is renamed and a new one started.
     """
 
-    def __init__(self, path: Path, site: str, largest: int = LARGEST_PART) -> None:
+    # Default size in bytes from which on a file of the log is full.
+    def __init__(self, path: Path, site: str, largest: int = 64 << 20) -> None:
         self.path, self._site, self._largest = path, site, largest
         self._head, self._file, self._offset = Head(), 0, 0
 
@@ -210,7 +207,8 @@ class AuditLog:
     def _write(self, entry: Line) -> None:
         head = self._head
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        salt = secrets.token_hex(SALT_BYTES)
+        # Number of random bytes in each line, so that it cannot be guessed.
+        salt = secrets.token_hex(16)
         line = {"line": head.line + 1, "previous": head.hash, "time": now, "salt": salt, **entry}
         body = json.dumps(line, separators=(",", ":"))[:-1].encode()
         own_hash = sha256(body).hexdigest()

@@ -10,7 +10,7 @@ import signal
 import time
 from threading import Thread
 
-LOOK = 0.2
+PARENT_LOOK = 0.2
 """Seconds between two checks for the parent."""
 
 _FOLLOWED: list[int] = []
@@ -36,7 +36,7 @@ def end_with(parent: int, grace: float = 0.0) -> None:
 
 def _follow(parent: int, grace: float) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK)
+        time.sleep(PARENT_LOOK)
     if grace:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(grace)
@@ -64,7 +64,7 @@ def end_after(program: int, seconds: float) -> None:
 def _outlive(program: int, seconds: float) -> None:
     is_parent = os.getppid() == program
     while os.getppid() == program if is_parent else _is_there(program):
-        time.sleep(LOOK)
+        time.sleep(PARENT_LOOK)
     time.sleep(seconds)
     os._exit(1)
 

@@ -33,15 +33,12 @@ LOCK, DECIDED, DRAFT = ".lock", ".changes", ".changes.partial"
 GONE = "gone.json"
 """The file, among changes, that lists removed files."""
 
-WRITABLE, READABLE = 0o022, 0o077
-"""Permissions of others: to write, and to do anything."""
-
 
 @contextmanager
 def private_files() -> Iterator[None]:
     """Make all files written within the block private to this user, whatever the umask."""
     check_system()
-    before = os.umask(READABLE)
+    before = os.umask(0o077)
     try:
         yield
     finally:
@@ -65,9 +62,9 @@ def check_private(paths: Iterable[Path], *, secret: Iterable[Path] = ()) -> None
     """
     check_system()
     for path in filter(Path.exists, secret):
-        _check(path, READABLE, "read")
+        _check(path, 0o077, "read")
     for path in filter(Path.exists, paths):
-        _check(path, WRITABLE, "write")
+        _check(path, 0o022, "write")
 
 
 def _check(path: Path, mode: int, what: str) -> None:

@@ -37,11 +37,8 @@ STATE_FILE = "site.db"
 STATE_FOLDER = "state"
 """The folder, beside a site file, that has it."""
 
-FORMAT = 0
+STATE_VERSION = 0
 """SQLite's ``user_version`` of the file; a higher one is of a newer fedcluster, and not used."""
-
-WAIT = 60.0
-"""Seconds to wait for another process that is writing."""
 
 
 def state_folder(folder: Path) -> Path:
@@ -91,6 +88,8 @@ class SiteState:
     ...         get(file, "rows", "a"), get(file, "rows", "b")
     ('old', None)
     """
+
+    wait = 60.0  # seconds to wait for another process that is writing
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -145,11 +144,11 @@ class SiteState:
         try:
             where = f"{self.path.absolute().as_uri()}?mode=rw"
             with (
-                closing(sqlite3.connect(where, WAIT, isolation_level=None, uri=True)) as file,
+                closing(sqlite3.connect(where, self.wait, isolation_level=None, uri=True)) as file,
                 file,
             ):
                 [newest] = file.execute("PRAGMA user_version").fetchone()
-                if newest > FORMAT:
+                if newest > STATE_VERSION:
                     raise InputError(
                         f"{self.path} was written by a newer fedcluster: go on with that one"
                     )

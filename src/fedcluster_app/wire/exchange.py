@@ -15,24 +15,6 @@ from typing import Protocol
 
 from fedcluster.errors import CancelledError
 
-POLL = 0.2
-"""Seconds of waiting for a reply before checking whether the run is cancelled."""
-
-TRIES = 4
-"""Largest number of times that a site is sent one message."""
-
-FAREWELL = 10.0
-"""Seconds for informing the sites that a run is cancelled."""
-
-LOOK_AROUND = 2.0
-"""Seconds between two checks for sites that have come back."""
-
-ASK_AGAIN = 10.0
-"""Seconds after which a silent site is asked again, doubled each time."""
-
-AT_ONCE = 2
-"""Largest number of simultaneous questions to a site: an old one, and one that ends it."""
-
 
 def no_listener(_site: str) -> None:
     """Ignore that a site has replied."""
@@ -154,6 +136,11 @@ class RetryingTransport:
         Returns the time in seconds.
     """
 
+    poll = 0.2  # seconds of waiting for a reply before checking whether the run is cancelled
+    tries = 4  # largest number of times that a site is sent one message
+    farewell = 10.0  # seconds for informing the sites that a run is cancelled
+    look_around = 2.0  # seconds between two checks for sites that have come back
+
     def __init__(
         self,
         carrier: Carrier,
@@ -169,7 +156,7 @@ class RetryingTransport:
         self._carrier, self._deadline, self._cancelled = carrier, deadline, cancelled
         self._revoked = revoked
         self._responded, self._grace, self._clock = responded, grace, clock
-        self._look_around = LOOK_AROUND if look_around is None else look_around
+        self._look_around = self.look_around if look_around is None else look_around
         self._silent: set[str] = set()
         self._number = 0
 
@@ -181,12 +168,12 @@ class RetryingTransport:
         this, began, look_around = _Exchange(messages), self._clock(), 0.0
         while (spent := self._clock() - began) < self._deadline:
             if self._cancelled():
-                self._deadline, self._cancelled = min(self._deadline, FAREWELL), never
+                self._deadline, self._cancelled = min(self._deadline, self.farewell), never
                 raise CancelledError("the run was cancelled")
             if spent >= look_around:
                 self._send(this, repeat=spent >= self._deadline / 3)
                 look_around = spent + self._look_around
-            self._receive(this, min(POLL, self._deadline - spent))
+            self._receive(this, min(self.poll, self._deadline - spent))
             patient = self._number == 1 and self._clock() - began < self._grace
             if self._is_over(this, enough, patient=patient):
                 break
@@ -205,7 +192,7 @@ class RetryingTransport:
         """Return whether waiting longer is pointless or not needed."""
         if this.awaited() - self._silent:
             return False
-        lost = all(this.tries.get(name, 0) >= TRIES for name in this.open())
+        lost = all(this.tries.get(name, 0) >= self.tries for name in this.open())
         return lost or (len(this.came) >= enough and not patient)
 
     def _send(self, this: _Exchange, *, repeat: bool) -> None:
@@ -219,7 +206,8 @@ class RetryingTransport:
         names = [
             name
             for name in this.open()
-            if name in here and this.tries.get(name, 0) < (1 + repeat if name in awaited else TRIES)
+            if name in here
+            and this.tries.get(name, 0) < (1 + repeat if name in awaited else self.tries)
         ]
         this.reasons |= {name: refused[name] for name in names if name in refused}
         messages = {name: this.messages[name] for name in names if name not in refused}
@@ -290,6 +278,10 @@ class ThreadedCarrier:
         Returns the time in seconds.
     """
 
+    ask_again = 10.0  # seconds after which a silent site is asked again, doubled each time
+    at_once = 2
+    """Largest number of simultaneous questions to a site: an old one, and one that ends it."""
+
     def __init__(
         self, ask: Ask, sites: Collection[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -313,7 +305,7 @@ class ThreadedCarrier:
                     continue
                 sent.append(site)
                 self._next[site] = exchange, message, end
-                if len(asked) >= AT_ONCE:
+                if len(asked) >= self.at_once:
                     continue
                 asked.append(exchange)
             Thread(target=self._work, args=(site, exchange), daemon=True).start()
@@ -342,7 +334,7 @@ class ThreadedCarrier:
 
     def _persist(self, site: str, exchange: int, message: bytes, end: float) -> None:
         """Ask a site one question until it replies, time is up, or there is a newer question."""
-        seconds = ASK_AGAIN
+        seconds = self.ask_again
         while (left := end - self._clock()) > 0 and site not in self._next:
             try:
                 reply = Reply(site, exchange, self._ask(site, message, min(seconds, left)))

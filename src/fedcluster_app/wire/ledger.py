@@ -24,12 +24,6 @@ from fedcluster.privacy.budget import Budget
 from fedcluster_app.records import Names, Positive
 from fedcluster_app.trust.site_state import SiteState, get, last, put
 
-LONGEST_RUN = 64
-"""Largest number of characters in the name of a run."""
-
-KEPT_RUNS = 1000
-"""Number of runs whose questions are remembered."""
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
@@ -80,6 +74,9 @@ class Ledger:
         Returns the day. A day before the last one counted is treated as the last one.
     """
 
+    longest_run = 64  # largest number of characters in the name of a run
+    kept_runs = 1000  # number of runs whose questions are remembered
+
     def __init__(self, state: SiteState | None = None, today: Callable[[], date] = _today) -> None:
         self._state, self._today = state or SiteState(), today
 
@@ -99,8 +96,12 @@ class Ledger:
             If the state of the site cannot be used.
         """
         run, exchange = header.get("run"), header.get("exchange")
-        if not isinstance(run, str) or not run.isprintable() or not 0 < len(run) <= LONGEST_RUN:
-            raise PolicyError(f"run must be a name of at most {LONGEST_RUN} characters")
+        if (
+            not isinstance(run, str)
+            or not run.isprintable()
+            or not 0 < len(run) <= self.longest_run
+        ):
+            raise PolicyError(f"run must be a name of at most {self.longest_run} characters")
         with self._state.transaction() as file:
             counted, (rounds, begun) = last(file, "days") or ("", (0, 0))
             day = max(counted, self._today().isoformat())
@@ -113,7 +114,7 @@ class Ledger:
                 raise PolicyError(f"at most {limits.max_rounds_per_day:,} rounds a day")
             if begun > limits.max_runs_per_day:
                 raise PolicyError(f"at most {limits.max_runs_per_day:,} runs a day")
-            put(file, "asked", run, after, KEPT_RUNS)
+            put(file, "asked", run, after, self.kept_runs)
             put(file, "days", day, (rounds + 1, begun), 1)
 
 

@@ -31,8 +31,6 @@ from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
-LARGEST = 1 << 40
-"""Largest size, in bytes, of a file that is read; only our own files are."""
 
 
 class RecordedEngine(WrappedEngine):
@@ -207,7 +205,8 @@ def _reading(
 ) -> Iterator[tuple[wire.Header, wire.Arrays]]:
     """Open a record for reading; any failure means that the file is damaged."""
     try:
-        header, arrays = wire.unpack(path.read_bytes(), LARGEST)
+        # Largest size, in bytes, of a file that is read; only our own files are.
+        header, arrays = wire.unpack(path.read_bytes(), 1 << 40)
         if {key: header[key] for key in FORMAT} != FORMAT:
             raise wire.WireError("another format")
         yield header, arrays

@@ -29,8 +29,6 @@ from fedcluster.options.refusals import refusal_in
 
 LOGGER = logging.getLogger(__name__)
 
-LONGEST_REASON = 300
-"""Number of characters of a site's reason that are read."""
 
 HASH = 64
 """Number of digits of a hash of a line in a site's log."""
@@ -105,7 +103,7 @@ class RemoteEngine:
         sites: Iterable[str],
         *,
         quorum: int | None = None,
-        largest: int = wire.LARGEST,
+        largest: int = wire.SIZES.largest,
         permit: str | None = None,
         bounds: ReplyBounds = NOTHING_STATED,
     ) -> None:
@@ -393,7 +391,7 @@ def read_reply(
     message: bytes,
     question: Question,
     before: SiteInfo,
-    largest: int = wire.LARGEST,
+    largest: int = wire.SIZES.largest,
     bounds: ReplyBounds = NOTHING_STATED,
 ) -> tuple[SiteInfo, list[Summary]]:
     """Read and check the reply of one site.
@@ -471,7 +469,7 @@ def _check(
 
 
 def open_reply(
-    message: bytes, question: Question, name: str, largest: int = wire.LARGEST
+    message: bytes, question: Question, name: str, largest: int = wire.SIZES.largest
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
     """Return the header and the arrays of the right site's reply to this question.
 
@@ -489,7 +487,8 @@ def open_reply(
         raise wire.WireError("it answers another question: a replay, or too late")
     for kind, words in (("refused", "refused the question"), ("failed", "failed, see its log")):
         if kind in header:
-            raise wire.WireError(f"{words}: {str(header[kind])[:LONGEST_REASON]}")
+            # Number of characters of a site's reason that are read.
+            raise wire.WireError(f"{words}: {str(header[kind])[:300]}")
     if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
         raise wire.WireError("it belongs to another round: a replay, or too late")
     return header, arrays

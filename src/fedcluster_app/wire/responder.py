@@ -27,9 +27,6 @@ from fedcluster.options.refusals import RefusedError
 from fedcluster.texts.untrusted import is_plain, printable
 from fedcluster_app.wire.policy import Policy
 
-LONGEST_TEXT = 1_000_000
-"""Largest number of characters of a text in a request: one names all classes."""
-
 
 @dataclass(frozen=True, eq=False)
 class Request:
@@ -58,10 +55,11 @@ class Request:
     refused: str = ""
 
     @classmethod
-    def read(cls, content: bytes, largest: int = wire.LARGEST) -> Self:
+    def read(cls, content: bytes, largest: int = wire.SIZES.largest) -> Self:
         """Read a message of at most ``largest`` bytes; a message that cannot be read is refused."""
         try:
-            return cls(content, *wire.unpack(content, largest, LONGEST_TEXT))
+            # Largest number of characters of a text in a request: one names all classes.
+            return cls(content, *wire.unpack(content, largest, 1_000_000))
         except wire.WireError as error:
             return cls(content, refused=str(error))
 
@@ -126,10 +124,6 @@ class Auditor:
         """
 
 
-GRACE = 3.0
-"""Seconds that a question waits for an older one before the older one is ended."""
-REMEMBERED = 100
-"""Number of most recent runs that are remembered."""
 REPLACED = "a newer question came"
 CANCELLED = "the run was cancelled"
 
@@ -157,12 +151,15 @@ class Turns:
         Size in bytes of the largest question that is read.
     """
 
+    grace = 3.0  # seconds that a question waits for an older one before the older one is ended
+    remembered = 100  # number of most recent runs that are remembered
+
     def __init__(
         self,
         respond: Callable[[Request], bytes],
         end: Callable[[str], None],
         begin: Callable[[str], None],
-        largest: int = wire.LARGEST,
+        largest: int = wire.SIZES.largest,
     ) -> None:
         self._answer, self.end, self._begin, self._largest = respond, end, begin, largest
         self._turn, self._look = Lock(), Lock()
@@ -194,7 +191,7 @@ class Turns:
         with self._look:
             if run not in self._runs:
                 self._runs[run] = 1 + max(self._runs.values(), default=0)
-                while len(self._runs) > REMEMBERED:
+                while len(self._runs) > self.remembered:
                     del self._runs[next(iter(self._runs))]
             return self._runs[run]
 
@@ -206,7 +203,7 @@ class Turns:
 
     @contextmanager
     def _turn_of(self, rank: Rank) -> Iterator[None]:
-        while not self._turn.acquire(timeout=GRACE):
+        while not self._turn.acquire(timeout=self.grace):
             with self._look:
                 if self._working is not None and self._working < rank:
                     self.end(REPLACED)
@@ -221,15 +218,6 @@ class Turns:
 
 
 LOGGER = logging.getLogger(__name__)
-
-LONGEST = 300
-"""Largest number of characters of the reason for a refusal, which may quote the question."""
-
-DIGITS = 16
-"""Number of digits of a question's hash by which its reply identifies it."""
-
-KEPT = 4
-"""Number of cached descriptions of columns, each for another choice of text columns."""
 
 
 class SiteClient(Protocol):
@@ -255,6 +243,8 @@ class DisclosedColumns:
         The client of the site, with these columns.
     """
 
+    kept = 4  # number of cached descriptions of columns, each for another choice of text columns
+
     def __init__(self, client: SiteClient) -> None:
         self._client, self._run = client, ""
         self._descriptions: list[tuple[Column, ...]] = []
@@ -272,7 +262,7 @@ class DisclosedColumns:
         labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
         site = replace(site, columns=tuple(columns), labels=labels)
         if requested.get("columns"):
-            self._descriptions = [site.columns, *self._descriptions][:KEPT]
+            self._descriptions = [site.columns, *self._descriptions][: self.kept]
         if requested.get("labels"):
             self._labels = frozenset(site.labels or ())
         return site
@@ -419,9 +409,10 @@ class Responder:
 
     def respond(self, request: Request) -> bytes:
         """Return the reply to a request, or its refusal; this never raises an error."""
+        # Number of digits of a question's hash by which its reply identifies it.
         me = {
             "protocol": wire.PROTOCOL,
-            "question": request.digest[:DIGITS],
+            "question": request.digest[:16],
             "site": self.name,
             **wire.about(),
         }
@@ -438,7 +429,9 @@ class Responder:
             reason = str(error)
             if isinstance(error, wire.UnknownError):
                 reason += wire.versions(request.header, "this site", "the coordinator")
-            reason = printable(reason[:LONGEST])
+            # Largest number of characters of the reason for a refusal, which may quote the
+            # question.
+            reason = printable(reason[:300])
             LOGGER.warning("a question was refused: %s", reason)
             outcome = {"refused": reason}
         except Exception as error:

@@ -25,9 +25,6 @@ from fedcluster_app.wire.exchange import NoReplyError, RetryingTransport, Thread
 from fedcluster_app.wire.recorder import PROGRESS, note
 from fedcluster_app.wire.remote import RemoteEngine
 
-GRACE = 30.0
-"""Seconds that the first exchange waits for sites, whose programs start at different times."""
-
 LOOK_AROUND = 0.25
 """Seconds between two questions to a site that is not connected."""
 
@@ -86,12 +83,13 @@ def flare_engine(
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, as specified in ``job.json``."""
     sites, deadline = content["sites"], content["deadline"]
+    # Seconds that the first exchange waits for sites, whose programs start at different times.
     exchanges = RetryingTransport(
         ThreadedCarrier(caller, sites),
         deadline,
         cancelled,
         responded,
-        grace=min(GRACE, deadline),
+        grace=min(30.0, deadline),
         look_around=LOOK_AROUND,
     )
     return engine_over(exchanges, sites, **terms_of(content))

@@ -298,13 +298,7 @@ def environment() -> dict[str, str]:
     return {**own, "PATH": path}
 
 
-PATIENCE = 20.0
-"""Seconds that FLARE's server may take to admit us."""
-
-SCHEDULED = 30.0
-"""Seconds within which FLARE begins a job whose sites are connected, however short the deadline."""
-
-LOOK = 1.0
+SITES_LOOK = 1.0
 """Seconds between two checks for sites that are not connected."""
 
 JOB_ID = "flare-job"
@@ -312,8 +306,10 @@ JOB_ID = "flare-job"
 
 
 @contextmanager
-def session(federation: Federation) -> Iterator[Session]:
+def session(federation: Federation, *, patience: float = 20.0) -> Iterator[Session]:
     """Yield a session of the person who submits runs.
+
+    ``patience``: seconds that FLARE's server may take to admit us.
 
     Raises
     ------
@@ -331,9 +327,9 @@ def session(federation: Federation) -> Iterator[Session]:
     check_valid(federation)
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we say it in our own words
     try:
-        create_connection(place, PATIENCE).close()  # FLARE itself tries for long where nobody is
+        create_connection(place, patience).close()  # FLARE itself tries for long where nobody is
         with redirect_stdout(StringIO()):  # it prints that it connects
-            opened = new_secure_session(name, str(kit), timeout=PATIENCE)
+            opened = new_secure_session(name, str(kit), timeout=patience)
     except Exception as error:
         raise InputError(
             f"FLARE's server at {federation.address} does not answer ({type(error).__name__}); "
@@ -359,7 +355,7 @@ def _await_sites(opened: Session, content: Mapping[str, Any], cancel: Path) -> N
     """Wait until enough sites of a run are connected, until its deadline or its cancellation."""
     end = time.monotonic() + content["deadline"]
     while (lack := _lack(opened, content)) and time.monotonic() < end and not cancel.exists():
-        time.sleep(LOOK)
+        time.sleep(SITES_LOOK)
     if lack:
         raise SiteError(lack)
 
@@ -375,6 +371,9 @@ class FlareCarrier:
     """
 
     federation: Federation
+    scheduled = 30.0
+    """Seconds within which FLARE begins a job whose sites are connected, however short the
+    deadline."""
 
     def ready(self) -> Mapping[str, Any]:
         """Return FLARE's part of ``job.json``.
@@ -429,7 +428,7 @@ class FlareCarrier:
             with session(self.federation) as opened:
                 about = opened.get_job_meta(job.read_text("utf-8"))
                 waited = time.time() - job.stat().st_mtime
-                late = waited > max(SCHEDULED, content["deadline"])
+                late = waited > max(self.scheduled, content["deadline"])
                 if (
                     late
                     and about.get("status") == "SUBMITTED"

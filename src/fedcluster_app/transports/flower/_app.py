@@ -42,9 +42,6 @@ from fedcluster_app.wire.exchange import never, no_listener
 from fedcluster_app.wire.recorder import PROGRESS, note
 from fedcluster_app.wire.remote import RemoteEngine
 
-TRIES = 5
-"""Number of times that an unresponsive SuperLink is asked."""
-
 
 class RunGrid(HttpGrid):
     """Flower's grid of one run, over a client of ours.
@@ -70,7 +67,8 @@ def main() -> None:
     federation = Federation.load(Path(home))
     token, secret = sys.stdin.read().split("\n")
     access = access_by(federation, secret.encode())
-    with private_files(), programs.task(access, token, TRIES) as runtime:
+    # Number of times that an unresponsive SuperLink is asked.
+    with private_files(), programs.task(access, token, 5) as runtime:
         task_input = runtime.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id, TaskIdentity.run_id = task_input.task_id, task_input.run.run_id
         TaskIdentity.node_id = task_input.context.node_id

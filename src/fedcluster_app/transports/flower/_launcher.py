@@ -53,20 +53,12 @@ SIGNED = ("fedcluster-key", "fedcluster-time", "fedcluster-signature")
 VERSION, UNKNOWN = "fedcluster-version", b"unknown"
 """The header of the answer with the coordinator's version, and the answer to all others."""
 
-CLOCKS = 300.0
-"""Largest difference of the two clocks in seconds."""
 
 FORBIDDEN = b"for the coordinator only"
 """The body of the guard's answer, with status 403, to other requests of strangers."""
 
 BACKOFF = 0.05
 """Seconds before a missing part of a message is requested again; Flower waits 1 s."""
-
-QUICK, IDLE = 0.1, 3.0
-"""Seconds between two checks for a message: while there are some, and after a long idle time."""
-
-FAREWELL = 3.0
-"""Seconds within which a program whose parent has ended takes leave of the other end."""
 
 
 class Pace:
@@ -104,20 +96,23 @@ class SuperNodeClock(ModuleType):
     Flower sleeps 3 s if there is no message, and 0.5 s while one is being answered.
     """
 
+    quick = 0.1  # seconds between two checks for a message, while there are some
+    idle = 3.0  # the same, after a long idle time
+
     def __init__(self) -> None:
         super().__init__("time")
-        self._pace = Pace(QUICK, IDLE)
+        self._pace = Pace(self.quick, self.idle)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
         """Sleep for a shorter time."""
-        if seconds >= IDLE:
+        if seconds >= self.idle:
             self._pace.wait()
         else:
             self._pace.works()
-            time.sleep(min(seconds, QUICK))
+            time.sleep(min(seconds, self.quick))
 
 
 def hasten(*, supernode: bool = False) -> bool:
@@ -211,7 +206,8 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
         public: Any = load_der_public_key(der)
         signed = base64.b64decode(signature, validate=True)
         public.verify(signed, KEY_STATUS.encode() + at, ec.ECDSA(SHA256()))
-        late = abs(time.time() - float(at)) > CLOCKS
+        # Largest difference of the two clocks in seconds.
+        late = abs(time.time() - float(at)) > 300.0
     except Exception:  # whatever is wrong with it, it is not the key of a site
         return UNKNOWN
     return UNKNOWN if late else str(status).encode()
@@ -221,7 +217,8 @@ def main() -> None:
     """Run one of Flower's programs."""
     parent, program, *options = sys.argv[1:]
     sys.argv = [f"flower-{program}", *options]
-    end_with(int(parent), FAREWELL)
+    # Seconds within which a program whose parent has ended takes leave of the other end.
+    end_with(int(parent), 3.0)
     if program == "superlink":  # each loads its own part of Flower only: the other's is slow
         from flwr.superlink import extensions
         from flwr.superlink.cli import flower_superlink

@@ -61,7 +61,7 @@ QUICK, IDLE = 0.05, 0.5
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 """Path for which Flower also requires the secret."""
 
-PATIENCE = 5.0
+PROGRAM_SECONDS = 5.0
 """Seconds that a program may take to end by itself, and to show a certificate."""
 
 LOCAL_TIMEOUT = 60.0
@@ -203,7 +203,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     """End a process, at first by asking, and all its remaining children."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(PATIENCE)
+        process.wait(PROGRAM_SECONDS)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, 9)
     process.wait()
@@ -499,6 +499,6 @@ def _shown(address: str) -> x509.Certificate | None:
     """Return the certificate that a server at an address shows, None if there is none."""
     place = Address.read(address)
     with suppress(OSError, ValueError):
-        pem = ssl.get_server_certificate((place.host, place.port), timeout=PATIENCE)
+        pem = ssl.get_server_certificate((place.host, place.port), timeout=PROGRAM_SECONDS)
         return x509.load_pem_x509_certificate(pem.encode())
     return None

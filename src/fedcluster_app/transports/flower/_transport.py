@@ -33,9 +33,6 @@ from fedcluster_app.wire.responder import Responder, Turns
 KIND = "query"
 KEY = "fedcluster"
 
-POLL = 0.1
-"""Seconds between two checks for replies."""
-
 
 def flower_engine(
     grid: Grid,
@@ -107,6 +104,8 @@ class FlowerCarrier:
         while.
     """
 
+    poll = 0.1  # seconds between two checks for replies
+
     def __init__(
         self,
         grid: Grid,
@@ -153,7 +152,7 @@ class FlowerCarrier:
             elif known is not None:
                 replies.append(Reply(*known, _content(reply, "reply")))
         if not replies:
-            time.sleep(min(POLL, seconds))
+            time.sleep(min(self.poll, seconds))
         return replies
 
 
@@ -207,7 +206,7 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[in
         )
         answered = {int(node): _name(reply) for node, reply in came.items()}
         names |= {node: name for node, name in answered.items() if name in wanted}
-        time.sleep(POLL)
+        time.sleep(FlowerCarrier.poll)
     return names
 
 

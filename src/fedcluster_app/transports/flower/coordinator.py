@@ -52,21 +52,11 @@ from fedcluster_app.trust.owned_files import private_files, running
 
 LOGGER = logging.getLogger(__name__)
 
-LOOK = 0.5
-"""Seconds between two checks of the folder."""
-
-AGAIN = 5.0
-"""Seconds between two checks whether a site has used its new key, or a run has ended."""
 
 NODES, STATUSES = "nodes.json", "standing.json"
 """Files in ``flower``: the nodes of each site, by its key and its new one; and the status of
 keys."""
 
-DAY = 86_400.0
-"""Seconds between two lines about a certificate that expires soon."""
-
-RUNS = 100
-"""Number of runs that are searched for an active one."""
 
 KNOWN = "known"
 
@@ -81,6 +71,11 @@ class Registry:
     access : Access
         The access to the SuperLink.
     """
+
+    look = 0.5  # seconds between two checks of the folder
+    again = 5.0
+    """Seconds between two checks whether a site has used its new key, or a run has ended."""
+    day = 86_400.0  # seconds between two lines about a certificate that expires soon
 
     def __init__(self, federation: Federation, access: Access) -> None:
         self._folder, self._access = federation.folder, access
@@ -108,18 +103,18 @@ class Registry:
 
     def _watch(self, ended: threading.Event) -> None:
         spoken = time.monotonic()  # the command that starts has just done so
-        while not ended.wait(LOOK):
+        while not ended.wait(self.look):
             try:
-                waited = self._waits and time.monotonic() - self._asked > AGAIN
+                waited = self._waits and time.monotonic() - self._asked > self.again
                 if waited or self._seen != state_of(self._folder):
                     self.update()
-                if time.monotonic() - spoken > DAY:
+                if time.monotonic() - spoken > self.day:
                     spoken = time.monotonic()
                     if notice := expiry_notice(Federation.load(self._folder)):
                         LOGGER.warning("%s", notice)
             except (InputError, httpx.HTTPError, OSError) as error:
                 LOGGER.warning("the sites' keys stay as they are: %s", error)
-                ended.wait(AGAIN)
+                ended.wait(self.again)
 
     def update(self) -> None:
         """Register the valid keys with Flower, and no others."""
@@ -191,7 +186,8 @@ def _unregister(
 
 def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
     """Return the sites of active runs."""
-    latest = control.ListRuns(ListRunsRequest(limit=RUNS)).run_dict.values()
+    # Number of runs that are searched for an active one.
+    latest = control.ListRuns(ListRunsRequest(limit=100)).run_dict.values()
     running = {run.run_id for run in latest if run.status.status != "finished"}
     asked: set[str] = set()
     for file in federation.file("runs").glob("*/flower-run"):
@@ -227,7 +223,7 @@ def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
     return nodes
 
 
-PATIENCE = 300.0
+START_SECONDS = 300.0
 """Seconds that a SuperLink may take to start on a busy machine."""
 
 
@@ -284,12 +280,12 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
 
 
 def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + START_SECONDS
     while not is_started(federation):
         superlink.check()
         if time.monotonic() > end:
             raise InputError(
-                f"Flower's superlink did not start within {PATIENCE:g} s; see {superlink.log}"
+                f"Flower's superlink did not start within {START_SECONDS:g} s; see {superlink.log}"
             )
         time.sleep(0.1)
     superlink.check()  # another may listen at its port

@@ -50,17 +50,6 @@ LOGGER = logging.getLogger(__name__)
 FORGOTTEN = 75.0
 """Seconds after which Flower has noticed that a SuperNode was killed."""
 
-POLL = 0.1
-"""Seconds between two checks of a program's output."""
-
-LOOK = 1.0
-"""Seconds between two checks for a changed key of the site."""
-
-ASK = 10.0
-"""Seconds between two checks whether the coordinator knows the waiting key."""
-
-TRIES = 1
-"""Number of attempts to ask a SuperNode, which is local and known to run."""
 
 HERE = "127.0.0.1"
 """Address at which the SuperNode listens for this process."""
@@ -206,7 +195,7 @@ def _connects(supernode: ManagedProcess) -> bool:
             return True
         if ended:
             return False
-        time.sleep(POLL)
+        time.sleep(0.1)  # Seconds between two checks of a program's output.
 
 
 def _why_refused(
@@ -241,6 +230,9 @@ class Credentials:
         The folder of the site file.
     """
 
+    look = 1.0  # seconds between two checks for a changed key of the site
+    ask = 10.0  # seconds between two checks whether the coordinator knows the waiting key
+
     def __init__(self, membership: Membership, folder: Path) -> None:
         self._coordinator, self._insecure = membership.coordinator, membership.insecure
         self._key = folder / (membership.key or "key")
@@ -272,8 +264,8 @@ class Credentials:
     def _follow(self, supernode: ManagedProcess, ended: threading.Event) -> None:
         used = before = self._state()
         asked = 0.0
-        while not ended.wait(LOOK):
-            if time.monotonic() - asked > ASK:
+        while not ended.wait(self.look):
+            if time.monotonic() - asked > self.ask:
                 self.take_new_key()
                 asked = time.monotonic()
             now = self._state()
@@ -316,7 +308,8 @@ def answer(supernode: ManagedProcess, access: Access, responder: ReloadingSite) 
 def answer_one(access: Access, token: str, app: ClientApp) -> None:
     """Answer one question, telling the SuperNode meanwhile that it is being worked on."""
     try:
-        with programs.task(access, token, TRIES) as runtime:
+        # Number of attempts to ask a SuperNode, which is local and known to run.
+        with programs.task(access, token, 1) as runtime:
             message, context, _, _ = pull_task_input(runtime)
             push_message(runtime, app(message, context), context)
             push_task_output(runtime, context, SubStatus.COMPLETED, "")
