@@ -45,6 +45,8 @@ APPLICATION = {
     "fsspec": "tables.remote",
     "httpx": "coordinator.service_client transports.flower",
     "idna": "trust.identity",
+    "jinja2": "report",
+    "markupsafe": "report",
     "matplotlib": "report.pictures",
     "msgspec": "cli._study coordinator records site trust",
     "numpy": "",

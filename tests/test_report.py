@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -17,10 +18,11 @@ from fedcluster.core.files import plain
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.model.run import Run
 from fedcluster.model.stability import Stability
-from fedcluster.texts.html import Table, element
+from fedcluster.texts.html import Table
 from fedcluster_app.cli import app
 from fedcluster_app.report import page
 from fedcluster_app.report.charts import Axis, curve, plane
+from fedcluster_app.report.html import parts
 from fedcluster_app.report.tables import profiles_shown
 
 report_page, NAMES = (
@@ -531,7 +533,7 @@ def test_a_number_that_is_not_known_is_not_shown_as_one():
 def test_the_page_may_load_its_own_script_and_style_and_nothing_else():
     text = report_page(made())
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
-    policy = policy.replace("&#x27;", "'")
+    policy = unescape(policy)
     assert policy.startswith("default-src 'none'; ")
     for kind in ("style", "script"):
         [inner] = re.findall(f"<{kind}>(.*?)</{kind}>", text, re.S)
@@ -715,8 +717,8 @@ def test_a_chart_shows_its_points_where_its_axes_say():
 
 
 def test_what_is_html_is_not_escaped_twice():
-    inner = element("b", "<")
-    assert element("p", [inner, "&"]) == "<p><b>&lt;</b>&amp;</p>"
+    inner = parts.strong("<")
+    assert parts.paragraphs([inner, "&"]) == "<p><strong>&lt;</strong>&amp;</p>"
 
 
 @pytest.mark.skipif(program() is None, reason="there is no Chromium")

@@ -26,11 +26,11 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_064,
-    "lines of the application": 21_213,
+    "lines of the library": 26_005,
+    "lines of the application": 21_061,
     "modules": 257,
-    "functions": 4345,
-    "constants": 274,
+    "functions": 4325,
+    "constants": 273,
     "commands": 61,
     "options": 243,
     "options of fit": 25,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.texts.html import Table, element, joined
+from fedcluster.texts.html import Table, escaped
 
 NO_PROOF = (
     "A doubtful cluster may be a part of a larger one: do not rely on it, nor on an unstable one. "
@@ -80,7 +80,7 @@ class Stability:
         """Return the HTML for a notebook: a table, and its meaning."""
         content = self.plain()
         table = stability_table(content).plain_html()
-        return joined(table, [element("p", each) for each in content["meaning"]])
+        return table + "".join(f"<p>{escaped(each)}</p>" for each in content["meaning"])
 
     def plain(self) -> dict[str, Any]:
         """Return the stability as JSON-compatible values; numbers may be NaN."""

@@ -17,7 +17,7 @@ from fedcluster.errors import InputError, listed
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, INDICES, JUDGES, METRICS
 from fedcluster.selection._likelihood import Likeliest
-from fedcluster.texts.html import Table, element
+from fedcluster.texts.html import Html, Table
 
 Scores = Mapping[int, Mapping[str, float]]
 
@@ -123,7 +123,7 @@ class Selection:
             (says == k, f"{self.table[k].get(i, np.nan):.5g}") for i, says in self.says.items()
         ]
         name = f"{k} (chosen)" if k == self.n_clusters else k
-        return [name, *(element("strong", x) if own else x for own, x in shown)]
+        return [name, *(Html(f"<strong>{x}</strong>") if own else x for own, x in shown)]
 
 
 def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:

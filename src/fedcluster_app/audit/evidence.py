@@ -22,11 +22,12 @@ from fedcluster.core.files import atomic_write, json_text
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.groups import Examined
 from fedcluster.privacy.limits import STRICT_P, Dominance, Rules
-from fedcluster.texts.html import Html, Table, element, listed_items, paragraphs, section
+from fedcluster.texts.html import Table
 from fedcluster.texts.untrusted import printable
 from fedcluster.texts.words import counted, number, percent
 from fedcluster_app.audit.audit import Audit, sentences, unpromised
 from fedcluster_app.audit.audit import content as audit_content
+from fedcluster_app.report.html import parts
 from fedcluster_app.report.page import page
 from fedcluster_app.secure.cohort import earlier_cohorts
 from fedcluster_app.site.file import SiteFile
@@ -338,7 +339,7 @@ def _left(content: Mapping[str, Any]) -> Iterator[str]:
 def evidence_page(content: Mapping[str, Any]) -> str:
     """Return evidence as an HTML page that needs no network."""
     checks = [
-        [element("strong", f"{each['check']}: {each['outcome']}."), f" {each['summary']}."]
+        [parts.strong(f"{each['check']}: {each['outcome']}."), f" {each['summary']}."]
         for each in content["checks"]
     ]
     columns = [_column_row(column) for column in content.get("columns", ())]
@@ -353,19 +354,16 @@ def evidence_page(content: Mapping[str, Any]) -> str:
         for each in content.get("audit", {}).get("readings", ())
     ]
     caption = "Largest share of one group's sum, and groups that each rule finds"
-    parts: dict[str, Html] = {
-        "statement": section("statement", "Statement", paragraphs(content["statement"], SIGNED)),
-        "checks": section("checks", "Checks", listed_items(checks)),
-        "columns": section("columns", "Columns", Table(caption, HEADER, columns).html()),
-        "released": section("released", "What has left", paragraphs(*_left(content))),
-        "attacks": section(
-            "attacks",
-            "Attacks",
-            Table("What attacks read", ATTACKS, attacks).html(),
-        ),
+    contents = {
+        "Statement": parts.paragraphs(content["statement"], SIGNED),
+        "Checks": parts.listed_items(checks),
+        "Columns": parts.table(caption, HEADER, columns),
+        "What has left": parts.paragraphs(*_left(content)),
+        "Attacks": parts.table("What attacks read", ATTACKS, attacks),
     }
-    there = {key: part for key, part in parts.items() if part}
-    return page(f"Evidence about site {content['site']}", str(content["time"][:10]), there)
+    keys = {name: name.split()[-1].lower() for name in contents}
+    shown = {keys[name]: parts.section(keys[name], name, each) for name, each in contents.items()}
+    return page(f"Evidence about site {content['site']}", str(content["time"][:10]), shown)
 
 
 def write_evidence(out: Path, content: Mapping[str, Any]) -> list[Path]:

@@ -22,8 +22,8 @@ from fedcluster.engines.wire import STEPS
 from fedcluster.errors import InputError
 from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name, shown_value
 from fedcluster.model.run import Run, damaged, outcome_of, read_run, written_by
-from fedcluster.texts.html import Table, element, named, paragraphs, section
 from fedcluster.texts.words import counted, number
+from fedcluster_app.report.html import parts
 from fedcluster_app.report.page import HEADINGS, convergence, page, report_page, taking_part
 from fedcluster_app.wire.recorder import PROGRESS
 
@@ -238,7 +238,7 @@ class Watched:
             content = read_run(run)
             with damaged(written_by(run)):
                 return report_page(content)
-        parts = {"now": section("now", HEADINGS["now"], paragraphs(NO_RUN))}
+        contents: dict[str, Sequence[Any]] = {"now": [parts.paragraphs(NO_RUN)]}
         if run is not None:
             progress = read_progress(run, self.clock())
             known = progress.run(run.name)
@@ -247,16 +247,16 @@ class Watched:
                 "convergence": convergence(known, BEST),
                 "rounds": taking_part(known),
             }
-            parts = {key: section(key, HEADINGS[key], *each) for key, each in contents.items()}
         title = f"Run {run.name}" if run else f"Federation {self.folder.name}"
-        return page(title, (run or self.folder).name, parts, live=True)
+        shown = {key: parts.section(key, HEADINGS[key], *each) for key, each in contents.items()}
+        return page(title, (run or self.folder).name, shown, live=True)
 
 
 def now(progress: Progress, error: str = "") -> Sequence[Any]:
     """Return the section on the state of a run: its round, first results, and each site."""
-    ended = element("p", f"The run has ended: {error}.", class_="size") if error else None
+    ended = parts.size(f"The run has ended: {error}.") if error else None
     if not progress.began:
-        return [ended or paragraphs("Waiting for the sites.")]
+        return [ended or parts.paragraphs("Waiting for the sites.")]
     last, facts = progress.began[-1], []
     statuses = {} if error else progress.statuses()
     if not error:
@@ -274,10 +274,9 @@ def now(progress: Progress, error: str = "") -> Sequence[Any]:
         facts.append(["largest shift of a centre", number(last["shift"])])
     if progress.ended:
         facts.append(["a round takes", f"{progress.seconds:.2g} s"])
-    run = Table("The run", ["what", "now"], [each for each in facts if each[1]])
-    rows = [[named(name), status] for name, status in statuses.items()]
-    sites = Table(counted(len(rows), "site"), ["site", "now"], rows)
-    return [ended, run.html("texts"), sites.html("texts")]
+    run = parts.table("The run", ["what", "now"], [each for each in facts if each[1]], "texts")
+    rows = [[parts.named(name), status] for name, status in statuses.items()]
+    return [ended, run, parts.table(counted(len(rows), "site"), ["site", "now"], rows, "texts")]
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Details of the report on the clusters: their sites, differences and stability.
+"""Details of the report on the clusters: their sites, differences, stability and number.
 
 A section is a function that returns its content, or nothing if it is unknown.
 """
@@ -6,21 +6,23 @@ A section is a function that returns its content, or nothing if it is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats
+from fedcluster.errors import listed
+from fedcluster.metrics.indices import CHOOSING
 from fedcluster.model.run import Feature, Run, finite
 from fedcluster.model.stability import Stability, stability_table
-from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
-from fedcluster.texts.words import counted, percent, shown
+from fedcluster.texts.words import counted, number, percent, shown
 from fedcluster_app.report import charts
-from fedcluster_app.report._summary import badge, chosen, label, value
-from fedcluster_app.report.messages import better, meaning
+from fedcluster_app.report._summary import chosen, label, value
+from fedcluster_app.report.html import parts
+from fedcluster_app.report.messages import better, favoured, meaning
 
 Content = Sequence[Any]
 RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
@@ -55,7 +57,7 @@ def by_site(run: Run) -> Content:
     usual = counts.sum(axis=0) / max(float(counts.sum()), 1.0)
     rows = [
         [
-            html.named(site["name"]),
+            parts.named(site["name"]),
             *(_share_cell(counts[i, j], share[i, j], usual[j]) for j in range(run.k)),
             f"{counts[i].sum():,.0f}",
         ]
@@ -71,19 +73,16 @@ def by_site(run: Run) -> Content:
     about = f"{run.k} clusters at {counted(len(names), 'site')}, and in all"
     bars = charts.bars("Clusters by site", about, ["all sites", *names], [usual, *share])
     header = ["site", *(label(run, j) for j in range(run.k)), "rows"]
-    table = html.Table("Rows by site and cluster", header, rows, total)
-    # Largest number of clusters in a table beside a chart; a wider table stands below it.
-    drawn = html.beside(bars, table.html("heat named", sites=True), wide=run.k > 5)
-    return [html.paragraphs(lead), drawn]
+    title = "Rows by site and cluster"
+    table = parts.table(title, header, rows, "heat named", sites=True, total=total)
+    return [parts.paragraphs(lead), parts.beside(bars, table, wide=run.k > 5)]
 
 
-def _share_cell(n: float, share: float, usual: float) -> html.Cell:
+def _share_cell(n: float, share: float, usual: float) -> dict[str, str]:
     """Return a count with its share, coloured by the deviation from the usual share."""
     spread = math.sqrt(max(usual * (1 - usual), 1e-12))
-    return html.Cell(
-        [f"{n:,.0f} ", html.element("small", percent(share))],
-        charts.shade(2 * (share - usual) / spread),
-    )
+    shade = charts.shade(2 * (share - usual) / spread)
+    return {"words": f"{n:,.0f}", "small": percent(share), "shade": shade}
 
 
 def profiles(run: Run) -> Content:
@@ -99,32 +98,30 @@ def profiles(run: Run) -> Content:
     header = ["column", "all rows", *(label(run, j) for j in range(run.k))]
     rows = [
         [
-            html.named(each.name),
+            parts.named(each.name),
             value(each, each.overall),
             *(_value_cell(each, j) for j in range(run.k)),
         ]
         for each in features
     ]
-    numbers = html.Table("Clusters, in the units of the columns", header, rows)
-    controls = html.element("div", class_="controls", data_hide="cluster", data_count=run.k)
     spread = [each for each in features if each.spreads is not None and not each.level]
     # Number of columns whose spreads within the clusters are drawn.
     drawn = [_spread_chart(run, each) for each in spread[:6]]
     return [
-        html.paragraphs(lead),
-        controls,
-        numbers.html("heat named"),
-        html.element("div", drawn, class_="charts") if any(drawn) else None,
+        parts.paragraphs(lead),
+        parts.controls("cluster", run.k),
+        parts.table("Clusters, in the units of the columns", header, rows, "heat named"),
+        parts.charts(drawn),
     ]
 
 
-def _spread_chart(run: Run, feature: Feature) -> html.Html:
+def _spread_chart(run: Run, feature: Feature) -> Any:
     """Return a chart of the mean and one standard deviation of each cluster's rows, and of all."""
     assert feature.spreads is not None
     low, high = feature.values - feature.spreads, feature.values + feature.spreads
     known = np.isfinite(low) & np.isfinite(high)
     if not known.any() or not low[known].min() < high[known].max():
-        return html.Html()
+        return None
     rows = [
         (j, float(low[j]), float(feature.values[j]), float(high[j]))
         for j in np.flatnonzero(known).tolist()
@@ -134,19 +131,12 @@ def _spread_chart(run: Run, feature: Feature) -> html.Html:
     name = shortened(feature.name, 40)
     about = "The mean of each cluster's rows, and one standard deviation to both sides."
     caption = "mean ± standard deviation; dashed: all rows"
-    return html.titled(name, charts.ranges(name, about, rows, caption, ends, every, run.names))
+    return parts.titled(name, charts.ranges(name, about, rows, caption, ends, every, run.names))
 
 
-def _value_cell(feature: Feature, j: int) -> html.Cell:
-    apart = float(feature.apart[j])
-    return html.Cell(
-        [
-            value(feature, float(feature.values[j])),
-            " ",
-            html.element("small", f"{apart:+.1f}"),
-        ],
-        charts.shade(apart),
-    )
+def _value_cell(feature: Feature, j: int) -> dict[str, str]:
+    apart, words = float(feature.apart[j]), value(feature, float(feature.values[j]))
+    return {"words": words, "small": f"{apart:+.1f}", "shade": charts.shade(apart)}
 
 
 def plane(run: Run) -> Content:
@@ -178,11 +168,11 @@ def plane(run: Run) -> Content:
     for j, (x, y) in enumerate(places):
         far = np.sqrt(((X - X[j]) ** 2).sum(axis=1))
         far[j] = np.inf
-        near = (f"{far.min():.2f}", badge(int(far.argmin())))
+        near = (f"{far.min():.2f}", parts.badge(int(far.argmin())))
         rows.append([label(run, j), f"{x:.2f}", f"{y:.2f}", *near])
     header = ["cluster", "across", "up", "distance to the nearest", "which is"]
-    numbers = html.Table("Places of the clusters", header, rows).html("narrow")
-    return [html.paragraphs(lead), html.beside(chart, numbers)]
+    numbers = parts.table("Places of the clusters", header, rows, "narrow")
+    return [parts.paragraphs(lead), parts.beside(chart, numbers)]
 
 
 def _along(run: Run, axis: Floats, *, most: int = 3, least: float = 0.2) -> str:
@@ -242,7 +232,7 @@ def stability(run: Run) -> Content:
     table = stability_table(run.stability)
     header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
     rows = [[[label(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
-    numbers = replace(table, header=header, rows=rows).html("narrow")
+    numbers = parts.table(table.title, header, rows, "narrow")
     lead = (
         "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
         "replicate). The Jaccard coefficient compares a cluster with its best match in a "
@@ -251,7 +241,7 @@ def stability(run: Run) -> Content:
         "density on the way to the nearest cluster, as a share of the lower of the two peaks: up "
         f"to {Stability.gap_upto} there is a gap."
     )
-    return [html.paragraphs(lead, *run.stability["meaning"]), html.beside(chart, numbers)]
+    return [parts.paragraphs(lead, *run.stability["meaning"]), parts.beside(chart, numbers)]
 
 
 def silhouettes(run: Run) -> Content:
@@ -272,13 +262,13 @@ def silhouettes(run: Run) -> Content:
     ends = (0.0 if lowest >= 0 else -1.0, 1.0)
     chart = charts.ranges(name, about, drawn, caption, ends, (), run.names)
     rows = [[label(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in known]
-    numbers = html.Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
+    numbers = parts.table(name, ["cluster", "mean", "standard deviation"], rows, "narrow")
     lead = (
         "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "
         "another centre, and negative if another centre is closer. A cluster with a low mean "
         "overlaps with another one."
     )
-    return [html.paragraphs(lead, about), html.beside(chart, numbers)]
+    return [parts.paragraphs(lead, about), parts.beside(chart, numbers)]
 
 
 def quality(run: Run) -> Content:
@@ -290,5 +280,104 @@ def quality(run: Run) -> Content:
     rows = [
         [name, directions.get(name, better(name)) or "", shown(x)] for name, x in scores.items()
     ]
-    numbers = html.Table("Indices", ["index", "better", "score"], rows).html()
-    return [html.paragraphs(*meaning(scores)), numbers]
+    numbers = parts.table("Indices", ["index", "better", "score"], rows)
+    return [parts.paragraphs(*meaning(scores)), numbers]
+
+
+LIKELIHOOD = "likelihood"
+
+
+def why(run: Run) -> Sequence[Any]:
+    """Return the reason for the number of clusters, compared with one less and one more."""
+    verdict = chosen(run)
+    if not verdict:
+        return ()
+    k = verdict["n_clusters"]
+    others = neighbours(run) if run.k == k else {}
+    changes = {j: _changes(run, other) for j, other in others.items()}
+    plain = [[f"With {j}, ", line, "."] for j, lines in changes.items() for line in lines[:1]]
+    known = [line["k"] for line in verdict["table"]]
+    rows = [
+        [
+            parts.strong(f"{j} (chosen)") if j == k else j,
+            "as on the first page" if j == k else _lines(changes.get(j, ())),
+            _lines(_support(verdict, j)),
+        ]
+        for j in (k - 1, k, k + 1)
+        if j == k or j in known
+    ]
+    header = ["clusters", "what changes", "what supports it"]
+    return [
+        parts.paragraphs(f"{favoured(verdict)}.", *plain),
+        parts.table("One cluster less, and one more", header, rows, "texts"),
+    ]
+
+
+def _lines(lines: Sequence[Any]) -> Any:
+    return parts.lines(lines) or "not known"
+
+
+def neighbours(run: Run) -> dict[int, Run]:
+    """Return the clusterings with one cluster less and one more, if known."""
+    model = {key: part for key, part in run.model.items() if key != "names"}
+    beside = chosen(run).get("beside", {})
+    return {int(j): Run(model={**model, **own}) for j, own in beside.items()}
+
+
+def nearest_of(run: Run, other: Run) -> NDArray[np.intp]:
+    """Return the nearest cluster in another clustering to each centre, (k,), by common columns.
+
+    Columns are scaled by their spreads.
+    """
+    of_other = {each.name: each for each in other.features}
+    pairs = [(each, of_other[each.name]) for each in run.features if each.name in of_other]
+    pairs = [(one, two) for one, two in pairs if one.unit > 0]
+    if not pairs or not other.k:
+        return np.zeros(run.k, dtype=np.intp)
+    mine = np.stack([one.values / one.unit for one, _ in pairs], axis=1)
+    theirs = np.stack([two.values / one.unit for one, two in pairs], axis=1)
+    squares: Floats = ((mine[:, None] - theirs) ** 2).sum(axis=2)
+    place: NDArray[np.intp] = np.nan_to_num(squares, nan=np.inf).argmin(axis=1)
+    return place
+
+
+def _changes(run: Run, other: Run) -> list[Any]:
+    """Return which clusters are joined with one cluster less, or split with one more."""
+    fewer = other.k < run.k
+    coarse, fine = (other, run) if fewer else (run, other)
+    place = nearest_of(fine, coarse)
+    lines: list[Any] = []
+    for j in range(coarse.k):
+        joint = np.flatnonzero(place == j).tolist()
+        if len(joint) < 2:
+            continue
+        told = [
+            [
+                label(run, i) if fewer else parts.named(other.names[i]),
+                f" ({number(float(fine.sizes[i]))} rows)",
+            ]
+            for i in joint
+        ]
+        several = [
+            piece
+            for i, one in enumerate(told)
+            for piece in (one, " and " if i == len(told) - 2 else ", ")
+        ][:-1]
+        lines.append(
+            [*several, " would be one"] if fewer else [label(run, j), " would part in ", *several]
+        )
+    return lines or ["clusters would be arranged otherwise"]
+
+
+def _support(verdict: Mapping[str, Any], k: int) -> list[str]:
+    """Return what supports a number of clusters: the indices that choose it, or its likelihood."""
+    scores = {line["k"]: line for line in verdict["table"]}
+    if list(verdict["says"]) == [LIKELIHOOD]:
+        every = {j: finite(line.get(LIKELIHOOD)) for j, line in scores.items()}
+        own, best = every.get(k, np.nan), np.nanmax([*every.values(), -np.inf])
+        if not np.isfinite(own):
+            return ["no mixture with so many clusters was likely enough to be tried"]
+        below = "the best" if own == best else f"{number(round(best - own, 1))} below the best"
+        return [f"{CHOOSING[LIKELIHOOD].label}: {shown(round(own, 1))}, {below}"]
+    names = [CHOOSING[i].label for i, j in verdict["says"].items() if j == k and i in CHOOSING]
+    return [listed(names)] if names else ["no index"]

@@ -14,10 +14,9 @@ import numpy as np
 from fedcluster.errors import listed
 from fedcluster.jobs.doubts import few_line
 from fedcluster.model.run import Feature, Run
-from fedcluster.texts import html
 from fedcluster.texts.untrusted import shortened
 from fedcluster.texts.words import counted, number, percent, short_number
-from fedcluster_app.report import charts
+from fedcluster_app.report.html import parts
 from fedcluster_app.report.messages import favoured
 
 FACTS = 3
@@ -31,18 +30,11 @@ def summary(run: Run) -> Sequence[Any]:
     """Return the most important results on one sheet."""
     doubts = doubts_of(run)
     return [
-        html.paragraphs(_lead(run), *_columns(run)),
-        html.element(
-            "p",
-            html.element("strong", "How sure? "),
-            sure(run),
-            " Read the doubts below first." if doubts else None,
-        ),
+        parts.paragraphs(_lead(run), *_columns(run)),
+        parts.asked("How sure?", sure(run), " Read the doubts below first." if doubts else None),
         clusters(run),
         _doubts(doubts),
-        html.element("p", html.element("strong", "What left the sites? "), _left(run))
-        if run.rounds
-        else None,
+        parts.asked("What left the sites?", _left(run)) if run.rounds else None,
     ]
 
 
@@ -68,7 +60,7 @@ def _lead(run: Run) -> list[Any]:
     """Return the sentence on rows, sites and clusters."""
     sites = counted(len(run.sites), "site")
     named = [site["name"] for site in run.sites]
-    where = [f"{sites} (", html.names_listed(named, 5), ")"] if len(named) > 0 else [sites]
+    where = [f"{sites} (", parts.names_listed(named, 5), ")"] if len(named) > 0 else [sites]
     if not run.k:
         return [title_of(run), "."]
     if run.k == 1:
@@ -86,8 +78,8 @@ def _columns(run: Run) -> list[Any]:
     if not columns:
         return []
     used = [name for name in columns if name not in out]
-    line = ["Compared by ", counted(len(used), "column"), ": ", html.names_listed(used, 12), "."]
-    return [[*line, *([" Left out: ", html.names_listed(out, 5), "."] if out else [])]]
+    line = ["Compared by ", counted(len(used), "column"), ": ", parts.names_listed(used, 12), "."]
+    return [[*line, *([" Left out: ", parts.names_listed(out, 5), "."] if out else [])]]
 
 
 def sure(run: Run) -> str:
@@ -152,48 +144,31 @@ def clusters(run: Run, *, most_lines: int = 24) -> Any:
     """
     if run.k < 2:  # one has nothing that sets it apart
         return None
-    # Largest number of clusters on cards
     if run.k <= 12:
-        cards = [card(run, j) for j in range(run.k)]
-        return html.element("div", cards, class_=f"cards of{min(run.k, 7)}")
+        return parts.cards([card(run, j) for j in range(run.k)])
     largest = np.sort(np.argsort(-run.sizes, kind="stable")[:most_lines]).tolist()
     rows = [[label(run, j), size(run, j), _joined(run, j), _held_by(run, j) or ""] for j in largest]
     rest = f" ({most_lines} largest of {run.k}; all: Profiles)" if run.k > most_lines else ""
     header = ["cluster", "rows", "what sets it apart", "where"]
-    return html.Table(f"Clusters{rest}", header, rows).html("texts clusters")
+    return parts.table(f"Clusters{rest}", header, rows, "texts clusters")
 
 
-def card(run: Run, j: int) -> html.Html:
+def card(run: Run, j: int) -> Any:
     """Return the card of a cluster: its name, size, differences, stability and sites."""
-    facts = [html.element("li", _fact(each, j)) for each in run.facts(j, FACTS)]
-    usual = "Near the mean of all rows in every column."
-    held = _held_by(run, j)
-    return html.element(
-        "article",
-        html.element("h2", badge(j), " ", html.named(run.names[j])),
-        html.element("p", size(run, j), class_="size"),
-        html.element("ul", facts) if facts else html.element("p", usual),
-        html.element("p", held, class_="pale") if held else None,
-        html.element("p", _again(run, j)) if run.stability else None,
-        class_="card",
-        data_cluster=j,
-    )
+    facts = [_fact(each, j) for each in run.facts(j, FACTS)]
+    again = _again(run, j) if run.stability else None
+    return parts.card(j, run.names[j], size(run, j), facts, _held_by(run, j), again)
 
 
-def badge(j: int) -> html.Html:
-    """Return the number of a cluster in its colour."""
-    return html.element("span", j, class_=f"badge c{j % charts.COLOURS}")
-
-
-def label(run: Run, j: int) -> html.Html:
+def label(run: Run, j: int) -> Any:
     """Return the label of a cluster in tables: its number and its name.
 
     Examples
     --------
-    >>> label(Run(model={"names": ["old"], "weights": [1.0]}), 0)
-    '<span class="badge c0">0</span> <bdi>old</bdi>'
+    >>> print(label(Run(model={"names": ["old"], "weights": [1.0]}), 0))
+    <span class="badge c0">0</span> <bdi>old</bdi>
     """
-    return html.joined(badge(j), " ", html.named(run.names[j]))
+    return parts.label(j, run.names[j])
 
 
 def fact(feature: Feature, j: int) -> str:
@@ -210,18 +185,13 @@ def size(run: Run, j: int) -> str:
 
 def _joined(run: Run, j: int) -> list[Any]:
     """Return the facts of a cluster in one line."""
-    return [part for each in run.facts(j, FACTS) for part in ("; ", *_fact(each, j))][1:]
+    return [part for each in run.facts(j, FACTS) for part in ("; ", _fact(each, j))][1:]
 
 
-def _fact(feature: Feature, j: int) -> list[Any]:
+def _fact(feature: Feature, j: int) -> Any:
     """Return a column on a card: the cluster's value, and that of all rows."""
-    every = f" (all rows {value(feature, feature.overall)})"
-    return [
-        html.named(feature.name),
-        " ",
-        html.element("strong", value(feature, float(feature.values[j]))),
-        html.element("span", every, class_="pale"),
-    ]
+    own, of_all = (value(feature, float(x)) for x in (feature.values[j], feature.overall))
+    return parts.fact(feature.name, own, of_all)
 
 
 def value(feature: Feature, x: float) -> str:
@@ -249,7 +219,7 @@ def _again(run: Run, j: int) -> list[Any]:
     if cluster["stability"] is None:
         return ["Stability not known."]
     gap = f", but no gap to cluster {cluster['neighbour']}" if cluster["word"] == "doubtful" else ""
-    word = html.element("strong", cluster["word"].capitalize())
+    word = parts.strong(cluster["word"].capitalize())
     return [word, f": found again {cluster['found_again']} of {n} times{gap}."]
 
 
@@ -266,7 +236,7 @@ def _held_by(run: Run, j: int) -> list[Any]:
         told += [
             ", " if told else "",
             f"{percent(share[i])} of {'' if told else 'the rows of '}",
-            html.named(run.sites[i]["name"]),
+            parts.named(run.sites[i]["name"]),
         ]
     less, none = len(order[3:]), len(run.sites) - len(order)
     if less:
@@ -327,23 +297,17 @@ def _much_hidden(run: Run, *, many_hidden: float = 0.1) -> list[str]:
     return [f"limits hid up to {listed([*much[:3], *more])} in a message: {so}"] if much else []
 
 
-def _doubts(doubts: Sequence[str], *, most_doubts: int = 6) -> html.Html:
+def _doubts(doubts: Sequence[str], *, most_doubts: int = 6) -> Any:
     """Return the doubts as a list, most important first.
 
     ``most_doubts``: number of doubts on the first page; all are in the details.
     """
     if not doubts:
-        return html.element("p", html.element("strong", "Doubts? "), "No further one was noticed.")
+        return parts.asked("Doubts?", "No further one was noticed.")
     rest = len(doubts) - most_doubts
     more = [f"and {rest} more, which stand under The data"] if rest > 0 else []
-    return html.joined(
-        html.element("p", html.element("strong", "Doubts? "), "The weightiest first:"),
-        html.element(
-            "ul",
-            [html.element("li", each) for each in [*doubts[:most_doubts], *more]],
-            class_="doubts",
-        ),
-    )
+    weightiest = parts.listed_items([*doubts[:most_doubts], *more], "doubts")
+    return [parts.asked("Doubts?", "The weightiest first:"), weightiest]
 
 
 def _left(run: Run) -> str:

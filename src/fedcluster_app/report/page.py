@@ -14,19 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from fedcluster.core import Limit
 from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 from fedcluster.model.run import NOTHING, Run, damaged, day_of, finite
-from fedcluster.texts import html
 from fedcluster.texts.words import counted, number, percent, shown
 from fedcluster_app.report import _sections as sections
 from fedcluster_app.report import charts
-from fedcluster_app.report._comparison import why
 from fedcluster_app.report._sections import Content
 from fedcluster_app.report._summary import chosen, clusters, doubts_of, summary, sure, title_of
+from fedcluster_app.report.html import TEMPLATE, TEMPLATES, parts
 from fedcluster_app.report.messages import limits_in_words, named_objective, privacy_lines
 
 WON = "the best run, after its start"
@@ -47,7 +48,7 @@ def convergence(run: Run, of: str = WON) -> Content:
     falls, moves = f"{name.capitalize()} by round", "Largest shift of a centre, logarithmic"
     series = ((falls, objective, False), (moves, shift, True))
     curves = (
-        html.titled(what, charts.curve(what, f"{about}.", rounds, ys, label="round", log=log))
+        parts.titled(what, charts.curve(what, f"{about}.", rounds, ys, label="round", log=log))
         for what, ys, log in series
     )
     rows = [
@@ -55,14 +56,13 @@ def convergence(run: Run, of: str = WON) -> Content:
         for done, x in zip(history, objective, strict=True)
     ]
     meant = f" ({MEANINGS[name]})" if name in MEANINGS else ""
-    numbers = html.Table(
-        "Round by round", ["round", "step", name, "shift of a centre"], rows
-    ).html()
+    header = ["round", "step", name, "shift of a centre"]
+    numbers = parts.table("Round by round", header, rows)
     lead = (
         f"The {name}{meant} and the largest distance that a centre moved, for each round of "
         f"{of}. Both refer to the prepared rows."
     )
-    return [html.paragraphs(lead), html.beside(html.joined(*curves), numbers)]
+    return [parts.paragraphs(lead), parts.beside(Markup("").join(curves), numbers)]
 
 
 def indices(run: Run) -> Content:
@@ -79,25 +79,24 @@ def indices(run: Run) -> Content:
         values = [finite(line.get(index)) for line in verdict["table"]]
         about = f"Over k from {ks[0]} to {ks[-1]}; it says {says[index]}."
         chart = charts.curve(name, about, ks, values, label="clusters", marked=says[index])
-        drawn.append(html.titled(f"{name}: {says[index]}", chart))
+        drawn.append(parts.titled(f"{name}: {says[index]}", chart))
     lead = f"{verdict['reason']} The larger dot is the choice of each index."
     for line in verdict["table"]:
         cells = ((shown(line.get(index)), own == line["k"]) for index, own in says.items())
-        row = [html.element("strong", value) if is_own else value for value, is_own in cells]
+        row = [parts.strong(value) if is_own else value for value, is_own in cells]
         rows.append([f"{line['k']}{' (chosen)' if line['k'] == k else ''}", *row])
     title = "What each index says of each k (its choice in bold)"
-    curves = html.element("div", drawn, class_="charts") if any(drawn) else None
-    return [html.paragraphs(lead), curves, html.Table(title, ["k", *says], rows).html()]
+    return [parts.paragraphs(lead), parts.charts(drawn), parts.table(title, ["k", *says], rows)]
 
 
 def data(run: Run) -> Content:
     """Return the preparation of the rows, and findings about them."""
     preprocessing = run.account.get("preprocessing", {})
     columns = preprocessing.get("left_out", {})
-    out = [[html.named(name), why] for name, why in columns.items()]
+    out = [[parts.named(name), why] for name, why in columns.items()]
     doubts = doubts_of(run)
     missing = [
-        [html.named(column), html.named(site), f"{n:,.0f}"]
+        [parts.named(column), parts.named(site), f"{n:,.0f}"]
         for site, columns in preprocessing.get("missing", {}).items()
         for column, n in columns.items()
         if n
@@ -105,11 +104,11 @@ def data(run: Run) -> Content:
     stop = run.history.get("stop_reason")
     lines = [*run.account.get("prepared", ()), *([f"The search {stop}."] if stop else [])]
     return [
-        html.listed_items(lines),
-        html.element("h3", "All doubts, the weightiest first") if doubts else None,
-        html.listed_items(doubts),
-        html.Table("Columns left out", ["column", "why"], out).html("texts"),
-        html.Table("Missing values", ["column", "site", "values"], missing).html(),
+        parts.listed_items(lines),
+        parts.heading("All doubts, the weightiest first") if doubts else None,
+        parts.listed_items(doubts),
+        parts.table("Columns left out", ["column", "why"], out, "texts"),
+        parts.table("Missing values", ["column", "site", "values"], missing),
     ]
 
 
@@ -121,7 +120,7 @@ def taking_part(run: Run) -> Content:
     marks = [[_mark(done, name) for done in run.rounds] for name in names]
     why = reasons(run)
     rows = [
-        [html.named(name), str(own.count("yes")), str(own.count("missing")), why.get(name, "")]
+        [parts.named(name), str(own.count("yes")), str(own.count("missing")), why.get(name, "")]
         for name, own in zip(names, marks, strict=True)
     ]
     by_round = [
@@ -135,11 +134,11 @@ def taking_part(run: Run) -> Content:
     about = f"{counted(len(names), 'site')} and {counted(len(run.rounds), 'round')}"
     chart = charts.presence("Who answered in which round", f"{about}.", names, marks)
     header = ["site", "rounds answered", "missed", "why"]
-    numbers = html.Table("Rounds of each site", header, rows).html(sites=True)
+    numbers = parts.table("Rounds of each site", header, rows, sites=True)
     header = ["round", "numbers that came", "steps"]
-    questions = html.Table("What each round asked", header, by_round).html("texts")
-    hiding = html.element("div", class_="controls", data_hide="site", data_count=len(names))
-    return [hiding if len(names) > 1 else None, html.beside(chart, numbers), questions]
+    questions = parts.table("What each round asked", header, by_round, "texts")
+    hiding = parts.controls("site", len(names)) if len(names) > 1 else None
+    return [hiding, parts.beside(chart, numbers), questions]
 
 
 def _mark(done: Mapping[str, Any], name: str) -> str:
@@ -172,8 +171,8 @@ def leaving(run: Run) -> Content:
         "most rows hidden",
         "limits",
     ]
-    table = html.Table("What left each site", header, rows).html("texts", sites=True)
-    return [html.paragraphs(*_known(run)), table]
+    table = parts.table("What left each site", header, rows, "texts", sites=True)
+    return [parts.paragraphs(*_known(run)), table]
 
 
 def _left(run: Run, i: int) -> list[Any]:
@@ -184,7 +183,7 @@ def _left(run: Run, i: int) -> list[Any]:
     sent, held = site.get("values_sent", 0), (site.get("rows") or 0) * columns
     # Number of bytes of a number in a message.
     return [
-        html.named(site["name"]),
+        parts.named(site["name"]),
         f"{sent:,}",
         _bytes(sent * 8),
         number(float(f"{sent / held:.2g}")) if held else "–",
@@ -263,11 +262,11 @@ def prediction(run: Run) -> Content:
     )
     command = "fedcluster predict model.json NEW.csv --out labels"
     load = 'labels = Model.load("model.json").predict(rows)'
-    python = ("from fedcluster import Model", html.Html("\n\n"), load)
+    python = ["from fedcluster import Model", Markup("\n\n"), load]
     return [
-        html.paragraphs(lead),
-        [html.element("pre", html.element("code", each), tabindex=0) for each in (command, python)],
-        html.element("p", "Columns: ", html.names_listed(run.model["columns"]), "."),
+        parts.paragraphs(lead),
+        [parts.code(each) for each in (command, python)],
+        parts.paragraphs(["Columns: ", parts.names_listed(run.model["columns"]), "."]),
     ]
 
 
@@ -281,9 +280,8 @@ def origin(run: Run) -> Content:
     facts += [[name, _parameter(value)] for name, value in parameters.items()]
     steps = run.model.get("algorithm", {}).get("steps", ())
     question = f"What the sites were asked: {counted(len(steps), 'step')}"
-    details = html.element("details", html.element("summary", question), html.listed_items(steps))
-    table = html.Table("How it was made", ["parameter", "value"], facts).html("texts")
-    return [table, details if steps else None]
+    table = parts.table("How it was made", ["parameter", "value"], facts, "texts")
+    return [table, parts.details(question, parts.listed_items(steps)) if steps else None]
 
 
 def _parameter(value: Any) -> str:
@@ -315,7 +313,7 @@ def influence(run: Run) -> Content:
         return ()
     rows = [
         [
-            html.named(each["site"]),
+            parts.named(each["site"]),
             _signed(each.get("share"), 100, " %"),
             _signed(each["largest_shift"]),
             _signed(each["mean_shift"]),
@@ -324,7 +322,7 @@ def influence(run: Run) -> Content:
         ]
         for each in sites
     ]
-    return [html.paragraphs(LEAD), html.Table("Influence of each site", HEADER, rows).html()]
+    return [parts.paragraphs(LEAD), parts.table("Influence of each site", HEADER, rows)]
 
 
 def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
@@ -333,12 +331,11 @@ def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
 
 
 REPORT = "report.html"
-HERE = Path(__file__).parent
 PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "found": ("Summary", "", summary),
     "profiles": ("Profiles", "Profiles of the clusters", sections.profiles),
     "sites": ("Sites", "Clusters by site", sections.by_site),
-    "choice": ("Why this number", "Why this number of clusters", why),
+    "choice": ("Why this number", "Why this number of clusters", sections.why),
     "plane": ("Map", "Map of the clusters", sections.plane),
     "stability": ("Stability", "Stability", sections.stability),
     "silhouettes": (
@@ -363,7 +360,6 @@ FOLDED: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "origin": ("Parameters", "Version, seed and parameters", origin),
 }
 """Sections for engineers, which are collapsed."""
-ENGINEERS = "For engineers"
 NAMES = {"now": "Now", **{key: name for key, (name, _, _) in {**PARTS, **FOLDED}.items()}}
 HEADINGS = {"now": "Now", **{key: head for key, (_, head, _) in {**PARTS, **FOLDED}.items()}}
 
@@ -394,25 +390,25 @@ def reported(folder: Path, run: Run) -> list[str]:
 
 def report_page(run: Run) -> str:
     """Return the report on a run as a page."""
-    parts, folded = (
-        {key: html.section(key, heading, *of(run)) for key, (_, heading, of) in group.items()}
+    shown, folded = (
+        {key: parts.section(key, heading, *of(run)) for key, (_, heading, of) in group.items()}
         for group in (PARTS, FOLDED)
     )
     about = [run.name, run.date, f"fedcluster {run.version}" if run.version else ""]
     return page(
         run.title or title_of(run),
         " · ".join(filter(None, about)),
-        {key: part for key, part in parts.items() if part},
-        folded={key: part for key, part in folded.items() if part},
+        shown,
+        folded=folded,
     )
 
 
 def page(
     title: str,
     name: str,
-    parts: Mapping[str, html.Html],
+    sections: Mapping[str, Markup],
     *,
-    folded: Mapping[str, html.Html] = NOTHING,
+    folded: Mapping[str, Markup] = NOTHING,
     live: bool = False,
 ) -> str:
     """Return a page with its contents, style and script included.
@@ -421,45 +417,26 @@ def page(
     ----------
     title, name : str
         Its title, and the name of its subject.
-    parts, folded : dict of str to Html
-        The sections, and those that are folded.
+    sections, folded : dict of str to Markup
+        The sections, and those that are folded; empty ones are left out.
     live : bool, default=False
         Whether the page follows a run; it then reloads itself each second.
     """
-    style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
-    policy = _policy(style, script, live=live)
-    contents = [
-        html.element("a", NAMES[key], href=f"#{key}") for key in [*parts, *folded] if key in NAMES
-    ]
-    details = html.element("details", html.element("summary", ENGINEERS), list(folded.values()))
-    head = html.element(
-        "head",
-        html.element("meta", charset="utf-8"),
-        html.element("meta", http_equiv="Content-Security-Policy", content=policy),
-        html.element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        html.element("meta", name="color-scheme", content="light dark"),
-        html.element("meta", name="generator", content="fedcluster"),
-        html.element("title", f"{title} – fedcluster"),
-        html.element("style", html.Html(style)),
+    style, script = (
+        Markup((TEMPLATES / file).read_text("utf-8")) for file in ("page.css", "page.js")
     )
-    body = html.element(
-        "body",
-        html.element("a", "To the contents", href="#main", class_="skip"),
-        html.element(
-            "header",
-            html.element("p", html.element("bdi", name), class_="run"),
-            html.element("h1", title),
-        ),
-        html.element("nav", contents, aria_label="Contents"),
-        html.element(
-            "main", list(parts.values()), details if folded else None, id="main", data_live=live
-        ),
-        html.element(
-            "footer", html.element("p", "Made by fedcluster from sums and counts; no row is in it.")
-        ),
-        html.element("script", html.Html(script)),
+    there = [key for group in (sections, folded) for key, part in group.items() if part]
+    return TEMPLATE.get_template("page.html").render(
+        title=title,
+        name=name,
+        style=style,
+        script=script,
+        policy=_policy(style, script, live=live),
+        contents=[(key, NAMES[key]) for key in there if key in NAMES],
+        sections=list(sections.values()),
+        folded=[part for part in folded.values() if part],
+        live=live,
     )
-    return f"<!doctype html>\n{html.element('html', head, body, lang='en')}\n"
 
 
 def _policy(style: str, script: str, *, live: bool) -> str:
@@ -479,24 +456,20 @@ def _policy(style: str, script: str, *, live: bool) -> str:
     return "; ".join(rules)
 
 
-def cards(run: Run) -> html.Html:
+def cards(run: Run) -> str:
     """Return the clusters as cards for a notebook, with their style."""
-    style = (HERE / "page.css").read_text("utf-8")
+    style = (TEMPLATES / "page.css").read_text("utf-8")
     colours, _, rest = style.partition("* { box-sizing")
     own = rest.partition("/* cards */")[2].partition("/* end of cards */")[0]
     own = re.sub(r"^([.][^{}\n]+) [{]", _within, own, flags=re.MULTILINE)
-    inner = html.Html(colours.replace(":root", f".{NOTEBOOK}") + own)
-    heading = html.element("p", title_of(run), ". ", sure(run))
-    return html.element(
-        "div", html.element("style", inner), heading, clusters(run), class_=NOTEBOOK
+    return TEMPLATE.get_template("cards.html").render(
+        style=Markup(colours.replace(":root", ".fedcluster") + own),
+        title=title_of(run),
+        sure=sure(run),
+        clusters=clusters(run),
     )
 
 
-NOTEBOOK = "fedcluster"
-"""The class to which the style of cards is restricted in a notebook."""
-
-
 def _within(rule: re.Match[str]) -> str:
-    """Return the selectors of a style rule, each restricted to a notebook's class."""
-    selectors = ", ".join(f".{NOTEBOOK} {each.strip()}" for each in rule[1].split(","))
-    return f"{selectors} {{"
+    """Return the selectors of a style rule, each restricted to the class of a notebook's cards."""
+    return f"{', '.join(f'.fedcluster {each.strip()}' for each in rule[1].split(','))} {{"
