@@ -1,11 +1,15 @@
 """The study file: what it says is what options say, and a fit writes one that repeats it."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_cli import fails, run
+
+from fedcluster.texts.words import setting
+from fedcluster_app.cli._study import settings_in
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -145,6 +149,25 @@ def test_what_is_wrong_in_a_study_file_is_one_line(old, new, line):
 def test_what_is_wrong_on_the_command_line_is_one_line(given, line):
     said = fails("fit", "data/north.csv", "-k", "2", *given)
     assert line in said
+
+
+def test_a_name_of_any_signs_is_a_key_as_messages_write_it():
+    for name, text in (("größe, m", 'a"b\\'), ("x.y", "'"), ("a b", "1=2")):
+        said = shlex.split(setting("codes", name, text, to="a=b"))[1]
+        assert settings_in([said]) == {"codes": {name: {text: "a=b"}}}
+    assert settings_in(["out=x", "fit.noise=true"]) == {"out": "x", "fit": {"noise": True}}
+
+
+def test_columns_of_other_commands_are_not_clustered_by():
+    Path("more.toml").write_text(
+        'label_column = "sex"\nid_column = "sbp"\n'
+        + STUDY[33:].replace("weights =", "bounds = {} #")
+    )
+    ran = run("fit", "more.toml", "--set", "out=a")
+    assert ran.exit_code == 0, ran.stderr
+    assert json.loads(Path("a/model.json").read_text())["columns"] == ["age"]
+    assert run("select-k", "more.toml", "--json").exit_code == 0
+    assert run("evaluate", "a", "more.toml", "--json").exit_code == 0
 
 
 def test_lists_of_settings_are_joined():

@@ -26,10 +26,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_005,
-    "lines of the application": 21_061,
+    "lines of the library": 26_011,
+    "lines of the application": 21_071,
     "modules": 257,
-    "functions": 4325,
+    "functions": 4328,
     "constants": 273,
     "commands": 61,
     "options": 243,

@@ -119,6 +119,14 @@ class Recoding:
         is_none = pa.compute.is_in(written, pa.array(self._missing_of(name), texts.type))
         return pa.compute.if_else(is_none, pa.scalar(None, texts.type), texts)
 
+    def without(self, columns: Collection[str]) -> Recoding:
+        """Return the recoding without the factors of columns that are not read."""
+        factors = {
+            site: {name: factor for name, factor in each.items() if name not in columns}
+            for site, each in self.factors.items()
+        }
+        return replace(self, factors=factors)
+
     def apply(self, data: Data, site: str, *, gaps: bool = True, start: int = 1) -> Data:
         """Return the recoded rows of a site, the first of which has the number ``start``.
 

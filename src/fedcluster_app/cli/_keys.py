@@ -82,6 +82,10 @@ def is_option(name: str, keys: Mapping[str, Any]) -> bool:
     return name in OPTIONS or name not in keys
 
 
+ROLES = ("label_column", "id_column")
+"""Keys of columns that are never clustered by, though a command has no other use for them."""
+
+
 class _Said:
     """What a study file and the command line say.
 
@@ -129,6 +133,9 @@ class _Said:
                     f"--set {'.'.join(path)}: {context.command_path} has no use for this key"
                 )
         is_read = content.get("sites") and not others
+        roles = [content[role] for role in ROLES if role in content and role not in keys]
+        if roles and "exclude" in keys and "columns" not in content:
+            content["exclude"] = list(dict.fromkeys([*content.get("exclude", ()), *roles]))
         content = study.nested({**dict(study.leaves(content)), **dict(study.leaves(said))})
         if "files" in values:
             sites = content.get("sites", {}) if is_read else {}
@@ -142,7 +149,7 @@ class _Said:
             if source is not None and source.name == "COMMANDLINE":
                 self.add(name, values[name])
             elif (found := self.found(name)) is not None:
-                values[name] = found
+                values[name] = Path(found) if name == "out" else found
 
     def found(self, name: str, settings: bool = False) -> Any:
         """Return the value of a parameter's key, None if nothing says it."""

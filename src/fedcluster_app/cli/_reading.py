@@ -585,6 +585,7 @@ def _rows_of(
     used = {*chosen, *roles.others}
     ignored = tuple(n for n in (common.get(n, n) for n in names_of(opened)) if n not in used)
     padded = tuple(common.get(n, n) for n in (padded_columns(opened) if roles.raw else ()))
+    recoding = roles.recoding.without(ignored)
     how, sites = read_as(opened, source), read.sites
     rows = {}
     for name in [site] if sites is None else sorted(set(sites.tolist())):
@@ -599,7 +600,7 @@ def _rows_of(
             data = read.data.take(place)
         rows[name] = SiteRows(
             name,
-            roles.recoding.apply(data, name, gaps=roles.raw),
+            recoding.apply(data, name, gaps=roles.raw),
             chosen,
             range(1, len(data) + 1) if place is None else place + 1,
             ignored,

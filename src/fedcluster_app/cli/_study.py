@@ -189,14 +189,20 @@ def study_in(files: Sequence[str]) -> tuple[Table, list[str]]:
             raise InputError('write the files of the sites there: [sites] and north = "north.csv"')
     for table in sites.values():
         for key in ("path", "password_file"):
-            if key in table and not re.match(r"[\w+]{2,}://|~|/", table[key]):
-                table[key] = f"{path.parent}/{table[key]}".removeprefix("./")
+            if key in table and "://" not in table[key]:
+                table[key] = _within(path.parent, table[key])
     if others := list(files[1:]):
         from fedcluster_app.cli._reading import name_and_path
 
         there = {name_and_path(file)[0] for file in others}
         content["sites"] = {site: table for site, table in sites.items() if site in there}
     return content, others
+
+
+def _within(folder: Path, path: str) -> str:
+    """Return a path that starts at a folder, with a / at the end if it has one."""
+    end = "/" if path.endswith("/") else ""
+    return str(folder / Path(path).expanduser()) + end
 
 
 def settings_in(settings: Sequence[str]) -> Table:
@@ -227,7 +233,7 @@ def settings_in(settings: Sequence[str]) -> Table:
     return nested(said)
 
 
-PART = r"""[\w-]+|"[^"]*"|'[^']*'"""
+PART = r"""[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*'"""
 SETTING = re.compile(rf"\s*((?:{PART})(?:\.(?:{PART}))*)\s*=(.*)", re.DOTALL)
 
 
@@ -236,12 +242,17 @@ def _setting(text: str) -> tuple[list[str], Any]:
     found = SETTING.fullmatch(text)
     if found is None or not found[2].strip():
         raise InputError("it must be KEY=VALUE, as in fit.seed=1")
-    parts = [part.strip("\"'") for part in re.findall(PART, found[1])]
+    parts = [_in_toml(part) if part[0] in "\"'" else part for part in re.findall(PART, found[1])]
+    return parts, _in_toml(found[2].strip())
+
+
+def _in_toml(text: str) -> Any:
+    """Return a value that is written in TOML, or else the text."""
     try:
-        content = tomllib.loads(f"value = {found[2].strip()}")
+        content = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        content = {}
-    return parts, content["value"] if len(content) == 1 else found[2].strip()
+        return text
+    return content["value"] if len(content) == 1 else text
 
 
 def checked(content: Table) -> Table:

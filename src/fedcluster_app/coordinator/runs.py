@@ -219,7 +219,7 @@ def check_options(federation: Federation, options: RunOptions) -> None:
             f"--quorum must be from 1 to {len(federation.sites)}, not {options.quorum}"
         )
     if not options.deadline > 0:
-        raise InputError(f"--deadline must be above 0 seconds, not {options.deadline:g}")
+        raise InputError(f"run.deadline must be above 0 seconds, not {options.deadline:g}")
 
 
 def content_of(
